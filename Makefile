@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check verify bench clean
+.PHONY: help install demo pictures test test-fast check verify bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -20,6 +20,9 @@ install: $(INSTALLED) ## .venv with dpstream, the local Kafka and plots
 
 demo: $(INSTALLED) ## real students, a local Kafka, estimates beside the truth
 	@$(BIN)/dpstream demo $(OPTIONS)
+
+pictures: $(TOOLS) ## the pictures of the demonstration, made anew by running it; needs Chromium
+	@$(BIN)/python -m tests.support.demo_pictures
 
 test: $(TOOLS) ## the tests, broker included
 	@$(BIN)/pytest -m "not kafka and not verify" --ignore tests/kafka -n auto --dist worksteal

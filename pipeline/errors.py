@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 FAILED = 1
 WRONG_INPUT = 2
+INTERRUPTED = 130
 
 
 class DpstreamError(Exception):

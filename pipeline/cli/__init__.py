@@ -8,19 +8,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
-from typer.core import TyperGroup
+from pipeline.errors import INTERRUPTED
 
-from pipeline.cli.errors import run_command
-from pipeline.cli.verbs import build_command
+if TYPE_CHECKING:
+    from typer.core import TyperGroup
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, that of this process by default; returns the exit code."""
-    return run_command(_command(), sys.argv[1:] if arguments is None else arguments)
+    try:
+        # Loaded here: it takes a moment, in which Ctrl-C is no more an error than later on.
+        from pipeline.cli.errors import run_command
+
+        command = _command()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return run_command(command, sys.argv[1:] if arguments is None else arguments)
 
 
 @cache
 def _command() -> TyperGroup:
     """Made once, with every verb that was run: it takes as long as many a command."""
+    from pipeline.cli.verbs import build_command
+
     return build_command()

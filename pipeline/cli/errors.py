@@ -15,12 +15,11 @@ from typing import Any
 
 import typer
 
-from pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
+from pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError
 from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
 from pipeline.whole_files import NO_ROOM
 
-INTERRUPTED = 130
 _OUTPUT = "standard output"
 # What Typer says of text where a number should be.
 _NO_NUMBER = {

@@ -24,6 +24,7 @@ from pipeline.cli.inputs import Roster, ToEpoch
 from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
 from pipeline.cli.output import (
     PrintableConsole,
+    console,
     plural,
     say,
     say_command,
@@ -49,6 +50,7 @@ from pipeline.demo.story import (
     what_it_would_take,
 )
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.epoch_words import period
 from pipeline.jobs.job_files import load_job
 from pipeline.operations.losses import UnaskedError
 from pipeline.operations.restarted_processes import ProcessError
@@ -203,8 +205,8 @@ def demo(
 def _tell_story(screen: ScreenOfStory) -> None:
     say()
     say(screen.heading, "bold")
-    for line in screen.lines:
-        say(line)
+    for line in screen.folded(console().width):
+        say(line, whole=True)
 
 
 def _demo_devices(
@@ -248,14 +250,14 @@ def _run(
         if as_json:
             _say_json(outcomes, written)
             return
-        if credit is not None:
-            told = [(outcome.job, outcome.records) for outcome in outcomes]
-            _tell_story(what_everyone_sees(told, page))
-            _tell_story(what_it_would_take([outcome.job for outcome in outcomes]))
         for outcome, files in zip(outcomes, written, strict=True):
             _show(outcome, files, credit)
         if credit is not None:
             _show_comparison(outcomes, output or Path())
+            # After what is there to be looked up: the story ends where the reader looks.
+            told = [(outcome.job, outcome.records) for outcome in outcomes]
+            _tell_story(what_everyone_sees(told, page))
+            _tell_story(what_it_would_take([outcome.job for outcome in outcomes]))
         _show_next_steps(settings.job_files[0], outcomes[0].job, example=credit is not None)
         if page is not None:
             say()
@@ -295,9 +297,9 @@ def _check_folder(folder: Path) -> None:
 
 
 def _screen(as_json: bool) -> Screen:
-    console = PrintableConsole(stderr=as_json, highlight=False)
-    is_live = console.is_terminal and not console.is_dumb_terminal
-    return LiveScreen(console) if is_live else LineScreen(console)
+    screen = PrintableConsole(stderr=as_json, highlight=False)
+    is_live = screen.is_terminal and not screen.is_dumb_terminal
+    return LiveScreen(screen) if is_live else LineScreen(screen)
 
 
 def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, Path]:
@@ -323,8 +325,8 @@ def _write(outcome: Outcome, output: Path | None, *, alone: bool) -> dict[str, P
 def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> None:
     say()
     say(
-        f"{outcome.job.name}: {plural(len(outcome.rows), 'epoch')} of "
-        f"{plural(outcome.users, 'user')}, {plural(outcome.reports, 'report')} in "
+        f"{outcome.job.name}: {plural(len(outcome.rows), period(outcome.job))} of "
+        f"{outcome.users:,} {outcome.job.people}, {plural(outcome.reports, 'report')} in "
         f"{outcome.seconds:.1f} s",
         "bold",
     )
@@ -348,13 +350,13 @@ def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
 def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None:
 
     # Not folded at the edge of the terminal: commands are to be copied.
-    console = Console(highlight=False, soft_wrap=True)
+    unfolded = Console(highlight=False, soft_wrap=True)
     steps = next_steps(job_file, _program(), example=example, stages=stages_of(job))
     for purpose, commands in steps:
         say()
         say(f"How to go on: {purpose}", "bold")
         for command in commands:
-            console.print(Text(f"  {command}", "cyan"), soft_wrap=True)
+            unfolded.print(Text(f"  {command}", "cyan"), soft_wrap=True)
 
 
 def _program() -> str:

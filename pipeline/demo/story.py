@@ -18,7 +18,7 @@ import numpy as np
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_words import epoch_name
 from pipeline.results.sentences import epoch_sentence
-from pipeline.serve.privacy_sentences import odds, trusted_words
+from pipeline.serve.privacy_sentences import guess_words
 from pipeline.stages.estimate_records import EstimateRecord
 from randomizers.randomness import cryptographic_generator
 
@@ -42,7 +42,7 @@ class ScreenOfStory:
     Attributes:
         number: from 1 on.
         title: what it is about.
-        lines: what it says.
+        lines: what it says; those of a list begin with spaces.
     """
 
     number: int
@@ -58,6 +58,17 @@ class ScreenOfStory:
         """
         return f"{self.number} of {SCREENS}: {self.title}"
 
+    def folded(self, width: int) -> list[str]:
+        """Its lines, folded further in than where they begin; addresses are left whole.
+
+        >>> ScreenOfStory(1, "What is asked", ("  how many, of all",)).folded(12)
+        ['  how many,', '    of all']
+
+        Args:
+            width: columns of the terminal.
+        """
+        return [part for line in self.lines for part in _fold(line, min(width, WIDTH))]
+
 
 def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
     """The question, and of whom it asks what trust."""
@@ -67,13 +78,14 @@ def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
         f"{people:,} {first.people} took courses of a university, in {first.epochs.count} weeks "
         f"from {begin} on.",
         "How many were enrolled in each? Nobody may learn of any one of them whether they were.",
-        "It is asked in three ways, of the same people:",
+        f"The same {first.people} are asked in {len(jobs)} ways:",
     ]
     for job in jobs:
         guarantee = job.guarantee()
         trust = guarantee.trust.partition(":")[0].partition(",")[0]
-        lines.append(f"  {job.name}: epsilon {guarantee.epsilon:.3g}; to be trusted: {trust}")
-    return _screen(1, "What is asked", lines)
+        lines.append(f"  {job.name}: trusted is {trust} (epsilon {guarantee.epsilon:.3g})")
+    lines.append("What epsilon means for one of them is on the last screen.")
+    return ScreenOfStory(1, "What is asked", tuple(lines))
 
 
 def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStory:
@@ -99,10 +111,10 @@ def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStor
         "  " + "".join("█" if value else "·" for value in values[part]),
         f"The device sends a byte a week, {len(sent)} in all. Of the same weeks:",
         *(f"  {line}" for line in _wrapped(sent[part].hex(" "), 3 * 20)),
-        "The device throws dice for each byte: had its student never been enrolled, it might have",
+        "The device throws dice for each byte: had its student never been enrolled, it might have "
         "sent the same. How much less likely that is has a limit, which the last screen tells.",
     ]
-    return _screen(2, "What one student's device sends", lines)
+    return ScreenOfStory(2, "What one student's device sends", tuple(lines))
 
 
 def what_everyone_sees(
@@ -111,43 +123,57 @@ def what_everyone_sees(
     """What is published: the curve, and a week of it in a sentence for each job."""
     job, records = runs[-1]
     fullest = max(records, key=lambda record: record.summary.value or 0.0).epoch
+    heights = _heights([record.summary.value or 0.0 for record in records])
     lines = [
-        f"All {len(records)} weeks, from {epoch_name(job, 1).name} on:",
-        "  " + _bars([record.summary.value or 0.0 for record in records]),
-        f"and of {epoch_name(job, fullest).name}, when most were enrolled:",
+        f"All {len(records)} weeks, from {epoch_name(job, 1).name} on; the highest bar is about "
+        f"{round(max(heights), -2):,.0f} {job.people}:",
+        "  " + _bars(heights),
+        f"And {epoch_name(job, fullest).name}, when most were enrolled:",
     ]
     for each, published in runs:
         told = [epoch_sentence(each, record) for record in published if record.epoch == fullest]
         lines += [f"  {each.name}: {sentence}" for sentence in told]
     if page is not None:
-        lines.append(f"with every week, and how sure it is: {page}")
-    return _screen(3, "What everyone sees", lines)
+        lines += ["Every week, and how sure it is:", f"  {page}"]
+    return ScreenOfStory(3, "What everyone sees", tuple(lines))
 
 
 def what_it_would_take(jobs: Sequence[DeployedJob]) -> ScreenOfStory:
     """What somebody would have to do to learn about one student."""
     lines = ["Whoever keeps everything that a device ever sends, and guesses about its student:"]
-    for job in jobs:
-        guarantee = job.guarantee()
-        likely = odds(guarantee.epsilon).rpartition(": ")[2]
-        lines.append(f"  {job.name}: {likely}.")
-    lines += [
-        "To learn more, they would have to look into the device itself; and in the last way, which",
-        f"counts best: {trusted_words(jobs[-1].guarantee().trust)[:1].lower()}"
-        f"{trusted_words(jobs[-1].guarantee().trust)[1:]}",
-        "Neither faster computers nor anything that is known besides would tell them more.",
-    ]
-    return _screen(4, "What it would take to learn about one", lines)
+    guarantees = [job.guarantee() for job in jobs]
+    for job, guarantee in zip(jobs, guarantees, strict=True):
+        lines.append(f"  {job.name}: {guess_words(guarantee.epsilon, guarantee.delta)}.")
+    together = [sum(getattr(each, name) for each in guarantees) for name in ("epsilon", "delta")]
+    lines.append(f"  all {len(jobs)} put together: {guess_words(*together)}.")
+    lines.append(
+        "Neither faster computers nor anything else that is known would tell them more: they would "
+        "have to look into the device itself."
+    )
+    lines += [_rests_on(job) for job in jobs if not job.guarantee().trust.startswith("nobody")]
+    return ScreenOfStory(4, "What it would take to learn about one", tuple(lines))
 
 
-def _screen(number: int, title: str, lines: Sequence[str]) -> ScreenOfStory:
-    """A screen whose long lines are folded, further in than where they begin."""
-    folded: list[str] = []
-    for line in lines:
-        indent = " " * (len(line) - len(line.lstrip()))
-        further = indent and f"{indent}  "
-        folded += wrap(line.lstrip(), WIDTH, initial_indent=indent, subsequent_indent=further)
-    return ScreenOfStory(number, title, tuple(folded))
+def _rests_on(job: DeployedJob) -> str:
+    return (
+        f"Only {job.name} rests on others: on the shuffle stage, that it mixes what arrives, and "
+        f"on {job.shuffle.minimum:,} {job.people} each week, that they take part honestly. A stage "
+        "that keeps apart what came from whom is held back by nothing."
+    )
+
+
+def _fold(line: str, width: int) -> list[str]:
+    """A line in parts; a percent sign stays with its number."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    parts = wrap(
+        line.lstrip().replace(" %", "\N{NO-BREAK SPACE}%"),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent and f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [part.replace("\N{NO-BREAK SPACE}", " ") for part in parts]
 
 
 def values_of(change_log: Path, user: str, epochs: int) -> list[int]:
@@ -167,12 +193,16 @@ def _held(changes: dict[int, int], epochs: int) -> Iterator[int]:
         yield value
 
 
-def _bars(values: Sequence[float], width: int = 74) -> str:
-    """A curve in a line of characters, of the mean of as many values as share one."""
+def _heights(values: Sequence[float], width: int = 74) -> list[float]:
+    """The mean of as many values as share a character, none below 0."""
     blocks = np.array_split(np.array(values), min(width, len(values)))
-    means = [float(np.mean(block)) for block in blocks]
-    top = max(*means, 1.0)
-    return "".join(_BARS[round(max(mean, 0.0) / top * (len(_BARS) - 1))] for mean in means)
+    return [max(float(np.mean(block)), 0.0) for block in blocks]
+
+
+def _bars(heights: Sequence[float]) -> str:
+    """A curve in a line of characters."""
+    top = max(*heights, 1.0)
+    return "".join(_BARS[round(height / top * (len(_BARS) - 1))] for height in heights)
 
 
 def _wrapped(text: str, width: int) -> list[str]:

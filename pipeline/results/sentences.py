@@ -274,14 +274,13 @@ def change_words(job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | 
     assert found.high is not None
     step = step_of(found.low, found.high)
     half = -(-(found.high - found.low) / 2 // step) * step
-    number = f"{round(found.value / step) * step:+,.0f} ± {half:,.0f}".replace(
-        "-", "\N{MINUS SIGN}"
-    )
+    value = round(found.value / step) * step
     before = f"the {period(job)} before"
-    if found.low > 0:
-        return number, f"more than {before}"
-    if found.high < 0:
-        return number, f"fewer than {before}"
+    if found.low > 0 or found.high < 0:
+        # Which way it went is said in words: nobody counts "-4,780 fewer".
+        way = "more" if value > 0 else "fewer"
+        return f"{abs(value):,.0f} ± {half:,.0f}", f"{way} than {before}"
+    number = f"{value:+,.0f} ± {half:,.0f}".replace("-", "\N{MINUS SIGN}")
     return number, f"cannot be told from no change since {before}"
 
 

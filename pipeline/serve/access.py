@@ -86,6 +86,7 @@ class Sessions:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._key = secrets.token_bytes(32)
         self._clock = clock
+        self._ended: dict[str, int] = {}
 
     def begin(self) -> str:
         """A new token."""
@@ -99,10 +100,23 @@ class Sessions:
             # Nor can it be signed: a header's bytes that are no UTF-8 are no text either.
             return False
         signed = hmac.compare_digest(signature, self._sign(body))
-        return signed and self._clock() < int(body.partition(".")[0])
+        return signed and body not in self._ended and self._clock() < _end_of(body)
+
+    def end(self, token: str) -> None:
+        """Let a token be none any more, wherever else it may be kept."""
+        if self.holds(token):
+            body = token.rpartition(".")[0]
+            # Those that are too old by now are none anyhow.
+            self._ended = {each: at for each, at in self._ended.items() if self._clock() < at}
+            self._ended[body] = _end_of(body)
 
     def _sign(self, body: str) -> str:
         return hmac.new(self._key, body.encode(), hashlib.sha256).hexdigest()
+
+
+def _end_of(body: str) -> int:
+    """When a token ends, as it says."""
+    return int(body.partition(".")[0])
 
 
 @dataclass(eq=False)

@@ -8,7 +8,8 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 ``/estimates``.
 
 ``GET /api/jobs``
-    ``{"run", "kafka", "jobs": [SUMMARY, ...]}``, by name. ``run`` names this life of the server.
+    ``{"run", "kafka", "login": bool (who asks has given the password), "jobs": [SUMMARY, ...]}``,
+    by name. ``run`` names this life of the server.
     ``kafka`` is ``{"answers": true|false, "since"}``: while it does not answer, numbers are stale.
 
     SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "replay_of" (a job or
@@ -38,9 +39,9 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     [{"id", "label", "unit": "users"|"value"|"percent"}, ...], "chosen": [id, ...] (what to draw at
     first), "smoothed": bool, "changes": bool (whether there are intervals of changes), "truth":
     bool, "truth_note" ("not private: ..." or null), "first_epoch" (held here), "trust": {"parties":
-    [{"name", "sees", "trusted"}, ...], "words"}, "simultaneous": {"epochs", "widening", "words"} or
-    null}``: intervals so many times as wide as those of 95 % hold at all epochs of a horizon at
-    once, in 19 of 20 runs.
+    [{"name", "sees", "trusted", "either": bool (one of those beside each other suffices)}, ...],
+    "words"}, "simultaneous": {"epochs", "widening", "words"} or null}``: intervals so many times as
+    wide as those of 95 % hold at all epochs of a horizon at once, in 19 of 20 runs.
 
     Ids of series: ``value``; of items their number from 1 on, such as ``17``; of numbers ``q0.5``
     for a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between edges of buckets.
@@ -136,8 +137,8 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 
 Limits: 2,000 characters of path and query, 12 series, whole numbers from 0 to 2^53. Refused is with
 400 what makes no sense, 401 who has not logged in, where the server asks for that (``POST /login``
-with ``password`` gives a cookie), or is not named by its proxy, 429 too many wrong passwords, 404
-what there is not, 405 any method but GET and HEAD, 413 a body, 414 an
+with ``password`` gives a cookie, ``POST /logout`` ends it), or is not named by its proxy, 429 too
+many wrong passwords, 404 what there is not, 405 any method but GET and HEAD, 413 a body, 414 an
 address that is too long, 431 a head that is, 421 a ``Host`` and 403 an ``Origin`` that this server
 was not told of (``--allow-host``), 503 what is too much at once (connections, viewers, downloads),
 and downloads while Kafka is away. 500 is a fault of the server, of which its log has a line.
@@ -268,13 +269,13 @@ class Api:
         self._begun[id(request)] = False
         try:
             has_body = request.body_exists or request.headers.get("Content-Length", "0") != "0"
-            # A password that is given is the only thing that is ever sent here.
+            # A password that is given, and a farewell: nothing else is ever sent here.
             given = self._desk.takes(request)
             refusal = self._gatekeeper.refuse(
                 "GET" if given else request.method,
                 request.raw_path,
                 request.headers,
-                has_body=has_body and not given,
+                has_body=has_body and not (given and request.path == LOGIN_PATH),
             )
             if refusal is not None:
                 return _problem(refusal.status, refusal.message, close=True)
@@ -359,7 +360,7 @@ class Api:
         board.asked()
         text = (
             f'{{"run": {json.dumps(board.run)}, "kafka": {encode(board.kafka)}, '
-            f'"jobs": {board.summaries()}}}'
+            f'"login": {json.dumps(self._desk.knows(request))}, "jobs": {board.summaries()}}}'
         )
         return _json_text(text)
 

@@ -13,6 +13,7 @@ from pipeline.serve.access import AccessSettings, Attempts, Sessions
 from pipeline.serve.passwords import LONGEST
 
 PATH = "/login"
+OUT = "/logout"
 PUBLIC = frozenset({"/static/style.css", "/static/favicon.svg", "/favicon.ico"})
 """What the form itself loads."""
 
@@ -47,9 +48,14 @@ class LoginDesk:
         self._looking = asyncio.Semaphore(_AT_ONCE)
 
     def takes(self, request: web.Request) -> bool:
-        """Whether a request is a password that is given, the only thing that is ever sent here."""
-        given = request.method == "POST" and request.path == PATH
+        """Whether a request is a password that is given, or a farewell: all that is sent here."""
+        given = request.method == "POST" and request.path in (PATH, OUT)
         return given and self._settings.password is not None
+
+    def knows(self, request: web.Request) -> bool:
+        """Whether it comes from somebody who has given the password, and can log out."""
+        token = request.cookies.get(self._cookie, "")
+        return bool(token) and self._sessions.holds(token)
 
     async def answer(self, request: web.Request) -> web.StreamResponse | None:
         """What is answered in place of the page; None for who may see it."""
@@ -57,7 +63,9 @@ class LoginDesk:
             return None
         if self._settings.password is None:
             return _refusal("this page is for those whom its proxy lets in")
-        if request.method != "POST" and self._knows(request):
+        if request.method == "POST" and request.path == OUT:
+            return self._leave(request)
+        if request.method != "POST" and self.knows(request):
             return _go_to("/") if request.path == PATH else None
         if request.path == PATH:
             if request.method == "POST":
@@ -72,9 +80,14 @@ class LoginDesk:
             return web.Response(text=_REFRESH, content_type="text/html", headers=_FRESH)
         return _go_to(f"{PATH}?next={quote(request.path_qs, safe='')}")
 
-    def _knows(self, request: web.Request) -> bool:
-        token = request.cookies.get(self._cookie, "")
-        return bool(token) and self._sessions.holds(token)
+    def _leave(self, request: web.Request) -> web.Response:
+        """Somebody logs out: the token ends, in this browser and wherever it was copied to."""
+        self._sessions.end(request.cookies.get(self._cookie, ""))
+        response = _go_to(PATH)
+        response.del_cookie(
+            self._cookie, path="/", httponly=True, samesite="Strict", secure=self._secure
+        )
+        return response
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
         """A password that is given."""

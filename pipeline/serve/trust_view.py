@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_words import period
 from pipeline.operations.status import stages_of
 
 
@@ -18,11 +19,13 @@ class Party:
         name: in a word or two.
         sees: what comes into their hands, in a few words.
         trusted: whether the guarantee rests on them; of devices, whether on their own machine.
+        either: whether they stand beside others, of whom the guarantee rests on one, whichever.
     """
 
     name: str
     sees: str
     trusted: bool
+    either: bool = False
 
 
 def parties_of(job: DeployedJob) -> tuple[Party, ...]:
@@ -48,8 +51,8 @@ def _parties(job: DeployedJob) -> Iterator[Party]:
         name = "shuffle stage" if stages < 2 else f"{stages} shuffle stages"
         yield Party(name, sees, trusted=shuffles and not job.shared)
     if job.shared:
-        yield Party("party a", "one share of each sum", trusted=False)
-        yield Party("party b", "the other share", trusted=False)
+        yield Party("party a", "one share of each sum", trusted=False, either=True)
+        yield Party("party b", "the other share", trusted=False, either=True)
     else:
         sees = "reports, not whose they are" if job.stage_sum is None else "sums with noise"
         yield Party("who adds up", sees, trusted=False)
@@ -59,12 +62,19 @@ def _parties(job: DeployedJob) -> Iterator[Party]:
 def trust_body(job: DeployedJob) -> dict[str, Any]:
     """As of the API: the parties, and in words what is drawn."""
     parties = parties_of(job)
+    own = "their own device and its producer" if job.devices is None else "their own device"
     trusted = [party.name for party in parties[1:] if party.trusted]
     if job.shared:
-        words = "Party a or party b has to be honest: together they could read what devices sent."
+        words = (
+            f"A person has to trust {own}, and one of the two parties, whichever: together they "
+            "could read what each producer counted"
+        )
     elif trusted:
-        words = f"Besides their own device, a person has to trust the {' and the '.join(trusted)}."
+        words = f"Besides their own device, a person has to trust the {' and the '.join(trusted)}"
     else:
-        own = "device and its producer" if job.devices is None else "device"
-        words = f"A person has to trust their own {own}, and nobody else."
-    return {"parties": [asdict(party) for party in parties], "words": words}
+        words = f"A person has to trust {own}, and nobody else"
+    honest = job.protocol_entry.contributors(job.law())
+    others = ""
+    if honest is not None:
+        others = f" Of the {job.people} of each {period(job)}, {honest:,} have to be honest."
+    return {"parties": [asdict(party) for party in parties], "words": f"{words}.{others}"}

@@ -241,7 +241,13 @@ def _begins(calendar: EpochCalendar, epoch: int) -> int | None:
 def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
     """What the API says of a series, in the words of the job."""
     label = what_is_counted(job)[1] if series.id == VALUE.id and series.unit == "users" else None
-    return {**series.to_json(), "label": label or job.reads(series.label)}
+    return {**series.to_json(), "label": label or _label(job, series)}
+
+
+def _label(job: DeployedJob, series: Series) -> str:
+    """In the words of the job; of a range without any, from where to where it goes."""
+    said = job.reads(series.label)
+    return said if series.buckets is None or said != series.label else said.replace(":", " to ")
 
 
 def _domain(state: JobState, most: int) -> dict[str, Any]:
@@ -358,7 +364,7 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
             point,
             series,
             lambda each: {
-                "label": state.job.reads(each.label),
+                "label": _label(state.job, each),
                 "places": list(places[each.item]) if each.item in places else None,
             },
         ),

@@ -14,6 +14,8 @@ from playwright.sync_api import expect
 
 from aggregators.estimate import Estimate
 from aggregators.item_estimates import ItemEstimates
+from pipeline.jobs.sealed import SHARERS
+from pipeline.jobs.sealing_keys import make_key_pair
 from pipeline.serve.access import AccessSettings
 from pipeline.serve.passwords import HashedPassword
 from tests.support.chromium import Watched
@@ -66,6 +68,7 @@ def test_a_reader_is_told_in_words_and_dates(
     seen.open()
     seen.wait_for_epoch(20)
     page = seen.page
+    expect(page.get_by_role("button", name="Log out")).to_be_hidden()
     expect(page.locator("h1")).to_contain_text("Students enrolled")
     expect(page.locator(".sentence")).to_have_text(
         "About 7,280 students enrolled in the week of 1 July 2013 (36\N{NO-BREAK SPACE}%), between "
@@ -96,8 +99,8 @@ def test_a_reader_is_told_in_words_and_dates(
     header, *rows = csv.reader((tmp_path / "seen.csv").read_text().splitlines())
     assert header[:4] == ["job", "epoch", "begins", "series"]
     assert [int(row[1]) for row in rows] == list(range(1, 21))
-    # Summer has begun with the sixth week, and midnight is an hour earlier.
-    assert [rows[4][2], rows[5][2]] == ["2013-03-25T00:00:00.000Z", "2013-03-31T23:00:00.000Z"]
+    # Summer has begun with the sixth week; wherever the reader lives, it is a Monday.
+    assert [rows[4][2], rows[5][2]] == ["2013-03-25", "2013-04-01"]
     assert float(rows[0][4]) == 5_120
     assert rows[19][4:8] == ["", "", "", "too small"]
     page.screenshot(path=artefacts / "words.png", full_page=True)
@@ -114,6 +117,39 @@ def test_a_reader_is_told_in_words_and_dates(
     embedded.page.screenshot(path=artefacts / "embedded.png", full_page=True)
     seen.assert_well_behaved()
     embedded.assert_well_behaved()
+
+
+def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, watch: Watch) -> None:
+    seen = watch(served.address, timezone_id="Asia/Tokyo")
+    seen.open()
+    written = """async () => {
+      const { stamp } = await import("/static/dates.js");
+      const { error, fitted, told, valueOf, within } = await import("/static/format.js");
+      const at = (zone, days) => stamp({ calendar: zone && { zone, days } }, 1_700_000_000_000);
+      const value = fitted("value", valueOf("value"), 50, 55);
+      return [at("America/New_York", false), at("Asia/Kolkata", false), at("Asia/Tokyo", true),
+        at(null, true), value(52.1234), error(value, 52.1234, 50, 55), valueOf("value")(52.1234),
+        fitted("value", valueOf("value"), 1e-3, 2e-3)(0.00123456),
+        told("value", valueOf("value"), 1234.56, 1000, 1400), fitted("users", String, 0, 9)(1.25),
+        within("users", valueOf("users"), -30, 140.2), within("users", valueOf("users"), -30, -2)];
+    }"""
+    assert [
+        str(each).replace("\N{NO-BREAK SPACE}", " ") for each in seen.page.evaluate(written)
+    ] == [
+        "2023-11-14T17:13:20-05:00",
+        "2023-11-15T03:43:20+05:30",
+        "2023-11-15",
+        "",
+        "52.1",
+        "(50 to 55)",
+        "52.12",
+        "0.00123",
+        "1,235 (1,000 to 1,400)",
+        "1.25",
+        "0 to 141",
+        "0 to 1",
+    ]
+    seen.assert_well_behaved()
 
 
 def test_items_that_cannot_be_told_apart_share_their_places(
@@ -139,8 +175,65 @@ def test_items_that_cannot_be_told_apart_share_their_places(
         cut = "(cells) => cells.some((cell) => cell.scrollWidth > cell.clientWidth)"
         assert not rows.locator("td").evaluate_all(cut)
         assert not page.locator(".row:not([hidden]) .label").evaluate_all(cut)
+        # Each name has room in its own row.
+        assert page.locator(".row:not([hidden])").evaluate_all(
+            "(rows) => rows.every((row) => row.querySelector('.label').scrollHeight"
+            " <= row.clientHeight)"
+        )
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.screenshot(path=artefacts / f"alike-{width}.png", full_page=True)
+        seen.assert_well_behaved()
+
+
+TWO_PARTIES = """
+name: fruit
+protocol: fragments
+parameters: {{epsilon: 1, delta: 1e-4, domain: [fig, kiwi]}}
+epochs: {{count: 9, start: 2024-01-25, length: P1M}}
+shuffle: {{minimum: 2000}}
+unit: children
+sealed: {{shares: [{folder}/aggregate-a.pub, {folder}/aggregate-b.pub]}}
+"""
+
+
+def test_of_two_parties_either_is_drawn_as_the_one_to_be_trusted(
+    served: ServedPage, watch: Watch, artefacts: Path, tmp_path: Path
+) -> None:
+    for party in SHARERS:
+        make_key_pair(tmp_path / f"{party}.key", tmp_path / f"{party}.pub")
+    job = served.deploy(TWO_PARTIES.format(folder=tmp_path))
+    found = ItemEstimates(np.array([500.0, 300.0]), 20.0, 39.2, 2_500, 2_500)
+    served.publish(job, 1, [found] * 8)
+    for width, drawing in ((1280, ".sidewise"), (390, ".downwards")):
+        seen = watch(served.address, viewport={"width": width, "height": 844})
+        seen.page.add_init_script(WRITTEN)
+        seen.open()
+        seen.wait_for_epoch(8)
+        page = seen.page
+        trust = page.locator(".trust")
+        expect(trust.get_by_role("img")).to_have_attribute(
+            "aria-label", re.compile("party b .*: one of them has to be trusted; readers")
+        )
+        assert trust.locator(f"{drawing} .said").all_text_contents() == [
+            "has to be trusted",
+            "one of them has to be trusted",
+        ]
+        expect(trust.locator("figcaption")).to_contain_text("one of the two parties, whichever")
+        boxes = [
+            trust.locator(f"{drawing} .party", has_text=f"party {name}").bounding_box()
+            for name in "ab"
+        ]
+        # Beside each other, as seen along the way of a report, and inside one boundary.
+        first, second = boxes
+        assert first is not None
+        assert second is not None
+        away = first["x"] - second["x"] if width > 700 else first["y"] - second["y"]
+        assert away == pytest.approx(0, abs=1)
+        expect(trust.locator(f"{drawing} .boundary")).to_have_count(2)
+        # Months that begin with a 25th have ticks without a time of day.
+        page.wait_for_function("() => window.written.includes('Jul')")
+        assert not [text for text in page.evaluate("window.written") if "00:00" in text]
+        page.screenshot(path=artefacts / f"two-parties-{width}.png", full_page=True)
         seen.assert_well_behaved()
 
 
@@ -166,6 +259,13 @@ def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
     expect(page.locator(".sentence strong")).to_have_text("5,000")
     assert page.url.endswith("/?job=oulad&range=latest-20")
     assert page.evaluate("document.cookie") == ""
+    # Whoever leaves is asked again, where they were.
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Password of this page")).to_be_visible()
+    page.get_by_label("Password of this page").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator(".sentence strong")).to_have_text("5,000")
+    assert page.url.endswith("/?job=oulad&range=latest-20")
     # The server begins anew, and its sessions with it.
     seen.cable_cut = True
     served.stop()

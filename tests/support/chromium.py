@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, WebSocket, sync_playwright
 
 CHROMIUM = Path(os.environ.get("DPSTREAM_CHROMIUM", "/usr/bin/chromium"))
-_ARGUMENTS = (
+ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -92,7 +92,7 @@ def browser() -> Iterator[Browser]:
         pytest.fail(f"no Chromium at {CHROMIUM}: apt install chromium, or set DPSTREAM_CHROMIUM")
     with (
         sync_playwright() as playwright,
-        playwright.chromium.launch(executable_path=CHROMIUM, args=list(_ARGUMENTS)) as launched,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS)) as launched,
     ):
         yield launched
 

@@ -74,7 +74,8 @@ def _draw(outcomes: Sequence[Outcome]) -> Figure:
         at, truth, color="black", linewidth=1.3, linestyle=dashed, label=f"truth ({NOT_PRIVATE})"
     )
     below.axhline(0, color="black", linewidth=1.0, linestyle=dashed)
-    said = "The same users counted by several protocols; bands: 95 % intervals"
+    people = outcomes[0].job.people
+    said = f"The same {people} counted by several protocols; bands: 95 % intervals"
     above.set_title(said, loc="left", fontsize=11)
     above.set_ylabel(what_is_counted(outcomes[0].job)[1])
     below.set_ylabel("estimate minus truth")

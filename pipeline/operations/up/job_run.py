@@ -284,5 +284,6 @@ class JobRun:
         heartbeat = self._progress.heartbeats.get(name) if self._progress else None
         if name != PRODUCER and state == "running" and heartbeat is None:
             state = "starting"
-        lag = 0 if heartbeat is None else heartbeat.get("lag", 0)
-        return Part(name, state, f"{lag:,} records behind" if lag else "")
+        # What a worker said last is old once it has finished.
+        lag = 0 if heartbeat is None or state == "finished" else heartbeat.get("lag", 0)
+        return Part(name, state, f"{lag:,} behind" if lag else "")

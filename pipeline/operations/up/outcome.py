@@ -20,6 +20,7 @@ from pipeline.jobs.job_problems import JobError
 from pipeline.operations.status.facts import STAGES
 from pipeline.operations.up.progress import Row
 from pipeline.planning.plan import plan
+from pipeline.results.known_digits import percent
 from pipeline.results.queries import usual_query
 from pipeline.results.sentences import sentence_of
 from pipeline.results.smoothing import SmoothedHorizon, columns
@@ -196,7 +197,7 @@ def _cell(number: float | None) -> str:
 
 def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """The result: what is said, and about what."""
-    users, rmse, predicted = outcome.users, outcome.rmse, outcome.predicted_rmse
+    rmse, predicted = outcome.rmse, outcome.predicted_rmse
     held, claimed = outcome.covered
     if outcome.rows and all(row.truths is None for row in outcome.rows):
         yield "last estimate", str(sentence_of(outcome.job, outcome.records))
@@ -207,15 +208,12 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     if rmse is None:
         yield "RMSE", "nothing could be estimated"
     else:
-        yield "RMSE", f"{rmse:,.0f} users ({rmse / users:.1%}), against the truth"
+        yield "RMSE", f"{_share(rmse, outcome)}, against the truth"
     smoothed = outcome.smoothed_rmse
     if smoothed is not None:
-        yield "smoothed RMSE", f"{_share(smoothed, users)}, by looking back at the end"
+        yield "smoothed RMSE", f"{_share(smoothed, outcome)}, by looking back at the end"
     if predicted is not None:
-        yield (
-            "predicted RMSE",
-            f"{predicted:,.0f} users ({predicted / users:.1%}), by dpstream plan",
-        )
+        yield "predicted RMSE", f"{_share(predicted, outcome)}, by dpstream plan"
     if claimed:
         yield "95 % intervals", f"{held} of {claimed} hold the truth; {ONE_RUN}"
     yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
@@ -255,8 +253,8 @@ def next_steps(
     )
 
 
-def _share(error: float, users: int) -> str:
-    return f"{error:,.0f} users ({error / users:.1%})"
+def _share(error: float, outcome: Outcome) -> str:
+    return f"{error:,.0f} {outcome.job.people} ({percent(error / outcome.users, 0.005)})"
 
 
 def _row_json(row: Row) -> dict[str, Any]:

@@ -295,11 +295,12 @@ def draw(
 
 def _parts_line(parts: Sequence[Part]) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
-    for part in parts:
+    for place, part in enumerate(parts):
         mark, style = _MARKS[part.state]
         said = part.detail or ("" if part.state == "running" else part.state)
-        line.append(f"{mark} ", style).append(part.name).append(f" {said}".rstrip(), "dim")
-        line.append("   ")
+        # Four that have finished fit 80 columns.
+        line.append("  " * bool(place)).append(f"{mark} ", style).append(part.name)
+        line.append(f" {said}".rstrip(), "dim")
     return line
 
 

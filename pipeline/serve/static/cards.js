@@ -3,7 +3,7 @@
 import { ask, jobPath } from "./api.js";
 import { h, setText, svg, table, column, numbers } from "./dom.js";
 import { exposureOf } from "./exposure.js";
-import { capital, chance, count, fewerThan, interval, left, loss, maybeNone, tied, valueOf, within } from "./format.js";
+import { capital, chance, count, fewerThan, fitted, interval, left, loss, maybeNone, tied, valueOf, within } from "./format.js";
 import { trustPicture } from "./trust.js";
 
 const TOP = 14;
@@ -71,7 +71,7 @@ export class TopCard extends Asking {
     setText(this.when, body.epoch ? body.name : "");
     const truth = body.items.some((item) => item.truth !== null);
     const { people } = this.model.detail;
-    const columns = [...(ranked ? [column("place")] : []), column(this.buckets ? "from" : "item"), column(""), numbers(people), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
+    const columns = [...(ranked ? [column("place")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
     const rows = body.items.map((item) => [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.low, item.high, [least, most]),
       maybeNone("users", item.low) ? fewerThan(this.format, item.high) : this.format(item.value),
       within("users", this.format, item.low, item.high), ...(truth ? [this.format(item.truth)] : [])]);
@@ -102,7 +102,10 @@ export class QuantileCard extends Asking {
     setText(this.notes, body.epoch ? body.name : "");
     const held = body.quantiles.filter((each) => each.value !== null);
     const truth = held.some((each) => each.truth !== null);
-    const rows = held.map((each) => [`${count(100 * each.share)} % lie below`, this.format(each.value), interval(this.format, each.low, each.high), ...(truth ? [this.format(each.truth)] : [])]);
+    const rows = held.map((each) => {
+      const format = fitted("value", this.format, each.low, each.high);
+      return [`${count(100 * each.share)} % lie below`, format(each.value), interval(format, each.low, each.high), ...(truth ? [this.format(each.truth)] : [])];
+    });
     const columns = [column(this.model.detail.people), numbers("value"), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
     this.body.replaceChildren(held.length ? table("Quantiles of the last epoch", columns, rows) : h("p", { class: "empty" }, "Nothing can be said of this epoch."));
   }

@@ -336,15 +336,16 @@ export class CurvesCard {
     const has = (name) => curves.some((curve) => curve[name]);
     const note = this.models.map((model) => model.detail.truth_note).find(Boolean) ?? "not private";
     const lines = [["estimate", this.change ? "estimated change" : "estimate"], ["band", "95 % interval"]];
+    const { period } = this.models[0].detail;
     const wide = this.shown.simultaneous && has("simultaneous");
-    if (wide) lines.push(["wide", "all epochs at once, in 19 of 20 runs"]);
+    if (wide) lines.push(["wide", `all ${period}s at once, in 19 of 20 runs`]);
     if (has("smoothed")) lines.push(["smoothed", "smoothed, looking back"]);
     if (has("truth")) lines.push(["truth", note]);
     const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.words).filter(Boolean));
     this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)),
       ...[...sentences].map((words) => h("span", { class: "said" }, words)));
     const zero = this.#charts.some(({ unit }) => unit !== "value") && !this.change;
-    const kinds = [["zero", "Axis from zero"], ["simultaneous", "All epochs at once"], ["smoothed", "Smoothed"], ["truth", "True curve, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
+    const kinds = [["zero", "Axis from zero"], ["simultaneous", `All ${period}s at once`], ["smoothed", "Smoothed"], ["truth", "True curve, not private"]].filter(([name]) => (name === "zero" ? zero : has(name)));
     if (this.switches.dataset.kinds === String(kinds)) return;
     this.switches.dataset.kinds = String(kinds);
     this.switches.replaceChildren(...kinds.map(([name, words]) => h("label", {},
@@ -370,6 +371,9 @@ export class CurvesCard {
       entries: chart.curves.map((curve, index) => ({ label: curve.label, ...chart.mark(index) })),
     }));
     const name = this.models.map((model) => model.name).join("-and-");
-    return savePicture(`${name}-epoch-${this.lastEpoch}.png`, `${this.models.map((model) => this.#named(model)).join(" and ")}: ${this.#title().toLowerCase()}`, panels);
+    const named = this.models.map((model) => this.#named(model)).join(" and ");
+    // What it shows may be named as the job is.
+    const title = this.#title();
+    return savePicture(`${name}-epoch-${this.lastEpoch}.png`, title.startsWith(`${named}, `) ? title : `${named}: ${title.toLowerCase()}`, panels);
   }
 }

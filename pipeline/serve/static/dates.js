@@ -28,6 +28,17 @@ export function date({ calendar }, begins) {
   return formatOf(calendar.zone, calendar.days ? DAY : calendar.seconds ? SECOND : MINUTE).format(begins);
 }
 
+// For programs: a day, or a moment with its distance from UTC, as clocks there show it.
+export function stamp({ calendar }, begins) {
+  if (!calendar || !known(begins)) return "";
+  const there = Date.UTC(...clockOf(calendar.zone, begins));
+  const [day, time] = new Date(there).toISOString().slice(0, 19).split("T");
+  if (calendar.days) return day;
+  const minutes = Math.round((there - begins) / 60_000);
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60].map((each) => String(each).padStart(2, "0"));
+  return `${day}T${time}${minutes < 0 ? "-" : "+"}${hours}:${rest}`;
+}
+
 // What an epoch is called: by its number, with its date where there is one.
 export function epochWords(detail, epoch, begins) {
   const said = date(detail, begins);
@@ -64,11 +75,12 @@ export function dateTicks({ calendar }, epochs, begins, [from, to], most) {
   const seen = epochs.map((epoch, index) => [epoch, begins[index]]).filter(([epoch, at]) => epoch >= from && epoch <= to && known(at));
   if (!seen.length) return new Map();
   const clock = seen.map(([, at]) => clockOf(calendar.zone, at));
-  let [kind, found] = ["d", [0]];
+  let [kind, found, held] = ["d", [0], 0];
   for (const [level, key] of LEVELS) {
     const places = clock.map((_, index) => index).filter((index) => index && key(clock[index]) !== key(clock[index - 1]));
     if (places.length > most) break;
-    if (places.length) [kind, found] = [level, places];
+    // A finer level that has no more ticks would only say more than is known.
+    if (places.length > held) [kind, found, held] = [level, places, places.length];
   }
   // What is shorter than all of these has every so many epochs a time of day.
   if (found.length < 2 && seen.length > 1) {

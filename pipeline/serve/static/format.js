@@ -27,19 +27,30 @@ export function valueOf(unit) {
   return (value) => (known(value) ? minus(format.format(value === 0 ? 0 : value)).replace(/^−0$/, "0") : "–");
 }
 
-export const interval = (format, low, high) => (known(low) && known(high) ? `${format(low)} to ${format(high)}` : "–");
+// On a narrow screen it is broken before its upper end alone.
+export const interval = (format, low, high) => (known(low) && known(high) ? `${format(low)}\u00a0to ${format(high)}` : "–");
 
 // A number of people whose interval holds none is not known to be more: it is said what it is below.
 export const maybeNone = (unit, low) => unit === "users" && known(low) && low <= 0;
-export const fewerThan = (format, high) => `fewer than ${format(Math.max(Math.ceil(high), 1))}`;
+export const fewerThan = (format, high) => `fewer\u00a0than ${format(Math.max(Math.ceil(high), 1))}`;
 
 // An estimate with its error, as far as it can be believed.
 export function told(unit, format, value, low, high) {
-  return maybeNone(unit, low) ? fewerThan(format, high) : `${format(value)} ${error(format, value, low, high)}`.trim();
+  const shown = fitted(unit, format, low, high);
+  return maybeNone(unit, low) ? fewerThan(format, high) : `${shown(value)} ${error(shown, value, low, high)}`.trim();
 }
 
 // The 95 % interval; of people it begins at none.
-export const within = (unit, format, low, high) => interval(format, maybeNone(unit, low) ? 0 : low, maybeNone(unit, low) ? Math.max(high, 0) : high);
+export const within = (unit, format, low, high) => interval(format, maybeNone(unit, low) ? 0 : low, maybeNone(unit, low) ? Math.max(Math.ceil(high), 1) : high);
+
+// Values of a domain with no more digits than their interval allows: the second one of half of it.
+export function fitted(unit, format, low, high) {
+  const half = (high - low) / 2;
+  if (unit !== "value" || !(half > 0)) return format;
+  const digits = Math.min(Math.max(1 - Math.floor(Math.log10(half)), 0), 12);
+  const shown = new Intl.NumberFormat("en", { maximumFractionDigits: digits });
+  return (value) => (known(value) ? minus(shown.format(Number(value.toFixed(digits)) || 0)) : "–");
+}
 
 // Half of the interval, or all of it where its parts differ, as for a median.
 export function error(format, value, low, high) {

@@ -2,18 +2,22 @@
 
 import { ask, jobPath } from "./api.js";
 import { byId, h, setText } from "./dom.js";
-import { count, error, maybeNone, plural, valueOf } from "./format.js";
+import { count, error, fitted, maybeNone, plural, valueOf } from "./format.js";
 import { shape } from "./marks.js";
 import { MOST_SERIES, view } from "./view.js";
 
 const ROW = 36;
+const LINE = 18;
+// So many letters of a name fit a line of a row.
+const LETTERS = 19;
 const SPARK = { width: 72, height: 24 };
 const ASKED = 1000;
 const MOST_POINTS = 192;
 
 const ORDERS = {
   // On average: by their latest numbers they would change places at every epoch.
-  largest: (one, other) => other.mean - one.mean || one.index - other.index,
+  // Quantiles, which are no numbers of people, come before them.
+  largest: (one, other) => (other.unit === "value") - (one.unit === "value") || other.mean - one.mean || one.index - other.index,
   name: (one, other) => one.label.localeCompare(other.label, "en", { numeric: true }),
   given: (one, other) => one.index - other.index,
 };
@@ -21,6 +25,7 @@ const ORDERS = {
 export class Items extends EventTarget {
   #rows = [];
   #shown = [];
+  #height = ROW;
   #pool = [];
   #active = 0;
   #frame = 0;
@@ -108,7 +113,11 @@ export class Items extends EventTarget {
     const before = this.#shown[this.#active];
     this.#shown = this.#rows.filter((row) => row.key.includes(wanted) && this.#within(row)).sort(ORDERS[this.order.value]);
     this.#active = Math.max(0, top ? 0 : this.#shown.indexOf(before));
-    this.space.style.height = `${this.#shown.length * ROW}px`;
+    // All rows are as high as the longest name needs.
+    const longest = this.#rows.reduce((most, row) => Math.max(most, row.label.length), 0);
+    this.#height = Math.max(ROW, LINE * Math.ceil(longest / LETTERS + 0.5) + 2);
+    this.list.style.setProperty("--row", `${this.#height}px`);
+    this.space.style.height = `${this.#shown.length * this.#height}px`;
     if (top) this.list.scrollTop = 0;
     this.#later();
   }
@@ -156,8 +165,8 @@ export class Items extends EventTarget {
     setText(this.said, this.#shown.length === this.#rows.length
       ? `${count(chosen.length)} of ${count(this.#rows.length)} drawn`
       : plural(this.#shown.length, "match", "matches"));
-    const first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - 2);
-    const last = Math.min(this.#shown.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / ROW) + 2);
+    const first = Math.max(0, Math.floor(this.list.scrollTop / this.#height) - 2);
+    const last = Math.min(this.#shown.length, Math.ceil((this.list.scrollTop + this.list.clientHeight) / this.#height) + 2);
     while (this.#pool.length < last - first) this.#pool.push(this.#line());
     // A row stays in the element that shows it, as long as it is in sight.
     this.#pool.forEach((line, index) => {
@@ -180,7 +189,7 @@ export class Items extends EventTarget {
       value: h("span", { class: "value" }),
       error: h("span", { class: "error" }),
     };
-    line.element = h("div", { class: "row", role: "option" }, line.mark, line.label, line.spark, line.value, line.error);
+    line.element = h("div", { class: "row", role: "option" }, line.mark, line.label, line.spark, h("span", { class: "told" }, line.value, line.error));
     this.space.append(line.element);
     return line;
   }
@@ -194,7 +203,7 @@ export class Items extends EventTarget {
     const selected = chosen.includes(row.id);
     element.id = this.#id(at);
     element.dataset.id = row.id;
-    element.style.transform = `translateY(${at * ROW}px)`;
+    element.style.transform = `translateY(${at * this.#height}px)`;
     element.setAttribute("aria-selected", selected);
     element.setAttribute("aria-setsize", this.#shown.length);
     element.setAttribute("aria-posinset", at + 1);
@@ -203,8 +212,9 @@ export class Items extends EventTarget {
     setText(line.label, row.label);
     const [value, low, high] = row.last ?? [];
     const none = maybeNone(row.unit, low);
-    setText(line.value, none ? `< ${row.format(Math.max(Math.ceil(high), 1))}` : row.format(value));
-    setText(line.error, none ? "" : error(row.format, value, low, high));
+    const format = fitted(row.unit, row.format, low, high);
+    setText(line.value, none ? `< ${row.format(Math.max(Math.ceil(high), 1))}` : format(value));
+    setText(line.error, none ? "" : error(format, value, low, high));
     const mark = selected ? this.marks.get(row.id) : undefined;
     const key = mark ? `${mark.colour} ${mark.shape}` : "";
     if (line.mark.dataset.key !== key) {
@@ -231,13 +241,13 @@ export class Items extends EventTarget {
   }
 
   #press(event) {
-    const page = Math.max(1, Math.floor(this.list.clientHeight / ROW) - 1);
+    const page = Math.max(1, Math.floor(this.list.clientHeight / this.#height) - 1);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.#shown.length, End: this.#shown.length };
     if (event.key in steps) {
       this.#active = Math.min(Math.max(this.#active + steps[event.key], 0), this.#shown.length - 1);
-      const top = this.#active * ROW;
+      const top = this.#active * this.#height;
       if (top < this.list.scrollTop) this.list.scrollTop = top;
-      else if (top + ROW > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = top + ROW - this.list.clientHeight;
+      else if (top + this.#height > this.list.scrollTop + this.list.clientHeight) this.list.scrollTop = top + this.#height - this.list.clientHeight;
       this.#later();
     } else if (event.key === " " || event.key === "Enter") this.#toggle();
     else if (event.key === "Escape") this.dispatchEvent(new CustomEvent("choose", { detail: { series: this.#largest() } }));

@@ -23,6 +23,7 @@ class Page {
     document.body.classList.toggle("embed", Boolean(view.state.embed));
     this.#theme();
     byId("theme").addEventListener("click", () => this.#switch());
+    byId("logout").addEventListener("click", () => this.#leave());
     dark.addEventListener("change", () => this.#theme());
     view.addEventListener("change", (event) => this.#change(event.detail.before));
     document.addEventListener("click", (event) => this.#follow(event));
@@ -32,14 +33,25 @@ class Page {
   // Ask what there is; a server that does not answer yet is asked again.
   async #begin(wait = 250) {
     try {
-      const { run, jobs, kafka } = await ask("/api/jobs");
+      const { run, jobs, kafka, login } = await ask("/api/jobs");
       [this.run, this.jobs, this.kafka] = [run, jobs, kafka];
+      byId("logout").hidden = !login;
     } catch (failure) {
       this.#notice(`The server cannot be asked: ${failure.message}. Trying again.`);
       setTimeout(() => this.#begin(Math.min(2 * wait, 4000)), wait);
       return;
     }
     await this.#show();
+  }
+
+  // The server forgets who this is, and asks for the password again.
+  async #leave() {
+    try {
+      await fetch("/logout", { method: "POST" });
+      location.reload();
+    } catch (failure) {
+      this.#notice(`Logging out has failed: ${failure.message}. Try again.`);
+    }
   }
 
   // What is there is put in place of what was, or of the places that were kept for it.
@@ -154,10 +166,11 @@ class Page {
       return;
     }
     const choice = (label, current, options, none, chosen) => h("select", { "aria-label": label, onchange: (event) => chosen(event.target.value) },
-      none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, titles.get(name) ?? name)));
+      none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, titles.get(name) ?? name.split(",").map((each) => titles.get(each) ?? each).join(" and "))));
     byId("trail").replaceChildren(
       choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" })),
-      choice("Compare with", view.state.with, names.filter((name) => name !== this.job), "compare with …", (other) => view.set({ job: this.job, with: other })));
+      // Several at once are one choice more.
+      choice("Compare with", view.state.with, [...names.filter((name) => name !== this.job), ...(view.state.with.includes(",") ? [view.state.with] : [])], "compare with …", (other) => view.set({ job: this.job, with: other })));
   }
 
   #change(before) {

@@ -2,8 +2,8 @@
 
 import { ask, jobPath } from "./api.js";
 import { column, h, numbers, saveFile, table } from "./dom.js";
-import { date } from "./dates.js";
-import { count, fewerThan, maybeNone, time, valueOf, within } from "./format.js";
+import { date, stamp } from "./dates.js";
+import { count, fewerThan, fitted, maybeNone, time, valueOf, within } from "./format.js";
 
 const ROWS = 200;
 const MOST_ROWS = 2000;
@@ -55,7 +55,7 @@ export class NumbersTable {
       ...ids.flatMap((id) => {
         const [value, low, high] = row.series[id] ?? [];
         const unit = change ? "change" : model.unitOf(id);
-        const format = valueOf(model.unitOf(id));
+        const format = fitted(unit, valueOf(model.unitOf(id)), low, high);
         return [maybeNone(unit, low) ? fewerThan(format, high) : format(value), within(unit, format, low, high)];
       })];
     return h("div", {}, this.models.length > 1 && h("h3", {}, model.name), table(`Estimates of ${model.name}`, columns, rows.map(cells)),
@@ -76,8 +76,7 @@ export async function saveSeen(models, series, [from, to], change) {
     }
     for (const row of found.reverse()) {
       for (const id of model.own(series)) {
-        const begins = row.begins === null ? "" : new Date(row.begins).toISOString();
-        lines.push([model.name, row.epoch, begins, labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.fate, row.flags.join(" ")]);
+        lines.push([model.name, row.epoch, stamp(model.detail, row.begins), labels.get(id) ?? id, ...(row.series[id] ?? ["", "", ""]), row.fate, row.flags.join(" ")]);
       }
     }
   }

@@ -9,12 +9,16 @@ export function tilesOf(models) {
   return [...(changes ? ["change"] : []), "part", "epochs", "privacy"];
 }
 
+// Names of so many letters are no headline.
+const LONG = 24;
 const NAMES = { change: () => "Change", part: () => "Took part", epochs: ({ period }) => capital(`${period}s`), privacy: () => "Privacy budget" };
 
 export class Overview {
   // `named`: whether there are several, one below the other.
   constructor(model, named, tiles) {
     this.model = model;
+    // Beside others the sentence has said of when all is.
+    this.short = named;
     this.sentence = h("p", { class: "sentence" });
     const { detail } = model;
     this.tiles = Object.fromEntries(tiles.map((name) => {
@@ -35,7 +39,7 @@ export class Overview {
   show() {
     const { detail } = this.model;
     // Parts at odd places are said with weight.
-    this.sentence.replaceChildren(...detail.sentence.map((part, index) => (index % 2 ? h("strong", {}, tied(part)) : tied(part))));
+    this.sentence.replaceChildren(...detail.sentence.map((part, index) => (index % 2 ? h("strong", { class: part.length > LONG ? "long" : "" }, tied(part)) : tied(part))));
     setText(this.phase, detail.phase === "running" ? "" : detail.phase);
     this.phase.hidden = detail.phase === "running";
     const { problems } = detail;
@@ -60,11 +64,11 @@ export class Overview {
   }
 
   #part({ told, people }) {
-    this.#say("part", count(told?.contributors), told ? `of ${count(told.population)} ${people}, ${told.name}` : "no estimate yet");
+    this.#say("part", count(told?.contributors), told ? `of ${count(told.population)} ${people}${this.short ? "" : `, ${told.name}`}` : "no estimate yet");
   }
 
   #epochs({ last_epoch: last, epochs, closed_at }) {
-    const closed = last ? `the last one closed ${time(closed_at)}` : "none has closed yet";
+    const closed = last ? `${this.short ? "" : "the last one "}closed ${time(closed_at)}` : "none has closed yet";
     this.#say("epochs", last ? `${count(last)}${epochs ? ` of ${count(epochs)}` : ""}` : "–", closed, epochs ? (last ?? 0) / epochs : null);
     this.tiles.epochs.note.title = moment(closed_at);
   }

@@ -2,7 +2,7 @@
 
 import { h, svg } from "./dom.js";
 
-const [WIDTH, HEIGHT, GAP, EDGE] = [158, 76, 26, 16];
+const [WIDTH, HEIGHT, GAP, DOWN, EDGE] = [158, 76, 40, 26, 16];
 
 // Words on lines of so many letters.
 function lines(text, most = 24) {
@@ -15,52 +15,86 @@ function lines(text, most = 24) {
 
 const words = (x, y, text, attributes) => svg("text", { x, y, "text-anchor": "middle", ...attributes }, text);
 
-function box(x, y, { name, sees, trusted }) {
-  const middle = x + WIDTH / 2;
-  return svg("g", { class: trusted ? "party trusted" : "party" },
-    svg("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 9 }),
+function box(x, y, { name, sees, trusted, either }, width = WIDTH) {
+  const middle = x + width / 2;
+  return svg("g", { class: trusted || either ? "party trusted" : "party" },
+    svg("rect", { x, y, width, height: HEIGHT, rx: 9 }),
     words(middle, y + 23, name, { class: "name" }),
-    lines(sees).map((line, index) => words(middle, y + 43 + 15 * index, line, { class: "small" })));
+    lines(sees, width < WIDTH ? 15 : 24).map((line, index) => words(middle, y + 43 + 15 * index, line, { class: "small" })));
 }
 
-// Neighbours inside the boundary share it.
-function runs(parties) {
+// One party after the other; those of whom one suffices stand beside each other.
+function steps(parties) {
   const found = [];
-  parties.forEach(({ trusted }, index) => {
-    if (!trusted) return;
-    if (index && parties[index - 1].trusted) found.at(-1)[1] = index;
-    else found.push([index, index]);
+  for (const party of parties) {
+    if (party.either && found.at(-1)?.[0].either) found.at(-1).push(party);
+    else found.push([party]);
+  }
+  return found;
+}
+
+const HAS = "has to be trusted";
+const EITHER = "one of them has to be trusted";
+
+// Neighbours inside the boundary share it: [first, last, what is said of it].
+function runs(all) {
+  const found = [];
+  all.forEach(([{ trusted, either }], index) => {
+    if (either) found.push([index, index, EITHER]);
+    else if (trusted && index && all[index - 1][0].trusted) found.at(-1)[1] = index;
+    else if (trusted) found.push([index, index, HAS]);
   });
   return found;
 }
 
-function across(parties) {
+const boundary = (x, y, width, height) => svg("rect", { class: "boundary", x: x - 10, y: y - 10, width: width + 20, height: height + 20, rx: 14 });
+
+function across(all) {
   const at = (index) => EDGE + index * (WIDTH + GAP);
-  const top = 34;
-  return svg("svg", { class: "sidewise", viewBox: `0 0 ${at(parties.length) - GAP + EDGE} ${top + HEIGHT + EDGE}`, "aria-hidden": "true" },
-    runs(parties).map(([first, last]) => [
-      svg("rect", { class: "boundary", x: at(first) - 10, y: top - 10, width: at(last) + WIDTH - at(first) + 20, height: HEIGHT + 20, rx: 14 }),
-      svg("text", { x: at(first) - 4, y: top - 17, class: "said" }, "has to be trusted")]),
-    parties.map((party, index) => [
-      index > 0 && svg("path", { class: "way", d: `M${at(index) - GAP + 1} ${top + HEIGHT / 2}h${GAP - 4}m-7 -4l7 4l-7 4` }),
-      box(at(index), top, party)]));
+  const rows = Math.max(...all.map((step) => step.length));
+  const tall = (step) => step.length * (HEIGHT + EDGE) - EDGE;
+  const middle = 34 + tall({ length: rows }) / 2;
+  const top = (step, row = 0) => middle - tall(step) / 2 + row * (HEIGHT + EDGE);
+  const way = (index, from, to) => {
+    const [y, end] = [from + HEIGHT / 2, to + HEIGHT / 2];
+    return svg("path", { class: "way", d: `M${at(index) - GAP + 1} ${y}h${GAP / 2 - 4}V${end}h${GAP / 2}m-7 -4l7 4l-7 4` });
+  };
+  return svg("svg", { class: "sidewise", viewBox: `0 0 ${at(all.length) - GAP + EDGE} ${middle + tall({ length: rows }) / 2 + EDGE}`, "aria-hidden": "true" },
+    runs(all).map(([first, last, said]) => [
+      boundary(at(first), top(all[first]), at(last) + WIDTH - at(first), tall(all[first])),
+      svg("text", { x: at(first) - 4, y: top(all[first]) - 17, class: "said" }, said)]),
+    all.map((step, index) => [
+      index > 0 && all[index - 1].flatMap((_, from) => step.map((_, to) => way(index, top(all[index - 1], from), top(step, to)))),
+      step.map((party, row) => box(at(index), top(step, row), party))]));
 }
 
-function folded(parties) {
-  const at = (index) => 34 + index * (HEIGHT + GAP);
-  return svg("svg", { class: "downwards", viewBox: `0 0 ${WIDTH + 2 * EDGE + 40} ${at(parties.length) - GAP + EDGE}`, "aria-hidden": "true" },
-    runs(parties).map(([first, last]) => [
-      svg("rect", { class: "boundary", x: EDGE + 10, y: at(first) - 10, width: WIDTH + 20, height: at(last) + HEIGHT - at(first) + 20, rx: 14 }),
-      first === 0 && svg("text", { x: EDGE + 16, y: at(first) - 17, class: "said" }, "has to be trusted")]),
-    parties.map((party, index) => [
-      index > 0 && svg("path", { class: "way", d: `M${EDGE + 20 + WIDTH / 2} ${at(index) - GAP + 1}v${GAP - 4}m-4 -7l4 7l4 -7` }),
-      box(EDGE + 20, at(index), party)]));
+function folded(all) {
+  const left = EDGE + 20;
+  const tops = [];
+  let y = 34;
+  for (const [{ either }] of all) {
+    // What is said of a boundary further down needs room above it.
+    if (either) y += 22;
+    tops.push(y);
+    y += HEIGHT + DOWN;
+  }
+  const wide = (step) => (step.length > 1 ? WIDTH + 40 : WIDTH);
+  const start = (step) => left - (wide(step) - WIDTH) / 2;
+  const each = (step) => (wide(step) - 10 * (step.length - 1)) / step.length;
+  return svg("svg", { class: "downwards", viewBox: `0 0 ${WIDTH + 2 * EDGE + 40} ${y - DOWN + EDGE}`, "aria-hidden": "true" },
+    runs(all).map(([first, last]) => boundary(start(all[first]), tops[first], wide(all[first]), tops[last] + HEIGHT - tops[first])),
+    all.map((step, index) => [
+      index > 0 && svg("path", { class: "way", d: `M${left + WIDTH / 2} ${tops[index - 1] + HEIGHT + 1}V${tops[index] - 3}m-4 -7l4 7l4 -7` }),
+      step.map((party, place) => box(start(step) + place * (each(step) + 10), tops[index], party, each(step)))]),
+    // Over the way that crosses it.
+    runs(all).map(([first, , said]) => (first === 0 || said === EITHER) && svg("text", { x: start(all[first]) - 4, y: tops[first] - 17, class: "said" }, said)));
 }
 
 // `trust` as of /api/jobs/J.
 export function trustPicture({ parties, words: said }) {
-  const list = parties.map(({ name, sees, trusted }) => `${name} (${sees}): ${trusted ? "has to be trusted" : "need not be trusted"}`);
+  const all = steps(parties);
+  const list = parties.map(({ name, sees, trusted, either }) => `${name} (${sees}): ${either ? EITHER : trusted ? HAS : "need not be trusted"}`);
   return h("figure", { class: "trust" },
-    h("div", { role: "img", "aria-label": `The way of a report. ${list.join("; ")}.` }, across(parties), folded(parties)),
+    h("div", { role: "img", "aria-label": `The way of a report. ${list.join("; ")}.` }, across(all), folded(all)),
     h("figcaption", {}, said));
 }

@@ -24,6 +24,7 @@ from pipeline.cli.output import duration, instant, iso, number, say_table
 from pipeline.cli.verbs import VERBS, build_command
 from pipeline.devices.producer import ProducerError
 from pipeline.devices.rows import InputError
+from pipeline.errors import INTERRUPTED
 from pipeline.jobs.job_files import load_job
 from pipeline.jobs.job_problems import JobError, Problem
 from pipeline.kafka.client_properties import ConnectionSettingsError
@@ -94,6 +95,19 @@ def test_help_flows_in_terminals_of_every_width_and_begins_as_in_the_list(name: 
     paragraphs = command.loaded.help.split("\n\n")  # type: ignore[attr-defined]
     assert all("\n" not in paragraph for paragraph in paragraphs)
     assert paragraphs[0] == command.help == VERBS[name].summary
+
+
+def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is loaded before `main` can catch it is next to nothing.
+    program = "import sys; from pipeline.cli import main; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert not {"typer", "numpy", "pydantic", "pipeline.cli.errors"} & {*loaded}
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.cli._command", interrupted)
+    assert main(["jobs"]) == INTERRUPTED == 130
 
 
 def test_help_is_quick_because_it_imports_nothing_slow() -> None:

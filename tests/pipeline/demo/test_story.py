@@ -58,18 +58,33 @@ def story(jobs: list[DeployedJob]) -> list[ScreenOfStory]:
     ]
 
 
-def test_it_has_four_screens_that_fit_a_terminal(story: list[ScreenOfStory]) -> None:
+@pytest.mark.parametrize("width", [80, 120])
+def test_it_has_four_screens_that_fit_a_terminal(story: list[ScreenOfStory], width: int) -> None:
     assert [screen.number for screen in story] == [1, 2, 3, 4]
     for screen in story:
-        assert len(screen.lines) <= 18
-        assert all(len(line) <= WIDTH for line in screen.lines)
+        lines = screen.folded(width)
+        assert len(lines) <= 18
+        # But for the address, which is to be copied whole.
+        folded = [line for line in lines if "http" not in line]
+        assert len(lines) - len(folded) == (screen.number == 3)
+        assert all(len(line) <= min(width, WIDTH) for line in folded)
+        assert not any(line.lstrip().startswith("%") for line in folded)
+
+
+@pytest.mark.parametrize("width", range(20, 40))
+def test_a_percent_sign_stays_with_its_number(width: int) -> None:
+    told = ScreenOfStory(1, "", ("  of all: about 14,034 students enrolled (48.8 %), or so",))
+    lines = told.folded(width)
+    assert " ".join(line.strip() for line in lines) == told.lines[0].strip()
+    assert not any(line.lstrip().startswith("%") for line in lines)
 
 
 def test_it_says_what_is_asked_of_whom(story: list[ScreenOfStory]) -> None:
     said = " ".join(line.strip() for line in story[0].lines)
     assert "28,785 students took courses" in said
     assert "the week of 28 March 2012" in said
-    assert "oulad-weekly-shuffled: epsilon 1; to be trusted: the shuffle stage" in said
+    assert "oulad-weekly-stream: trusted is nobody (epsilon 4)" in said
+    assert "oulad-weekly-shuffled: trusted is the shuffle stage to shuffle (epsilon 1)" in said
 
 
 def test_a_device_sends_a_byte_a_week_of_a_student_who_came_and_went(
@@ -101,12 +116,20 @@ def test_everyone_sees_sentences_of_the_fullest_week(story: list[ScreenOfStory])
     assert said.count("in the week of 19 February 2014") == 3
     assert "About 13,000 students enrolled" in said
     assert "http://127.0.0.1:8765/" in said
+    assert "the highest bar is about 13,000 students" in said
+    bars = story[2].lines[1].strip()
+    assert (len(bars), bars[-1]) == (74, "█")
 
 
 def test_it_says_how_far_a_guess_can_come(story: list[ScreenOfStory]) -> None:
     said = " ".join(line.strip() for line in story[3].lines)
     assert "oulad-weekly: a guess that was 50 % likely becomes at most 98.3 % likely." in said
     assert (
-        "oulad-weekly-shuffled: a guess that was 50 % likely becomes at most 73.2 % likely" in said
+        "oulad-weekly-shuffled: a guess that was 50 % likely becomes at most 73.2 % likely, but "
+        "for a chance of 1 in 1,000,000." in said
     )
-    assert "who has to be trusted: the shuffle stage" in said
+    # Of the three together epsilon is 9.
+    assert "all 3 put together: a guess that was 50 % likely becomes at most 99.99 %" in said
+    assert "Only oulad-weekly-shuffled rests on others: on the shuffle stage" in said
+    assert "20,000 students each week" in said
+    assert said.count("rests on others") == 1

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import parse_job
 from pipeline.operations.up.comparison import COMPARED, compared, write_comparison
 from pipeline.operations.up.curves import write_rows
 from pipeline.operations.up.outcome import (
@@ -23,7 +26,7 @@ from pipeline.operations.up.plot import draw_plot
 from pipeline.operations.up.progress import Progress, Row
 from pipeline.planning.plan import plan
 from pipeline.plots import PlotError
-from tests.support.small_run import EPOCHS, USERS, SmallRun, run_small_job
+from tests.support.small_run import EPOCHS, USERS, SmallRun, job_text, run_small_job
 
 
 def outcome_of(run: SmallRun) -> Outcome:
@@ -86,6 +89,11 @@ def test_the_summary_compares_and_says_that_the_truth_is_not_private(outcome: Ou
     said = dict(summary(outcome))
     assert f"{outcome.rmse:,.0f} users" in said["RMSE"]
     assert f"{outcome.predicted_rmse:,.0f} users" in said["predicted RMSE"]
+    assert re.search(r" users \(\d+\.\d %\), by dpstream plan", said["predicted RMSE"])
+    # People are called what readers are told.
+    job = deploy_job(parse_job(job_text() + "unit: homes\n"), deployed_at=0)
+    homes = dict(summary(replace(outcome, job=job)))
+    assert f"{outcome.rmse:,.0f} homes" in homes["RMSE"]
     assert "epsilon 2" in said["guarantee"]
     assert NOT_PRIVATE in said["truth"]
     assert "nothing" in dict(summary(replace(outcome, rows=())))["RMSE"]

@@ -62,6 +62,17 @@ def test_the_screen_fits_the_terminal(view: View, width: int, height: int) -> No
     assert not any("…" in line for line in lines[3:])
 
 
+@pytest.mark.parametrize("state", ["starting", "finished"])
+def test_what_the_processes_do_fits_80_columns(view: View, state: str) -> None:
+    names = ("shuffle", "aggregate", "publish", "produce")
+    parts = tuple(Part(name, state) for name in names)
+    line = as_text(replace(view, parts=parts), 80, 24).splitlines()[1]
+    assert [line.count(f"{name} {state}") for name in names] == [1, 1, 1, 1]
+    behind = (Part("shuffle", "running", "1,234 behind"), Part("publish", "running"))
+    line = as_text(replace(view, parts=behind), 80, 24).splitlines()[1]
+    assert line.rstrip() == "● shuffle 1,234 behind  ● publish"
+
+
 def test_an_epoch_without_reports_is_marked(view: View) -> None:
     line = next(
         line for line in as_text(view, 100, 40).splitlines() if line.strip().startswith("11 ")

@@ -232,7 +232,8 @@ def test_the_largest_items_and_the_quantiles_of_an_epoch(cluster: MemoryCluster)
             assert (words["epoch"], words["found_above"]) == (2, 30.0)
             assert [item["id"] for item in words["items"]] == ["9"]
             buckets = await page.get("/api/jobs/hours/top?count=3")
-            assert [item["label"] for item in buckets["items"]] == ["0:10", "10:20", "20:30"]
+            labels = [item["label"] for item in buckets["items"]]
+            assert labels == ["0 to 10", "10 to 20", "20 to 30"]
             quantiles = await page.get("/api/jobs/hours/quantiles?epoch=3")
             values = [each["value"] for each in quantiles["quantiles"]]
             assert values == sorted(values)

@@ -103,7 +103,14 @@ def test_sessions_end_and_cannot_be_made_up() -> None:
     assert not sessions.holds(f"{int(expiry) + 1}.{rest}")
     for text in ("", ".", "..", "x", token[:-1], token + "0", "é.é.é", "\udcff", "1.\udcff"):
         assert not sessions.holds(text)
+    other = sessions.begin()
+    sessions.end(token)
+    sessions.end("1.x.y")
+    assert not sessions.holds(token)
+    assert sessions.holds(other)
     now[0] += SESSION_SECONDS
+    assert not sessions.holds(other)
+    sessions.end(sessions.begin())
     assert not sessions.holds(token)
 
 
@@ -230,6 +237,33 @@ def test_a_login_comes_from_its_own_form_and_leads_back_to_this_page(
             # Nothing else is ever sent here.
             other = await page.client.post(f"{page.address}/api/jobs", data=b"x")
             assert other.status == 405
+
+    run(test)
+
+
+def test_who_logs_out_is_asked_again_wherever_the_cookie_was_copied_to(
+    cluster: MemoryCluster, hashed: HashedPassword
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster, access=AccessSettings(hashed)) as page:
+            await give(page, SECRET)
+            assert (await page.get("/api/jobs"))["login"] is True
+            (kept,) = page.client.cookie_jar
+            out = f"{page.address}/logout"
+            foreign = {"Origin": "https://evil.example"}
+            assert (await page.client.post(out, headers=foreign)).status == 403
+            assert (await page.client.post(out, data=b"x")).status == 413
+            assert (await page.get("/api/jobs"))["login"] is True
+            left = await page.client.post(out, allow_redirects=False)
+            assert (left.status, left.headers["Location"]) == (303, "/login")
+            assert len(page.client.cookie_jar) == 0
+            await page.get("/api/jobs", status=401)
+            await page.get("/api/jobs", status=401, Cookie=f"{kept.key}={kept.value}")
+            # Who has none may say so, too; it ends nobody else's.
+            assert (await page.client.post(out, allow_redirects=False)).status == 303
+        async with live_page(cluster) as page:
+            assert (await page.get("/api/jobs"))["login"] is False
+            assert (await page.client.post(f"{page.address}/logout")).status == 405
 
     run(test)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,6 +13,8 @@ import pytest
 from aggregators.estimate import Estimate
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.sealed import SHARERS
+from pipeline.jobs.sealing_keys import make_key_pair
 from pipeline.serve.trust_view import parties_of, trust_body
 from tests.support import shown_jobs
 from tests.support.live_page import deploy_text, live_page, publish, run
@@ -109,7 +112,7 @@ def test_the_change_of_the_last_epoch_is_that_of_the_command() -> None:
             curve = (await page.get("/api/jobs/visits/curve?change=1"))["series"][0]
             half = (curve["high"][-1] - curve["low"][-1]) / 2
             said = float(change["number"].partition("± ")[2].replace(",", ""))
-            assert change["number"].startswith("+4,000 ± ")
+            assert change["number"].startswith("4,000 ± ")
             assert half <= said <= 1.1 * half + 1
 
     run(test)
@@ -152,13 +155,15 @@ def test_labels_stand_for_items_wherever_readers_see_them() -> None:
         (
             SHUFFLED,
             ["devices, producers", "shuffle stage"],
-            "Besides their own device, a person has to trust the shuffle stage.",
+            "Besides their own device, a person has to trust the shuffle stage. Of the "
+            "users of each epoch, 1,000 have to be honest.",
         ),
         (
             SHUFFLED.replace("{count: 12}", "{count: 12, start: 2024-01-01, length: P1D}")
             + "devices: {}\n",
             ["devices", "collectors", "shuffle stage"],
-            "Besides their own device, a person has to trust the collectors and the shuffle stage.",
+            "Besides their own device, a person has to trust the collectors and the shuffle stage. "
+            "Of the users of each day, 1,000 have to be honest.",
         ),
     ],
 )
@@ -170,3 +175,19 @@ def test_the_boundary_of_trust_is_that_of_the_guarantee(
     assert trust_body(job)["words"] == words
     assert (len(trusted) == 1) == job.guarantee().trust.startswith("nobody")
     assert parties_of(job)[-1].name == "readers"
+
+
+def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
+    for party in SHARERS:
+        make_key_pair(tmp_path / f"{party}.key", tmp_path / f"{party}.pub")
+    shares = ", ".join(str(tmp_path / f"{party}.pub") for party in SHARERS)
+    text = shown_jobs.FRUIT.replace(", PARAMETERS", "") + f"sealed: {{shares: [{shares}]}}\n"
+    job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+    parties = parties_of(job)
+    assert [party.name for party in parties if party.either] == ["party a", "party b"]
+    assert [party.name for party in parties if party.trusted] == ["devices, producers"]
+    body = trust_body(job)
+    assert [party["either"] for party in body["parties"]] == [False, False, True, True, False]
+    assert "one of the two parties, whichever" in body["words"]
+    assert body["words"].endswith("Of the users of each epoch, 2,000 have to be honest.")
+    assert "1,999 honest others in each window" in job.guarantee().trust
