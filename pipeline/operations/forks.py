@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from pipeline.operations import lifeline
-from pipeline.operations.forker import IMPORTED, Request
+from pipeline.operations.forker import Request
 from pipeline.operations.processes import (
     Process,
     Running,
@@ -80,9 +80,10 @@ class Forks:
 
         Whoever starts a process before waits as well.
         """
-        with suppress(OSError):
-            # Left where it is, for others that wait.
-            self._channel.recv(len(IMPORTED), socket.MSG_PEEK)
+        # Left where it is, for others that wait. All of them are to hear of it: of those who wait
+        # to receive, Linux would wake one.
+        with suppress(OSError, ValueError):
+            select.select([self._channel], [], [])
 
     def start(self, child: Child) -> Running:
         """Start what a child is to run: one of our modules.

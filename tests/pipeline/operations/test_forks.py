@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,13 @@ def test_all_end_when_their_starter_is_killed(tmp_path: Path) -> None:
         ours = [psutil.Process(int(lines.readline())) for _ in range(3)]
         os.kill(starter.pid, signal.SIGKILL)
     assert not still_running(ours, PATIENCE)
+
+
+def test_all_who_wait_for_the_imports_go_on(tmp_path: Path) -> None:
+    with Forks([MODULE], tmp_path / "log") as forks:
+        waiting = [threading.Thread(target=forks.wait, daemon=True) for _ in range(4)]
+        for thread in waiting:
+            thread.start()
+        for thread in waiting:
+            thread.join(PATIENCE / 4)
+        assert not any(thread.is_alive() for thread in waiting)
