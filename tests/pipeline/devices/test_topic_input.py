@@ -560,6 +560,27 @@ def test_sets_are_those_of_a_file(tmp_path: Path) -> None:
     assert "events: 1 event of users who hold more than 2 items: not used" in done.notices
 
 
+def test_what_came_before_the_end_is_read_after_it() -> None:
+    """An event that is written while the clock is asked is there when the epoch was over."""
+    job = deployed(JOB)
+    calendar = calendar_of(job)
+    assert calendar is not None
+    events = Events.of([], 1)
+    noted: Noted = {}
+    asked = iter(range(1, 99))
+
+    def clock() -> datetime:
+        if not events.partitions[0]:
+            late = {"user": "ann", "value": 1, "stamp": START + 0.99 * DAY}
+            events.partitions[0].append(record_of(late, 0))
+        return START + next(asked) * DAY
+
+    with opened(None, MemoryLog(), noted, job=job) as producer:
+        source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
+        produce_as_they_come(source, producer, events, calendar, clock, sleep=lambda seconds: None)
+    assert noted[1]["ann"] == 1
+
+
 def test_all_items_that_are_too_many_are_counted(tmp_path: Path) -> None:
     job = deployed(SETS.replace("[a, b, c]", "[a, b, c, d]"))
     held = [("ann", "a"), ("ann", "b"), ("ann", "c"), ("ann", "d"), ("bob", "d")]
