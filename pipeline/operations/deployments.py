@@ -43,11 +43,6 @@ def read_jobs(cluster: Cluster) -> JobsTopic:
     return state
 
 
-def deployed_jobs(cluster: Cluster) -> dict[str, DeployedJob]:
-    """Every deployed job, by name."""
-    return read_jobs(cluster).jobs
-
-
 def set_phase(cluster: Cluster, job: DeployedJob, phase: Phase, now: int) -> None:
     """Say what a deployed job does from now on; `now` in milliseconds since 1970."""
     record = JobPhase(job.name, job.deployment, phase, now)
@@ -58,9 +53,15 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
     """The deployed job of a name.
 
     Raises:
-        DeploymentError: there is none.
+        DeploymentError: there is none, or none that this version of the software can read.
     """
-    jobs = deployed_jobs(cluster)
+    state = read_jobs(cluster)
+    jobs = state.jobs
+    if name in state.unreadable:
+        raise DeploymentError(
+            f"job {name} was deployed by another version of this software: use that version, or "
+            "put another job in its place (dpstream deploy JOBFILE --replace)"
+        )
     if name not in jobs:
         known = ", ".join(sorted(jobs)) or "none at all"
         raise DeploymentError(

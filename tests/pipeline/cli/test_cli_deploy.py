@@ -819,4 +819,8 @@ def test_a_name_that_another_version_deployed_is_not_taken_over(
     assert said.code == 1
     assert "was deployed by another version of this software" in said.errors
     assert "job small was deployed by another version" in dpstream("list").errors
+    for command in ("undeploy", "estimates", "pause"):
+        said = dpstream(command, "small")
+        assert said.code == 1
+        assert "error: job small was deployed by another version of this software" in said.errors
     assert dpstream("deploy", job_file, "--replace", "--yes").code == 0

@@ -24,7 +24,6 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import (
     carry_out,
     charges,
-    deployed_jobs,
     plan_on,
     read_jobs,
     undeploy,
@@ -101,7 +100,7 @@ def test_a_second_job_of_the_same_people_is_bound_by_the_first_ones_budget(
 ) -> None:
     """Without a budget of its own, with a larger one, and when the first job is gone."""
     assert dpstream("deploy", job_file(tmp_path, "first", 4)).code == 0
-    first = deployed_jobs(cast(Cluster, cluster))["first"].deployment.hex()[:8]
+    first = read_jobs(cast(Cluster, cluster)).jobs["first"].deployment.hex()[:8]
     if undeployed:
         assert dpstream("undeploy", "first", "--yes").code == 0
     before = len(cluster.records[JOBS_TOPIC, 0])
@@ -161,7 +160,7 @@ def test_a_job_that_renews_is_bound_by_what_others_stated(
     path.write_text(path.read_text().replace("count: 8", "count: 8, renew: true"))
     said = dpstream("deploy", path, "--yes")
     assert (said.code, said.errors) == (0, ""), "and not said to be without end"
-    assert deployed_jobs(cast(Cluster, cluster))["second"].horizons == 2
+    assert read_jobs(cast(Cluster, cluster)).jobs["second"].horizons == 2
 
 
 def test_a_budget_is_set_in_words_after_a_yes(
@@ -350,7 +349,7 @@ def test_a_budget_that_an_earlier_version_deployed_binds_and_outlives_its_job(
             (record for record in last.values() if record.value),
             key=lambda record: record.offset,
         )
-        assert old.name not in deployed_jobs(as_cluster)
+        assert old.name not in read_jobs(as_cluster).jobs
         deployed_by_an_earlier_version(cluster, "old", 99)
 
 
