@@ -387,9 +387,9 @@ def test_a_page_says_what_some_reports_of_a_device_tell(
     several, lasting = fruit("several", "reports: 4"), fruit("lasting", "permanent: true")
     fruit("single", "items: 1")
     jobs = ((several, 4), (lasting, 6))
-    for view, (name, options) in enumerate(VIEWS):
-        # Both on the first screen, one on each of the others.
-        for job, last in jobs if view == 0 else jobs[view % 2 :][:1]:
+    shown = {"light": jobs, "dark": jobs[1:], "phone": jobs[:1]}
+    for name, options in VIEWS:
+        for job, last in shown[name]:
             seen = watch(served.address, **options)
             seen.open(f"?job={job.name}")
             exposure = seen.page.locator(".exposure")

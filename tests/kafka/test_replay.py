@@ -19,7 +19,7 @@ from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import charges, deployed_jobs, read_jobs
+from pipeline.operations.deployments import charges, read_jobs
 from pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, job_text, write_changes
@@ -89,7 +89,7 @@ def wait_until_published(servers: str, name: str, epochs: int = EPOCHS) -> None:
         time.sleep(seconds)
 
     with Cluster(Connection((servers,))) as cluster:
-        while name not in (jobs := deployed_jobs(cluster)):
+        while name not in (jobs := read_jobs(cluster).jobs):
             wait(0.1)
         reader = EstimateReader(cluster, jobs[name])
         for _ in islice(reader.follow(wait=wait), epochs):

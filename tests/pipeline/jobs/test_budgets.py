@@ -18,7 +18,7 @@ from pipeline.jobs.budgets import (
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import charges, deploy, deployed_jobs
+from pipeline.operations.deployments import charges, deploy, read_jobs
 from topics.frames import CodecError
 from topics.names import JOBS_TOPIC
 
@@ -203,7 +203,7 @@ def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
 
     assert begin("a", 21).horizons == 5
     assert [charge.horizons for charge in charges(cluster)] == [5]
-    assert deployed_jobs(cluster)["a"].last_epoch == 40
+    assert read_jobs(cluster).jobs["a"].last_epoch == 40
     for budget in (21, 99, None):
         with pytest.raises(BudgetError, match="1 earlier deployment took 20 and this one would"):
             begin("b", budget)

@@ -12,7 +12,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.descriptions import SigningKeyError, is_signed, signing_key_at
 from pipeline.jobs.job_files import Job, make_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy, deployed_jobs
+from pipeline.operations.deployments import deploy, read_jobs
 from pipeline.state import signing_key_file
 from tests.support.memory_cluster import MemoryCluster
 
@@ -39,7 +39,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 def deployed(cluster: Cluster, job: Job) -> DeployedJob:
     deploy(cluster, job, deployment=bytes(16), now=1_772_323_200_000)
-    return deployed_jobs(cluster)["logins"]
+    return read_jobs(cluster).jobs["logins"]
 
 
 def told(job: DeployedJob) -> dict[str, Any]:
@@ -73,4 +73,4 @@ def test_a_key_that_devices_do_not_believe_changes_nothing(cluster: Cluster) -> 
     signing_key_at(signing_key_file())
     with pytest.raises(SigningKeyError, match="deploy where the signing key lies"):
         deployed(cluster, job_with(3))
-    assert deployed_jobs(cluster)["logins"] == first
+    assert read_jobs(cluster).jobs["logins"] == first

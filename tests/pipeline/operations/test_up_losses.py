@@ -16,7 +16,7 @@ from pipeline.cli import up as up_command
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy, deployed_jobs
+from pipeline.operations.deployments import deploy, read_jobs
 from pipeline.operations.losses import UnaskedError, check_losses
 from pipeline.operations.signals import Signals
 from pipeline.operations.up import run_up
@@ -52,7 +52,7 @@ def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> N
         "population small would be charged again: epsilon 2, 4 in all"
     )
     assert charged == "population small would be charged again: epsilon 2, 4 in all"
-    assert deployed_jobs(cluster) == {"small": first}
+    assert read_jobs(cluster).jobs == {"small": first}
 
 
 @pytest.mark.parametrize(("deployed", "agreed"), [(True, False), (True, True), (False, False)])
