@@ -61,7 +61,7 @@ class FlippedBits:
     def reversed(self, bits: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         """How many of so many bits are reversed: binomial numbers, int64, shape (cells,)."""
         reversed_ = np.zeros(len(bits), np.int64)
-        for digit in range(int(bits.max(initial=0)).bit_length()):
+        for digit in _digits(int(bits.max(initial=0))):
             table, times = _table(self.probability, digit)
             drawn = np.flatnonzero(bits >> digit & 1)
             for _ in range(times):
@@ -70,14 +70,20 @@ class FlippedBits:
 
     def distance(self, bits: int) -> float:
         """How far one number drawn of up to so many bits is from its law, in total variation."""
-        tables = (_table(self.probability, digit) for digit in range(bits.bit_length()))
+        tables = (_table(self.probability, digit) for digit in _digits(bits))
         return sum(table.distance * times for table, times in tables)
+
+
+def _digits(bits: int) -> range:
+    """Where a number of bits has digits; seconds of tables are not made for one too large."""
+    digits = range(bits.bit_length())
+    if digits and 1 << digits[-1] > MOST_TRIALS:
+        raise ValueError(f"2^{digits[-1]} bits in a cell, must be at most {MOST_TRIALS:,}")
+    return digits
 
 
 @lru_cache(maxsize=256)
 def _table(probability: Fraction, digit: int) -> tuple[NoiseTable, int]:
     """Binomial numbers of 2^digit trials: a table, and how many draws make one."""
-    if 1 << digit > MOST_TRIALS:
-        raise ValueError(f"2^{digit} bits in a cell, must be at most {MOST_TRIALS:,}")
     halvings = max(0, digit - _TABLE_DIGITS)
     return binomial_table(1 << digit - halvings, probability), 1 << halvings

@@ -98,7 +98,7 @@ def test_without_any_report_the_population_is_the_width() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", ["tree", "prefix"])
+@pytest.mark.parametrize("estimator", ["tree", pytest.param("prefix", marks=pytest.mark.verify)])
 def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> None:
     """Errors in units of the standard deviations; a wrong scale of either would be seen."""
     runs, devices, horizon = 400, 1500, LAW.horizon

@@ -183,7 +183,16 @@ def test_how_reports_are_written_depends_on_nothing_that_users_hold() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial"])
+@pytest.mark.parametrize(
+    "dummies",
+    [
+        "poisson",
+        *(
+            pytest.param(each, marks=pytest.mark.verify)
+            for each in ("bernoulli", "negative_binomial")
+        ),
+    ],
+)
 def test_one_device_after_the_other_or_all_at_once_make_the_same_noise(dummies: str) -> None:
     runs, users = 1_500, 20
     law = law_of(minimum=users, epsilon=2.0, delta=0.05, dummies=dummies)

@@ -274,6 +274,7 @@ def test_other_protocols_have_none_and_nobody_pays_for_what_was_not_asked() -> N
     assert (cheap.alternatives, cheap.contributors) == ((), ())
 
 
+@pytest.mark.verify
 def test_items_and_numbers_by_letters_are_named_beside_those_by_changes() -> None:
     """And the other way round, each with what its own plan says; letters are twice as accurate."""
     domains: dict[str, dict[str, Any]] = {

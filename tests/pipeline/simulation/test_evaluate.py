@@ -172,6 +172,7 @@ def test_what_is_tried_already_is_known_by_what_it_depends_on(
     assert dpstream("evaluate", experiment, "--fresh").errors == ""
 
 
+@pytest.mark.verify
 def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
     dpstream: Commands, experiment: Path, tmp_path: Path
 ) -> None:

@@ -94,7 +94,8 @@ def test_each_error_has_its_numbers_beside_it(
     }
 
 
-@pytest.mark.parametrize("bytes_", [pytest.param(1 << 30, marks=pytest.mark.verify), 10])
+@pytest.mark.verify
+@pytest.mark.parametrize("bytes_", [1 << 30, 10])
 def test_reports_that_pass_no_topic_are_told(
     dpstream: Commands,
     experiment: Path,

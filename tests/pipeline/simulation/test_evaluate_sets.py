@@ -134,7 +134,7 @@ def test_nothing_is_asked_of_a_window_withheld() -> None:
     assert asked(CountedEpoch(None, np.array([1, 2]))) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_ranges_are_exact_without_noise_and_as_wrong_as_the_cells_with_it() -> None:
     truth, code = np.array([5, 0, 20, 7, 40, 3, 1, 9, 2]), Levels(9, (3, 3))
     largest, answers = asked(CountedEpoch(window(code, truth), truth))[RANGES]
@@ -324,6 +324,7 @@ def test_the_picture_of_items(experiment: Path) -> None:
     assert values == pytest.approx(estimates)
 
 
+@pytest.mark.verify
 def test_maps_of_the_same_data_are_drawn_into_one_file(experiment: Path, tmp_path: Path) -> None:
     case = of_points(experiment)
     text = experiment.read_text()

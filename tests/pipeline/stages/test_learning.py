@@ -107,7 +107,10 @@ def test_models_follow_from_reports_and_come_before_estimates(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keep", [False, True], ids=["lost", "kept"])
+@pytest.mark.parametrize(
+    "keep",
+    [pytest.param(False, id="lost"), pytest.param(True, id="kept", marks=pytest.mark.verify)],
+)
 def test_whatever_is_killed_the_model_is_the_same_bit_by_bit(folder: Path, keep: bool) -> None:
     undisturbed = run(world_in(folder / "undisturbed"))
     actions = undisturbed.accidents.count
