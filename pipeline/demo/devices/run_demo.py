@@ -28,6 +28,7 @@ from pipeline.operations.signals import Signals
 from pipeline.operations.up.keeper import KeptBroker, Message
 from pipeline.operations.up.page import address_of
 from pipeline.results.follow import EstimateReader
+from pipeline.results.known_digits import known_count
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.state import FolderLock, private_folder, state_home
 
@@ -226,13 +227,14 @@ class _Demo:
 
     def _tell(self, record: EstimateRecord) -> None:
         truth, estimate = self._truths.get(record.epoch), record.headline
-        if estimate is None or estimate.value is None or estimate.low is None:
+        if estimate is None or estimate.value is None:
             said = str(record.fate)
         else:
-            margin = (estimate.high or 0.0) - estimate.value
-            said = f"{estimate.value:,.0f} have it on, give or take {margin:,.0f}"
-        known = "" if truth is None else f" (truly {truth.true:,}, which no server sees)"
-        self._say(f"epoch {record.epoch}: {record.contributors:,} devices, {said}{known}")
+            assert estimate.low is not None
+            assert estimate.high is not None
+            said = have_it_on(estimate.value, estimate.low, estimate.high)
+        true = "" if truth is None else f" (truly {truth.true:,}, which no server sees)"
+        self._say(f"epoch {record.epoch}: {record.contributors:,} devices, {said}{true}")
 
 
 def _free_ports(count: int) -> list[int]:
@@ -240,3 +242,14 @@ def _free_ports(count: int) -> list[int]:
     while len(ports) < count:
         ports.add(free_port())
     return sorted(ports)
+
+
+def have_it_on(value: float, low: float, high: float) -> str:
+    """How many have it on, and no more than is known of them.
+
+    >>> have_it_on(2_068, 1_603, 2_533), have_it_on(-146, -581, 289)
+    ('about 2,070 have it on, between 1,600 and 2,540', 'fewer than 290 have it on')
+    """
+    known = known_count(value, low, high)
+    between = "" if known.may_be_none else f", between {known.low:,} and {known.high:,}"
+    return f"{known.about('have it on').lower()}{between}"
