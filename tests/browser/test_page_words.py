@@ -131,7 +131,9 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
         at(null, true), value(52.1234), error(value, 52.1234, 50, 55), valueOf("value")(52.1234),
         fitted("value", valueOf("value"), 1e-3, 2e-3)(0.00123456),
         told("value", valueOf("value"), 1234.56, 1000, 1400), fitted("users", String, 0, 9)(1.25),
-        within("users", valueOf("users"), -30, 140.2), within("users", valueOf("users"), -30, -2)];
+        within("users", valueOf("users"), -30, 140.2), within("users", valueOf("users"), -30, -2),
+        told("users", valueOf("users"), -1700, -3300, -100),
+        told("users", valueOf("users"), 9, -3300, 320)];
     }"""
     assert [
         str(each).replace("\N{NO-BREAK SPACE}", " ") for each in seen.page.evaluate(written)
@@ -148,6 +150,8 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
         "1.25",
         "0 to 141",
         "0 to 1",
+        "fewer than 100",
+        "fewer than 320",
     ]
     seen.assert_well_behaved()
 

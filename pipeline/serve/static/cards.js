@@ -73,7 +73,7 @@ export class TopCard extends Asking {
     const { people } = this.model.detail;
     const columns = [...(ranked ? [column("place")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
     const rows = body.items.map((item) => [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.low, item.high, [least, most]),
-      maybeNone("users", item.low) ? fewerThan(this.format, item.high) : this.format(item.value),
+      maybeNone("users", item.low) ? fewerThan(this.format, item.low, item.high) : this.format(item.value),
       within("users", this.format, item.low, item.high), ...(truth ? [this.format(item.truth)] : [])]);
     const made = table("Largest items with 95 % intervals", columns, rows);
     made.classList.add("bars");

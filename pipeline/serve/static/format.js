@@ -32,16 +32,23 @@ export const interval = (format, low, high) => (known(low) && known(high) ? `${f
 
 // A number of people whose interval holds none is not known to be more: it is said what it is below.
 export const maybeNone = (unit, low) => unit === "users" && known(low) && low <= 0;
-export const fewerThan = (format, high) => `fewer\u00a0than ${format(Math.max(Math.ceil(high), 1))}`;
+export const fewerThan = (format, low, high) => `fewer\u00a0than ${format(most(low, high))}`;
+
+// What is said to be the end of an interval that begins at none. One below none throughout has missed:
+// it is said no more exactly than others, to the second digit of half of it.
+function most(low, high) {
+  const half = (high - low) / 2;
+  return Math.max(Math.ceil(high), half < 100 ? 1 : 10 ** (Math.floor(Math.log10(half)) - 1));
+}
 
 // An estimate with its error, as far as it can be believed.
 export function told(unit, format, value, low, high) {
   const shown = fitted(unit, format, low, high);
-  return maybeNone(unit, low) ? fewerThan(format, high) : `${shown(value)} ${error(shown, value, low, high)}`.trim();
+  return maybeNone(unit, low) ? fewerThan(format, low, high) : `${shown(value)} ${error(shown, value, low, high)}`.trim();
 }
 
 // The 95 % interval; of people it begins at none.
-export const within = (unit, format, low, high) => interval(format, maybeNone(unit, low) ? 0 : low, maybeNone(unit, low) ? Math.max(Math.ceil(high), 1) : high);
+export const within = (unit, format, low, high) => interval(format, maybeNone(unit, low) ? 0 : low, maybeNone(unit, low) ? most(low, high) : high);
 
 // Values of a domain with no more digits than their interval allows: the second one of half of it.
 export function fitted(unit, format, low, high) {

@@ -56,7 +56,7 @@ export class NumbersTable {
         const [value, low, high] = row.series[id] ?? [];
         const unit = change ? "change" : model.unitOf(id);
         const format = fitted(unit, valueOf(model.unitOf(id)), low, high);
-        return [maybeNone(unit, low) ? fewerThan(format, high) : format(value), within(unit, format, low, high)];
+        return [maybeNone(unit, low) ? fewerThan(format, low, high) : format(value), within(unit, format, low, high)];
       })];
     return h("div", {}, this.models.length > 1 && h("h3", {}, model.name), table(`Estimates of ${model.name}`, columns, rows.map(cells)),
       rows.length === ROWS && h("p", { class: "note" }, `The latest ${ROWS} of the epochs shown; downloads hold them all.`));
