@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.cli.output import tell
+from pipeline.cli.output import silence, tell
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.client_properties import read_client_properties
@@ -31,8 +30,7 @@ def cluster_of(
     servers: str | None, config: Path | None, *, start_if_missing: bool = False
 ) -> Iterator[Cluster]:
     """The cluster that the options name, open."""
-    # What it has to say comes as exceptions; its log would say it again, many times.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    silence("kafka")
     with Cluster(connection_of(servers, config, start_if_missing=start_if_missing)) as cluster:
         yield cluster
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Annotated
 import typer
 import uvloop
 
+from pipeline.addresses import Network, networks
 from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import KafkaConfig, Servers
-from pipeline.cli.output import say, tell
+from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
+from pipeline.cli.output import say, silence, tell
 from pipeline.cli.run import LogFormat
 from pipeline.cli.server_tls import given_tls
-from pipeline.collector.addresses import Network, networks
 from pipeline.collector.collector import CollectorSettings, raise_file_limit
 from pipeline.collector.collector import collect as run_collector
 from pipeline.collector.http_limits import HttpLimits
@@ -48,14 +47,8 @@ def collect(
             "on the same machine.",
         ),
     ] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="Answer by TLS, with this chain (PEM)."),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option("--tls-key", metavar="FILE", help="The private key to it (PEM)."),
-    ] = None,
+    tls_cert: TlsCertificate = None,
+    tls_key: TlsKey = None,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -125,8 +118,7 @@ def collect(
     host, port = _address(bind)
     tls = given_tls(tls_cert, tls_key)
     names = tuple(dict.fromkeys(map(name_of, job or ())))
-    for name in ("asyncio", "aiokafka"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    silence("asyncio", "aiokafka")
     settings = CollectorSettings(
         host=host,
         port=port,
@@ -163,7 +155,7 @@ def _address(text: str) -> tuple[str, int]:
 
 def _proxies(texts: Sequence[str]) -> tuple[Network, ...]:
     try:
-        return networks(texts)
+        return networks(map(str.strip, texts))
     except ValueError as error:
         raise UsageProblem(
             f"--proxy is {error}: give an address, or a network such as 172.28.0.0/16"

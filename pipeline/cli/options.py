@@ -48,6 +48,14 @@ SealingKeys = Annotated[
         "dpstream keygen puts them.",
     ),
 ]
+TlsCertificate = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", metavar="FILE", help="Answer by TLS, with this chain (PEM)."),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option("--tls-key", metavar="FILE", help="The private key to it (PEM)."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobFile = Annotated[Path, typer.Argument(metavar="JOBFILE", help="The job file (YAML).")]
 JobName = Annotated[

@@ -8,6 +8,7 @@ its control characters replaced.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -39,6 +40,12 @@ def say_command(command: str) -> None:
 def tell(text: str) -> None:
     """Print a line about what is going on."""
     print(printable(text), file=sys.stderr, flush=True)
+
+
+def silence(*libraries: str) -> None:
+    """Have libraries log nothing: what they say many times is told once, elsewhere."""
+    for name in libraries:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def say_line(line: str, *, flush: bool = False) -> None:

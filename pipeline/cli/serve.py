@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,15 +10,16 @@ from typing import Annotated
 
 import typer
 
+from pipeline.addresses import networks
 from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import load_truth
-from pipeline.cli.options import KafkaConfig, Servers
-from pipeline.cli.output import say, tell
+from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
+from pipeline.cli.output import say, silence, tell
 from pipeline.cli.server_tls import given_tls
 from pipeline.devices.item_log import ValueLog
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.serve.access import AccessSettings, check_proxies
+from pipeline.serve.access import AccessSettings
 from pipeline.serve.passwords import HashedPassword
 from pipeline.serve.security import check_origin
 from pipeline.serve.server import NoPortError, SiteSettings
@@ -61,14 +61,8 @@ def serve(
             "such as that of a reverse proxy.",
         ),
     ] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="Answer by TLS, with this chain (PEM)."),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option("--tls-key", metavar="FILE", help="The private key to it (PEM)."),
-    ] = None,
+    tls_cert: TlsCertificate = None,
+    tls_key: TlsKey = None,
     password_file: Annotated[
         Path | None,
         typer.Option(
@@ -127,9 +121,7 @@ def serve(
     tls = given_tls(tls_cert, tls_key)
     access = _access(password_file, trusted_header, trusted_proxy or [])
     origins = _origins(embed_in or [])
-    # What they have to say is on the page; their logs would say it again, many times.
-    for name in ("asyncio", "aiohttp"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    silence("asyncio", "aiohttp")
     with cluster_of(servers, kafka_config) as cluster:
         connection = cluster.connection
 
@@ -155,14 +147,14 @@ def _access(password: Path | None, header: str | None, proxies: list[str]) -> Ac
     if header is not None and not _HEADER.fullmatch(header):
         raise UsageProblem(f"--trusted-header {header}: give a header's name: X-Forwarded-User")
     try:
-        check_proxies(proxies)
+        trusted = networks(proxies)
     except ValueError as error:
         raise UsageProblem(
             f"--trusted-proxy {error}: give an address or a network, such as 10.0.0.0/8"
         ) from None
     hashed = None if password is None else HashedPassword.read(password)
     known = AccessSettings(hashed, header)
-    return replace(known, proxies=tuple(proxies)) if proxies else known
+    return replace(known, proxies=trusted) if trusted else known
 
 
 def _origins(given: list[str]) -> tuple[str, ...]:

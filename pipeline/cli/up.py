@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
 import shutil
@@ -30,6 +29,7 @@ from pipeline.cli.output import (
     say_command,
     say_json,
     say_table,
+    silence,
     tell,
 )
 from pipeline.demo import (
@@ -212,7 +212,7 @@ def _tell_story(screen: ScreenOfStory) -> None:
 def _demo_devices(
     keep_broker: bool, browser: bool, servers: str | None, kafka_config: Path | None
 ) -> None:
-    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    silence("kafka")
     somebody = sys.stdin.isatty() and sys.stdout.isatty()
     settings = DemoSettings(
         keep_broker=keep_broker,
@@ -241,8 +241,7 @@ def _run(
     settings: UpSettings, output: Path | None, as_json: bool, credit: str | None = None
 ) -> None:
 
-    # What it has to say comes as exceptions; its log would say it again, many times.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
+    silence("kafka")
     _check_folder(output or Path())
 
     def finished(outcomes: Sequence[Outcome], page: str | None) -> None:

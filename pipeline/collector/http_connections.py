@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
 
-from pipeline.collector.addresses import network_of
+from pipeline.addresses import network_of
 from pipeline.collector.answers import Answer, Headers
 from pipeline.collector.http_connection import Connection, Slot
 from pipeline.collector.http_limits import HttpLimits, Request

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipeline.collector.addresses import Network, is_within
+from pipeline.addresses import Network, is_within
 from pipeline.collector.answers import Answer, Headers, Problem, told
 from pipeline.collector.gathering import RETRY_SECONDS, Gathering
 from pipeline.collector.http_connection import Slot

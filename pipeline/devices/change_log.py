@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, counted
+from pipeline.devices.duplicates import precedence
 from pipeline.devices.row_reader import RowReader
-from pipeline.devices.tables import InputTable, Table, precedence, read_table, starts
+from pipeline.devices.tables import InputTable, Table, read_table, starts
 from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.times import EpochCalendar, shown
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
@@ -189,7 +190,7 @@ def _one_of_each(table: Table, rule: str) -> tuple[Table, int]:
 
     Sorted by user and position.
     """
-    order = np.lexsort((precedence(table, rule), table.positions, table.users))
+    order = np.lexsort((precedence(table.lines, table.values, rule), table.positions, table.users))
     table = table.where(order)
     is_first = starts(table.users) | starts(table.positions)
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))

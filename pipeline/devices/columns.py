@@ -43,6 +43,19 @@ class Columns:
     crowd: int = -1
 
     @classmethod
+    def in_order(cls, placing: Placing, *, crowd: bool, unused: tuple[str, ...] = ()) -> Columns:
+        """Those of records that are taken apart as user, position, value and, if any, crowd."""
+        return cls(
+            width=3 + crowd,
+            user=0,
+            value=2,
+            placing=placing,
+            position=1,
+            unused=unused,
+            crowd=3 if crowd else -1,
+        )
+
+    @classmethod
     def of(
         cls,
         name: str,
@@ -77,15 +90,17 @@ class Columns:
             column: form.columns.name_of(column).strip().casefold()
             for column in ("user", "value", "epoch", "time")
         }
-        stated = [each for each in ("epoch", "time") if getattr(form.columns, each) is not None]
+        stated = form.columns.placing
         placings = [
-            Placing(column) for column in stated or ("epoch", "time") if called[column] in names
+            Placing(column)
+            for column in ([stated] if stated else ("epoch", "time"))
+            if called[column] in names
         ]
         if live and not placings and not stated:
             placings = [Placing.ARRIVAL]
         missing = [column for column in ("user", "value") if called[column] not in names]
         if missing or not placings:
-            missing += [] if placings else stated or ["time"]
+            missing += [] if placings else [stated or "time"]
             raise InputError(no_such_columns(name, header, missing, form, where))
         if len(placings) > 1:
             raise InputError(

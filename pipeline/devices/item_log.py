@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, counted
 from pipeline.devices.change_log import ChangeLog, load_change_log
+from pipeline.devices.duplicates import precedence
 from pipeline.devices.example_log import ExampleLog, load_example_log
 from pipeline.devices.row_reader import RowReader
-from pipeline.devices.tables import InputTable, Table, precedence, read_table, starts
+from pipeline.devices.tables import InputTable, Table, read_table, starts
 from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.examples import ExampleDomain
 from pipeline.values.times import EpochCalendar, shown
@@ -168,7 +169,7 @@ def load_item_log(
     table = _one_item_each(table)
     user_indices, values = table.users, table.values.astype(np.int64)
     # The first row of each item, in the order of the file or of the rule.
-    rank = precedence(replace(table, values=values), form.duplicates or "first")
+    rank = precedence(table.lines, values, form.duplicates or "first")
     order = np.lexsort((rank, values, user_indices, table.epochs))
     new = starts(table.epochs[order]) | starts(user_indices[order]) | starts(values[order])
     order = order[new & (values[order] > 0)]

@@ -71,10 +71,10 @@ class Keys:
             InputError: the record lacks one.
         """
         columns = form.columns
-        stated = [each for each in Placing if getattr(columns, each, None) is not None]
+        stated = columns.placing
         there = [
-            each
-            for each in stated or (Placing.EPOCH, Placing.TIME)
+            Placing(each)
+            for each in ([stated] if stated else ("epoch", "time"))
             if _found(record, columns.name_of(each)) is not _MISSING
         ]
         if len(there) > 1:
@@ -89,7 +89,7 @@ class Keys:
             if _found(record, columns.name_of(column)) is _MISSING
         ]
         if not there and (stated or not stamped):
-            missing.append(stated[0] if stated else "time")
+            missing.append(stated or "time")
         if crowd is not None and _found(record, crowd) is _MISSING:
             raise InputError(f"{name}: records must have {shown(crowd)}, by which there are crowds")
         if missing:
@@ -108,15 +108,7 @@ class Keys:
     @property
     def columns(self) -> Columns:
         """Where the texts of `fields` stand."""
-        return Columns(
-            width=3 if self.crowd is None else 4,
-            user=0,
-            value=2,
-            placing=self.placing,
-            position=1,
-            unused=(),
-            crowd=-1 if self.crowd is None else 3,
-        )
+        return Columns.in_order(self.placing, crowd=self.crowd is not None)
 
     def fields(self, record: dict[str, Any]) -> list[str]:
         """The texts of a record: user, position (empty by arrival), value, crowd.

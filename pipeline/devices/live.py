@@ -30,6 +30,7 @@ from typing import NamedTuple, TypeAlias
 
 from pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
 from pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
+from pipeline.devices.duplicates import Verdict, judged
 from pipeline.devices.json_records import Keys, parse_object, records_of
 from pipeline.devices.record_files import encoding_marked
 from pipeline.devices.row_reader import RowReader
@@ -370,33 +371,19 @@ class LiveSource:
 
     def _changed(self, row: _Row) -> Iterator[Change]:
         assert isinstance(row.value, int)
-        newest = self._newest.get(row.user)
-        rule = self._reader.form.duplicates
-        if newest is None or row.position > newest[0]:
+        rule, newest = self._reader.form.duplicates, self._newest.get(row.user)
+        verdict = judged(rule, newest, row.position, row.value)
+        self._outdated += verdict is Verdict.OLDER
+        self._repeated += verdict.by_rule
+        if verdict.counts:
             self._newest[row.user] = (row.position, row.value)
             yield Change(self.epoch, row.user, row.value)
-        elif row.position < newest[0]:
-            self._outdated += 1
-        elif row.value != newest[1] and rule not in (None, "refuse"):
-            self._repeated += 1
-            if counts_instead(rule, row.value, newest[1]):
-                self._newest[row.user] = (row.position, row.value)
-                yield Change(self.epoch, row.user, row.value)
-        elif row.value != newest[1]:
+        elif verdict is Verdict.CONTRADICTS:
             reason = f"contradicts an earlier line on user {shown(row.user)}"
             self._skip([BadRow(row.line, reason)])
 
     def _skip(self, bad: Sequence[BadRow]) -> None:
         self.bad_rows = self.bad_rows.plus(bad)
-
-
-def counts_instead(rule: str | None, later: int, earlier: int) -> bool:
-    """Whether, of two values of a user for the same epoch or time, the later one counts."""
-    return (
-        rule == "last"
-        or (rule == "largest" and later > earlier)
-        or (rule == "smallest" and later < earlier)
-    )
 
 
 class _Row(NamedTuple):

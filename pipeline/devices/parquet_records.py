@@ -49,15 +49,8 @@ def parquet_file(
                 f"{name}: column {wanted[1]} is of type {kind}, which says what time it is: leave "
                 "out time_format"
             )
-    columns = Columns(
-        width=len(wanted),
-        user=0,
-        value=2,
-        placing=found.placing,
-        position=1,
-        unused=tuple(leaf for leaf in leaves if leaf not in wanted),
-        crowd=-1 if crowd is None else 3,
-    )
+    unused = tuple(leaf for leaf in leaves if leaf not in wanted)
+    columns = Columns.in_order(found.placing, crowd=crowd is not None, unused=unused)
     return columns, _records(name, table, wanted)
 
 

@@ -25,7 +25,7 @@ from pipeline.devices.bounded_lines import BoundedLines
 from pipeline.devices.columns import Columns, Placing, is_text
 from pipeline.devices.row_reader import RowReader
 from pipeline.values.time_texts import Times
-from pipeline.values.times import shown
+from pipeline.values.times import EpochCalendar, shown
 
 _EPOCH = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
 _EPOCH_CAP = 2**31 - 1
@@ -207,7 +207,7 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
             assert calendar is not None, "the reader checks this with the header"
             times = reader.times(texts)
             positions, found = times.moments, times.problems
-            epochs = np.clip(calendar.epochs_of(positions), -_EPOCH_CAP, _EPOCH_CAP)
+            epochs = capped_epochs(calendar, positions)
         problems = found | problems
     texts, found, clamped = reader.values([row[columns.value] for row in fields])
     problems = found | problems
@@ -239,6 +239,11 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
     counts = Counts(times.zoneless, times.unclear, clamped)
     placed = epochs.astype(np.int32)
     return Rows(lines, users, placed, positions, values, listed, named, counts), bad
+
+
+def capped_epochs(calendar: EpochCalendar, moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The epochs of moments, microseconds since 1970: what is further than int32 as far as it."""
+    return np.clip(calendar.epochs_of(moments), -_EPOCH_CAP, _EPOCH_CAP)
 
 
 def _parse_epochs(texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
 from pipeline.actions import LogRecord
 from pipeline.devices.bad_rows import BadRow
-from pipeline.devices.rows import Rows
+from pipeline.devices.rows import Rows, capped_epochs
 from pipeline.jobs.epoch_times import LAST_MOMENT
 from pipeline.values.times import EpochCalendar
-
-_EPOCH_CAP: Final = 2**31 - 1
 
 
 def stamped(
@@ -34,7 +31,7 @@ def stamped(
     found = [stamps[line] for line in rows.lines.tolist()]
     good = np.array([0 <= stamp <= LAST_MOMENT for stamp in found], np.bool_)
     moments = np.array([1000 * stamp for stamp in found if 0 <= stamp <= LAST_MOMENT], np.int64)
-    epochs = np.clip(calendar.epochs_of(moments), -_EPOCH_CAP, _EPOCH_CAP)
+    epochs = capped_epochs(calendar, moments)
     bad = [
         BadRow(line, "its record's timestamp is no time from 1970 to 9999 in milliseconds")
         for line, is_good in zip(rows.lines.tolist(), good.tolist(), strict=True)

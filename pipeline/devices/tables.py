@@ -211,19 +211,6 @@ def _example(table: Table, users: Sequence[str], place: str) -> str:
     return f" (the first: {place}{table.lines[first]}, user {shown(users[table.users[first]])})"
 
 
-def precedence(table: Table, rule: str) -> NDArray[np.int64]:
-    """What comes first by a rule for duplicates has the smallest number; int64 (rows,)."""
-    by_line = table.lines.astype(np.int64)
-    match rule:
-        case "last":
-            return -by_line
-        case "largest":
-            return -table.values.astype(np.int64)
-        case "smallest":
-            return table.values.astype(np.int64)
-    return by_line
-
-
 def starts(column: NDArray[Any]) -> NDArray[np.bool_]:
     """Where a run of equal entries begins."""
     starts = np.ones(len(column), dtype=bool)

@@ -80,13 +80,12 @@ def kept_placing(producer: Producer, form: InputForm) -> Placing | None:
     if known is None:
         return None
     placing = Placing(str(known))
-    columns = form.columns
-    stated = [each for each in Placing if getattr(columns, each, None) is not None]
-    if stated and placing not in stated:
+    stated = form.columns.placing
+    if stated not in (None, placing):
         begun = "the timestamps of their records" if placing is Placing.ARRIVAL else placing.value
         raise InputError(
             f"producer {producer.name} has begun with events that are placed by {begun}, and "
-            f"column {stated[0].value}={columns.name_of(stated[0])} says otherwise: leave it out, "
+            f"column {stated}={form.columns.name_of(stated)} says otherwise: leave it out, "
             "or give another --name"
         )
     return placing

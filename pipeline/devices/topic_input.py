@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from pipeline.actions import LogRecord, LogSlice
 from pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, InputError, counted
 from pipeline.devices.columns import Placing
+from pipeline.devices.duplicates import Verdict, judged, ranked
 from pipeline.devices.input_store import InputStore, Value, WaitingRow
 from pipeline.devices.json_records import Keys, parse_object, records_of
-from pipeline.devices.live import counts_instead
 from pipeline.devices.producer import Producer
 from pipeline.devices.row_reader import RowReader
 from pipeline.devices.rows import Counts, Rows, parse_rows
@@ -331,7 +331,7 @@ class TopicInput:
                 waiting[row.user] += [item for item in items if item]
         slots = self._producer.job.domain.slots or 0
         for user, items in waiting.items():
-            held = list(dict.fromkeys(self._ranked(items)))
+            held = list(dict.fromkeys(ranked(items, self._reader.form.duplicates)))
             fold.sets[user] = held[:slots]
             if len(held) > slots:
                 fold.counts[f"of users who hold more than {slots} items: not used"] += (
@@ -347,31 +347,16 @@ class TopicInput:
             # A broker may stamp all records of a batch alike; which came first is known.
             rule = "last"
         newest = fold.values.get(row.user) or self._values.get(row.user)
-        if newest is not None and row.position < newest[0]:
+        verdict = judged(rule, newest, row.position, row.value)
+        if verdict is Verdict.OLDER:
             fold.counts["older than one read before of the same user: not used"] += 1
-            return
-        if newest is not None and row.position == newest[0]:
-            if row.value == newest[1]:
-                return
-            if rule in (None, "refuse"):
-                reason = f"contradicts an earlier event on user {shown(row.user)}"
-                fold.bad += self._placed(row.partition, [BadRow(row.event, reason)])
-                return
+        elif verdict is Verdict.CONTRADICTS:
+            reason = f"contradicts an earlier event on user {shown(row.user)}"
+            fold.bad += self._placed(row.partition, [BadRow(row.event, reason)])
+        elif verdict.by_rule:
             fold.counts[f"with another value of the same user and moment: the {rule} counts"] += 1
-            if not counts_instead(rule, row.value, newest[1]):
-                return
-        fold.values[row.user] = (row.position, row.value)
-
-    def _ranked(self, items: list[int]) -> list[int]:
-        """The items of a user, those first that count first."""
-        match self._reader.form.duplicates:
-            case "last":
-                return items[::-1]
-            case "largest":
-                return sorted(items, reverse=True)
-            case "smallest":
-                return sorted(items)
-        return items
+        if verdict.counts:
+            fold.values[row.user] = (row.position, row.value)
 
     def _held(self, fold: _Fold) -> NDArray[np.int64]:
         """What all who are enrolled hold, in the order of enrolment."""

@@ -115,6 +115,11 @@ class InputColumns(Section):
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return _without_empty(write(self))
 
+    @property
+    def placing(self) -> str | None:
+        """Which of epoch and time is named here, the one to go by; None: neither."""
+        return "epoch" if self.epoch is not None else "time" if self.time is not None else None
+
     def name_of(self, column: str) -> str:
         """What a column of ours is called in the input."""
         return str(getattr(self, column, None) or column)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from aggregators.dyadic_aggregator import Estimator
 from aggregators.hadamard_stream import HadamardStreamAggregator
-from pipeline.protocols.boolean_alternatives import trusting_with_values
 from pipeline.protocols.future_rand import FutureRandForecast
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
+from pipeline.protocols.shuffled_alternatives import trusting_with_values
 from pipeline.values.value_domains import CategoryDomain
 from randomizers.hadamard_stream import HadamardStream, HadamardStreamLaw, HadamardStreamParameters
 from randomizers.hadamard_values import HadamardValuesParameters

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.hadamard_values import HadamardValuesAggregator
-from pipeline.protocols.boolean_alternatives import trusting_with_values
 from pipeline.protocols.hadamard_stream import FEW_EPOCHS
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
+from pipeline.protocols.shuffled_alternatives import trusting_with_values
 from pipeline.protocols.value_stream import ValueStreamForecast
 from pipeline.values.value_domains import CategoryDomain
 from randomizers.composed import MAX_SIGNS

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from aggregators.dyadic_aggregator import Estimator
 from aggregators.range_stream import RangeStreamAggregator
 from pipeline.protocols import projective_geometry
-from pipeline.protocols.boolean_alternatives import trusting_with_values
 from pipeline.protocols.hadamard_stream import FEW_EPOCHS, HadamardStreamForecast
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.level_forecasts import LevelForecast
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
+from pipeline.protocols.shuffled_alternatives import trusting_with_values
 from pipeline.values.numbers import NumericDomain
 from randomizers.item_domains import Numbers
 from randomizers.projective_geometry import ProjectiveGeometryParameters

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from aggregators.range_values import RangeValuesAggregator
-from pipeline.protocols.boolean_alternatives import trusting_with_values
 from pipeline.protocols.hadamard_values import HadamardValuesForecast, unboosted_caveat
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.level_forecasts import LevelForecast
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
+from pipeline.protocols.shuffled_alternatives import trusting_with_values
 from pipeline.values.numbers import NumericDomain
 from randomizers.composed import MAX_SIGNS
 from randomizers.item_domains import Numbers

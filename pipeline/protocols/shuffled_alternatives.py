@@ -1,4 +1,4 @@
-"""Which protocols count what the continual ones of the shuffled model do, for the same people."""
+"""Which protocols count what the continual ones of the shuffled model do, and the reverse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from pipeline.protocols.boolean_alternatives import untrusting
+from pipeline.protocols.boolean_alternatives import DELTA, untrusting
 from pipeline.protocols.protocol import Alternative
 from randomizers.composed import MAX_SIGNS
 from randomizers.hadamard_stream import HadamardStreamParameters
@@ -48,3 +48,29 @@ def alternatives(
         items = asked.epsilon, changes - 1, domain
         yield "hadamard_values", partial(HadamardValuesParameters, *items)
         yield "hadamard_stream", partial(HadamardStreamParameters, *items)
+
+
+def trusting_with_values(
+    epsilon: float, changes: int, domain: tuple[str, ...] | Numbers
+) -> Iterator[Alternative]:
+    """The one of items or numbers where the shuffle stage adds the noise.
+
+    Devices would have to send so much of it that nobody would choose that.
+
+    Args:
+        epsilon: of the whole stream.
+        changes: that are followed after a user's first value, which is one more there.
+        domain: of the values.
+    """
+    yield (
+        "shuffled_counts",
+        partial(
+            ShuffledCountsParameters,
+            epsilon,
+            DELTA,
+            changes=changes + 1,
+            dummies="shuffle",
+            domain=domain,
+            cells=None if isinstance(domain, Numbers) else "count_min",
+        ),
+    )

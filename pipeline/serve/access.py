@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pipeline.addresses import Network, is_within, networks
 from pipeline.serve.passwords import HashedPassword
 
 SESSION_SECONDS = 12 * 3_600
@@ -22,7 +22,7 @@ WINDOW_SECONDS = 60.0
 
 ATTEMPTS_OF_ALL = 60
 _MOST_ADDRESSES = 10_000
-_LOOPBACK = "127.0.0.0/8", "::1/128"
+_LOOPBACK = networks(("127.0.0.0/8", "::1/128"))
 
 Clock = Callable[[], float]
 
@@ -34,12 +34,12 @@ class AccessSettings:
     Attributes:
         password: None: there is none.
         header: that a proxy sets to the name of who asks; None: no such header counts.
-        proxies: addresses, or networks, from which that header counts.
+        proxies: networks from which that header counts.
     """
 
     password: HashedPassword | None = None
     header: str | None = None
-    proxies: tuple[str, ...] = _LOOPBACK
+    proxies: tuple[Network, ...] = _LOOPBACK
 
     @property
     def open(self) -> bool:
@@ -60,20 +60,7 @@ class AccessSettings:
         """
         if self.header is None or peer is None or not headers.get(self.header, "").strip():
             return False
-        return _is_among(peer, self.proxies)
-
-
-def check_proxies(proxies: Iterable[str]) -> None:
-    """See that these are addresses or networks.
-
-    Raises:
-        ValueError: one is not; it is the message.
-    """
-    for proxy in proxies:
-        try:
-            ipaddress.ip_network(proxy, strict=False)
-        except ValueError:
-            raise ValueError(proxy) from None
+        return is_within(peer, self.proxies)
 
 
 class Sessions:
@@ -134,8 +121,8 @@ class Attempts:
     def wait(self, peer: str) -> float:
         """For how many seconds an address has to wait; 0 if it may try."""
         now = self.clock()
-        self._all = [at for at in self._all if now - at < WINDOW_SECONDS]
-        own = [at for at in self._failed.get(peer, []) if now - at < WINDOW_SECONDS]
+        self._all = _recent(self._all, now)
+        own = _recent(self._failed.get(peer, []), now)
         waits = 0.0
         for failed, most in ((own, ATTEMPTS), (self._all, ATTEMPTS_OF_ALL)):
             if len(failed) >= most:
@@ -146,8 +133,7 @@ class Attempts:
         """An address tries; until `succeed` it counts as wrong, also while it is looked at."""
         now = self.clock()
         self._all.append(now)
-        own = [at for at in self._failed.pop(peer, []) if now - at < WINDOW_SECONDS]
-        self._failed[peer] = [*own, now]
+        self._failed[peer] = [*_recent(self._failed.pop(peer, []), now), now]
         while len(self._failed) > _MOST_ADDRESSES:
             self._failed.popitem(last=False)
 
@@ -158,11 +144,5 @@ class Attempts:
                 failed.pop()
 
 
-def _is_among(address: str, networks: Iterable[str]) -> bool:
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    found = found if mapped is None else mapped
-    return any(found in ipaddress.ip_network(each, strict=False) for each in networks)
+def _recent(times: list[float], now: float) -> list[float]:
+    return [at for at in times if now - at < WINDOW_SECONDS]

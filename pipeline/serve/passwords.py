@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.whole_files import read_whole_text
+from pipeline.whole_files import read_whole_text, write_new
 
 SHORTEST = 8
 LONGEST = 1_024
@@ -98,10 +97,8 @@ def write_password(path: Path, password: str) -> None:
     text = f"{HashedPassword.of(password)}\n"
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        write_new(beside, text.encode(), 0o600)
         try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(text)
             beside.replace(path)
         except BaseException:
             beside.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.collector.addresses import networks
+from pipeline.addresses import networks
 from pipeline.collector.rates import Rates
 from pipeline.collector.service import Access
 from tests.pipeline.collector.test_http import APP, run

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
 from prometheus_client.exposition import generate_latest
 
+from pipeline.addresses import is_within, networks
 from pipeline.collector import rates as rates_module
-from pipeline.collector.addresses import is_within, networks
 from pipeline.collector.answers import Answer
 from pipeline.collector.collector import Collector, CollectorError, CollectorSettings
 from pipeline.collector.following import WantedJob, WantedJobs, wanted_jobs

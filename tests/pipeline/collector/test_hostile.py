@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import uvloop
 
-from pipeline.collector.addresses import networks
+from pipeline.addresses import networks
 from pipeline.collector.answers import Answer, _head, written
 from pipeline.collector.http_limits import HttpLimits
 from pipeline.collector.rates import Rates

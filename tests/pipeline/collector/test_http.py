@@ -14,7 +14,7 @@ import pytest
 from openapi_spec_validator import validate
 
 import pipeline.collector as collector_package
-from pipeline.collector.addresses import networks
+from pipeline.addresses import networks
 from pipeline.collector.answers import Problem
 from pipeline.collector.http_limits import HttpLimits
 from pipeline.collector.openapi import DESCRIPTION, OUTCOMES

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
+from pipeline.addresses import networks
 from pipeline.cli.server_tls import tls_context
 from pipeline.serve.access import (
     ATTEMPTS,
@@ -302,7 +303,7 @@ def test_a_proxys_header_counts_from_the_proxy_alone(cluster: MemoryCluster) -> 
             async with page.client.get(f"{page.address}/api/jobs", headers=nobody) as response:
                 assert response.status == 401
             await page.get("/", 401)
-        elsewhere = AccessSettings(header="X-Forwarded-User", proxies=("192.0.2.0/24",))
+        elsewhere = AccessSettings(header="X-Forwarded-User", proxies=networks(["192.0.2.0/24"]))
         async with (
             live_page(cluster, access=elsewhere) as page,
             page.client.get(f"{page.address}/api/jobs", headers=named) as response,

@@ -1,4 +1,4 @@
-"""Addresses of clients: which of them are one client's, and which are proxies."""
+"""Addresses of those who ask a server: which of them are one client's, and which are proxies."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def networks(texts: Iterable[str]) -> tuple[Network, ...]:
     found = []
     for text in texts:
         try:
-            found.append(ipaddress.ip_network(text.strip(), strict=False))
+            found.append(ipaddress.ip_network(text, strict=False))
         except ValueError:
             raise ValueError(text) from None
     return tuple(found)
