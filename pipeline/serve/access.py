@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pipeline.addresses import Network, is_within, networks
+from pipeline.addresses import Network, is_within, network_of, networks
 from pipeline.serve.passwords import HashedPassword
 
 SESSION_SECONDS = 12 * 3_600
@@ -108,7 +108,7 @@ def _end_of(body: str) -> int:
 
 @dataclass(eq=False)
 class Attempts:
-    """Wrong passwords of the last minute.
+    """Wrong passwords of the last minute, of each address; of IPv6, of each network of 64 bits.
 
     Attributes:
         clock: seconds.
@@ -122,7 +122,7 @@ class Attempts:
         """For how many seconds an address has to wait; 0 if it may try."""
         now = self.clock()
         self._all = _recent(self._all, now)
-        own = _recent(self._failed.get(peer, []), now)
+        own = _recent(self._failed.get(network_of(peer), []), now)
         waits = 0.0
         for failed, most in ((own, ATTEMPTS), (self._all, ATTEMPTS_OF_ALL)):
             if len(failed) >= most:
@@ -133,13 +133,14 @@ class Attempts:
         """An address tries; until `succeed` it counts as wrong, also while it is looked at."""
         now = self.clock()
         self._all.append(now)
-        self._failed[peer] = [*_recent(self._failed.pop(peer, []), now), now]
+        client = network_of(peer)
+        self._failed[client] = [*_recent(self._failed.pop(client, []), now), now]
         while len(self._failed) > _MOST_ADDRESSES:
             self._failed.popitem(last=False)
 
     def succeed(self, peer: str) -> None:
         """The latest try of an address was right."""
-        for failed in (self._failed.get(peer, []), self._all):
+        for failed in (self._failed.get(network_of(peer), []), self._all):
             if failed:
                 failed.pop()
 

@@ -138,6 +138,15 @@ def test_wrong_passwords_are_slowed_down_by_address_and_in_all() -> None:
         attempts.succeed("192.0.2.1")
 
 
+def test_whoever_has_a_network_has_no_more_attempts_than_others() -> None:
+    attempts = Attempts(lambda: 0.0)
+    for number in range(ATTEMPTS):
+        assert attempts.wait("2001:db8::1") == 0
+        attempts.begin(f"2001:db8::{number:x}")
+    assert attempts.wait("2001:db8::1") == WINDOW_SECONDS
+    assert attempts.wait("2001:db8:0:1::1") == 0
+
+
 def test_the_longest_password_can_be_given(cluster: MemoryCluster) -> None:
     longest = "\N{OLD KEY}" * LONGEST
     hashed = HashedPassword.of(longest, cost=1 << 10)
