@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 from pipeline.conformance.cases import Case, ExactLaw
@@ -16,6 +18,8 @@ from pipeline.protocols.registry import PROTOCOLS
 
 GROUP = "dpstream.exact_laws"
 """Of entry points: a protocol's name, and where its `ExactLaw` is."""
+OWN_LAWS = "pipeline.conformance.laws"
+"""A module for each protocol of ours."""
 
 MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]
 """From a law and the last epoch."""
@@ -57,17 +61,30 @@ def find_cases(name: str) -> list[FoundCase]:
             f"(entry points dpstream.protocols), and to be installed; there are "
             f"{', '.join(PROTOCOLS)}"
         )
+    return cases_of(PROTOCOLS[name], exact_law_of(name))
+
+
+def exact_law_of(name: str) -> MakeExactLaw:
+    """What makes the exact law of a protocol: our own, or what its package names.
+
+    Raises:
+        ProtocolError: there is none, or it cannot be imported.
+    """
+    own = f"{OWN_LAWS}.{name}"
+    if find_spec(own) is not None:
+        make_exact: MakeExactLaw = import_module(own).ExactLaw
+        return make_exact
     laws = list(entry_points(group=GROUP, name=name))
     if not laws:
         raise ProtocolError(
             f"protocol {name} has no exact law to be checked against: name one in the metadata of "
-            f"its package (entry points {GROUP})"
+            f"its package (entry points {GROUP}); ours are in {OWN_LAWS.replace('.', '/')}"
         )
     try:
-        make_exact: MakeExactLaw = laws[0].load()
+        make_exact = laws[0].load()
     except Exception as error:
         raise ProtocolError(
             f"the exact law of protocol {name}, {laws[0].value}, cannot be imported: "
             f"{error_line(error)}"
         ) from error
-    return cases_of(PROTOCOLS[name], make_exact)
+    return make_exact

@@ -1,8 +1,8 @@
 """What the suite runs over: every protocol of the registry, with each of the examples it offers.
 
 A new protocol needs no change here. It needs examples in its registry entry, an exact law in
-``laws/<protocol>.py`` (see `ExactLaw`) and golden bytes (``python -m tests.conformance.golden``);
-what is missing fails with a sentence that says so.
+``pipeline/conformance/laws/<protocol>.py`` (see `ExactLaw`) and golden bytes
+(``python -m tests.conformance.golden``); what is missing fails with a sentence that says so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 
 import pytest
 
@@ -21,27 +20,22 @@ from pipeline.conformance.cases import Report as Report
 from pipeline.conformance.cases import Stream as Stream
 from pipeline.conformance.cases import View as View
 from pipeline.conformance.cases import WordArray as WordArray
+from pipeline.conformance.finding import exact_law_of
+from pipeline.protocols.other_packages import ProtocolError
 from pipeline.protocols.registry import PROTOCOLS
 
 
 @dataclass(frozen=True)
 class Case(PublicCase):
-    """A protocol of ours, whose exact law is the class of that name in ``laws/<protocol>.py``."""
+    """A protocol of ours, whose exact law is in `pipeline.conformance.laws`."""
 
     @cached_property
     def exact(self) -> ExactLaw:
         """The case's `ExactLaw`."""
-        module = f"tests.conformance.laws.{self.protocol.name}"
         try:
-            law: ExactLaw = import_module(module).ExactLaw(self.law, self.last_epoch)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
-            pytest.fail(
-                f"protocol {self.protocol.name} has no exact law to be checked against: write "
-                f"{module.replace('.', '/')}.py with an ExactLaw as tests/conformance/cases.py says"
-            )
-        return law
+            return exact_law_of(self.protocol.name)(self.law, self.last_epoch)
+        except ProtocolError as error:
+            pytest.fail(str(error))
 
 
 CASES = [

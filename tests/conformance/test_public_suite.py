@@ -14,7 +14,7 @@ from aggregators.epoch_responses import EpochResponsesAggregator
 from pipeline.conformance import checks, running
 from pipeline.conformance.cases import Case, Stream
 from pipeline.conformance.checks import CHECKS, Check
-from pipeline.conformance.finding import cases_of, find_cases
+from pipeline.conformance.finding import cases_of, exact_law_of, find_cases
 from pipeline.conformance.running import DoesNotConformError
 from pipeline.protocols.other_packages import ProtocolError
 from pipeline.protocols.protocol import Example, Protocol
@@ -304,13 +304,18 @@ def test_what_is_certain_is_told_without_any_doubt() -> None:
     ("find", "said"),
     [
         (lambda: find_cases("missing"), "there is no protocol missing"),
-        (lambda: find_cases("future_rand"), "protocol future_rand has no exact law"),
+        (lambda: exact_law_of("missing"), "protocol missing has no exact law"),
         (lambda: cases_of(replace(PROTOCOL, examples=()), ExactLaw), "has no examples"),
     ],
 )
 def test_what_is_missing_is_said(find: Callable[[], object], said: str) -> None:
     with pytest.raises(ProtocolError, match=said):
         find()
+
+
+def test_our_own_protocols_are_checked_against_the_laws_that_are_installed() -> None:
+    (first, *_) = find_cases("future_rand")
+    assert type(first.exact).__module__ == "pipeline.conformance.laws.future_rand"
 
 
 def test_every_check_is_in_the_suite() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.item_estimates import ItemEstimates
 from aggregators.measurements import MeasurementsAggregator, ParityAggregator, sum_variance
+from pipeline.conformance.laws.jl_hh import ExactLaw
 from pipeline.jobs.job_files import parse_job
 from pipeline.planning.plan import plan
 from pipeline.protocols.registry import PROTOCOLS
@@ -26,7 +27,6 @@ from randomizers.measurements import Calibration
 from randomizers.measurements.calibration import composed_loss, noise_of, published_loss
 from randomizers.public_matrices import OneHot, ParityRows, distinct_rows, nonzero_rows
 from randomizers.randomness import seeded_generator
-from tests.conformance.laws.jl_hh import ExactLaw
 
 THOUSAND = tuple(map(str, range(1000)))
 

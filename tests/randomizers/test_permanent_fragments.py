@@ -19,6 +19,7 @@ from scipy import stats
 from aggregators.attendance import Attendance
 from aggregators.fragments import FragmentsAggregator, lasting_variance, noise_variance
 from pipeline.conformance.divergences import divergence, exponential
+from pipeline.conformance.laws.fragments import ExactLaw
 from randomizers.accounting.amplification import amplified_delta, of_randomized_response
 from randomizers.composed import ComposedLaw
 from randomizers.counted_words import written_out
@@ -26,7 +27,6 @@ from randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
 from randomizers.fragments.calibration import calibrate, epsilon_with
 from randomizers.permanent_loss import stream_loss, unchanged_loss
 from randomizers.randomness import seeded_generator
-from tests.conformance.laws.fragments import ExactLaw
 
 WORDS = 1 << 32
 EXACTLY = 1 << 200

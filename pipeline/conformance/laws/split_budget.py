@@ -6,8 +6,8 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
+from pipeline.conformance.cases import Stream, View
 from randomizers.split_budget import SplitBudgetLaw
-from tests.conformance.cases import Stream, View
 
 
 class ExactLaw:
@@ -24,6 +24,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         return {
             tuple(((bit,),) for bit in sent): prod(
                 (

@@ -7,8 +7,8 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
+from pipeline.conformance.cases import Report, Stream, View
 from randomizers.projective_geometry import ProjectiveGeometryLaw
-from tests.conformance.cases import Report, Stream, View
 
 Vector = tuple[int, ...]
 
@@ -28,6 +28,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         epochs = [self._epoch(held) for held in stream]
         return {
             tuple((report,) for report, _ in drawn): prod(

@@ -10,9 +10,9 @@ from itertools import product
 
 import numpy as np
 
+from pipeline.conformance.cases import Report, Stream, View
 from randomizers.ldp_sgd import LdpSgdLaw
 from randomizers.ldp_sgd.directions import directions
-from tests.conformance.cases import Report, Stream, View
 
 
 class ExactLaw:
@@ -30,6 +30,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         nothing = (0,) * (1 + self.law.features)
         epochs = [self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream]
         return {

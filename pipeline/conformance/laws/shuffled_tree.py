@@ -6,10 +6,10 @@ from collections import Counter
 from fractions import Fraction
 from itertools import product
 
+from pipeline.conformance.cases import Stream, View
+from pipeline.conformance.laws.shuffled_counts import OfItems, changes, dummies_of_window
 from randomizers.shuffled_item_tree import ShuffledItemTreeLaw
 from randomizers.shuffled_tree import ShuffledTreeLaw
-from tests.conformance.cases import Stream, View
-from tests.conformance.laws.shuffled_counts import OfItems, changes, dummies_of_window
 
 
 def ExactLaw(  # noqa: N802 - stands for a class, of either kind of law
@@ -43,6 +43,7 @@ class _OfBooleans:
         return sum(map(abs, changes(stream))) <= self.law.changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         sent = self._sent(stream)
         found: dict[View, Fraction] = {}
         for drawn in product(*(self.dummies[order].items() for _, order, _ in self.cells)):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 
+from pipeline.conformance import cases
+from pipeline.conformance.cases import Stream, View
+from pipeline.conformance.laws import hadamard_stream
 from randomizers.level_devices import LevelLaw
 from randomizers.range_stream import RangeStreamLaw
-from tests.conformance import cases
-from tests.conformance.cases import Stream, View
-from tests.conformance.laws import hadamard_stream
 
 
 class OnLevels:
@@ -31,6 +31,7 @@ class OnLevels:
         )
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for level, (exact, nodes) in enumerate(
             zip(self.nodes, self._nodes(stream), strict=True), start=1

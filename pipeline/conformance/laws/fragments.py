@@ -11,8 +11,8 @@ from itertools import product
 from math import comb, prod
 from typing import TypeAlias
 
+from pipeline.conformance.cases import Report, Stream, View
 from randomizers.fragments import FragmentsLaw
-from tests.conformance.cases import Report, Stream, View
 
 Counts: TypeAlias = tuple[int, ...]
 """Bits of a cell that are 1, in each report."""
@@ -32,6 +32,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         if self.law.permanent:
             return self._permanent_views(stream)
         epochs = [self._epoch(held) for held in stream]

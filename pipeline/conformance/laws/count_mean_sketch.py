@@ -9,8 +9,8 @@ from math import comb, prod
 
 import numpy as np
 
+from pipeline.conformance.cases import Report, Stream, View
 from randomizers.count_mean_sketch import CountMeanSketchLaw
-from tests.conformance.cases import Report, Stream, View
 
 
 class ExactLaw:
@@ -27,6 +27,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         epochs = [self._epoch(held[0]) for held in stream]
         return {
             tuple(seen for seen, _ in drawn): prod(

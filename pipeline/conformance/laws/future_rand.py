@@ -14,8 +14,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.conformance.cases import Stream, View
 from randomizers.future_rand import FutureRand, FutureRandLaw
-from tests.conformance.cases import Stream, View
 
 
 class ExactLaw:
@@ -32,6 +32,7 @@ class ExactLaw:
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.composed[0].k
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         orders = sum(self.law.order_weights)
         for order, order_weight in enumerate(self.law.order_weights):
@@ -96,6 +97,7 @@ class Coins:
     def integers(
         self, low: int, high: int, size: int, dtype: type[np.uint64]
     ) -> NDArray[np.uint64]:
+        """Words of 64 coins each."""
         assert (low, high) == (0, 2**64)
         assert size in (0, -(-len(self.coins) // 64))
         padded = np.zeros(64 * size, np.uint8)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pipeline.conformance import cases
+from pipeline.conformance.laws import hadamard_values
+from pipeline.conformance.laws.range_stream import OnLevels
 from randomizers.range_values import RangeValuesLaw
-from tests.conformance import cases
-from tests.conformance.laws import hadamard_values
-from tests.conformance.laws.range_stream import OnLevels
 
 
 class ExactLaw(OnLevels):

@@ -7,9 +7,9 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
+from pipeline.conformance.cases import Stream, View
 from randomizers.composed import ComposedLaw
 from randomizers.memoized_response import MemoizedResponseLaw
-from tests.conformance.cases import Stream, View
 
 
 class ExactLaw:
@@ -26,6 +26,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for reversals in product((0, 1), repeat=2):
             drawn = prod(self.permanent[reversed_] for reversed_ in reversals)

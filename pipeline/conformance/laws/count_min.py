@@ -15,11 +15,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from pipeline.conformance.cases import Report, Stream, View
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.count_min import CountMinLaw
 from randomizers.dummies import BernoulliDummies, PoissonDummies
 from randomizers.noise_tables import NoiseTable
-from tests.conformance.cases import Report, Stream, View
 
 Counts: TypeAlias = tuple[int, ...]
 """Messages of each cell."""
@@ -45,6 +45,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         epochs = [self._epoch(held) for held in stream]
         return {
             tuple(seen for seen, _ in drawn): prod(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scipy.linalg import hadamard
 
+from pipeline.conformance.laws.noisy_columns import NoisyColumns
 from randomizers.jl_hh import JlHhLaw
-from tests.conformance.laws.noisy_columns import NoisyColumns
 
 
 class ExactLaw(NoisyColumns):
@@ -14,5 +14,6 @@ class ExactLaw(NoisyColumns):
     law: JlHhLaw
 
     def column(self, item: int) -> list[int]:
+        """The entries of an item, from 1 on."""
         matrix = hadamard(1 << self.law.items.bit_length())
         return [int(matrix[row, item]) for row in self.law.matrix.rows]

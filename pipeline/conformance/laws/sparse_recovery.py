@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.conformance.laws.noisy_columns import NoisyColumns
 from randomizers.sparse_recovery import SparseRecoveryLaw
-from tests.conformance.laws.noisy_columns import NoisyColumns
 
 
 class ExactLaw(NoisyColumns):
@@ -14,6 +14,7 @@ class ExactLaw(NoisyColumns):
     law: SparseRecoveryLaw
 
     def column(self, item: int) -> list[int]:
+        """The entries of an item, from 1 on."""
         matrix, number = self.law.matrix, np.array([item])
         sign, own = int(matrix.signs_of(number)[0]), int(matrix.buckets_of(number)[0])
         tests = [1] + [-1 if item >> bit & 1 else 1 for bit in range(self.law.items.bit_length())]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pipeline.conformance.laws.noisy_columns import NoisyColumns
 from randomizers.bucket import BucketLaw
-from tests.conformance.laws.noisy_columns import NoisyColumns
 
 
 class ExactLaw(NoisyColumns):
@@ -12,6 +12,7 @@ class ExactLaw(NoisyColumns):
     law: BucketLaw
 
     def column(self, item: int) -> list[int]:
+        """The entries of an item, from 1 on."""
         rows = self.law.matrix.rows.tolist()
         assert len(rows) == self.law.hashes * self.law.trials
         return [1 if bin(row & item).count("1") % 2 == 0 else -1 for row in rows]

@@ -12,8 +12,8 @@ from math import factorial, prod
 
 from scipy.linalg import hadamard
 
+from pipeline.conformance.cases import Report, Stream, View
 from randomizers.hadamard import HadamardLaw
-from tests.conformance.cases import Report, Stream, View
 
 
 class ExactLaw:
@@ -31,6 +31,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         nothing = (0,) * self.law.slots
         epochs = [self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream]
         return {

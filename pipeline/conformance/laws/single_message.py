@@ -7,8 +7,8 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
+from pipeline.conformance.cases import Report, Stream, View
 from randomizers.single_message import SingleMessageLaw
-from tests.conformance.cases import Report, Stream, View
 
 
 class ExactLaw:
@@ -25,6 +25,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         nothing = (0,) * self.law.slots
         epochs = [self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream]
         return {

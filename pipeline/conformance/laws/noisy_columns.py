@@ -8,9 +8,9 @@ from fractions import Fraction
 from itertools import pairwise, product
 from math import prod
 
+from pipeline.conformance.cases import Report, Stream, View
 from randomizers.measurements import MeasurementsLaw
 from randomizers.noise_tables import TABLE_BITS
-from tests.conformance.cases import Report, Stream, View
 
 
 class NoisyColumns(ABC):
@@ -30,6 +30,7 @@ class NoisyColumns(ABC):
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         epochs = [self._epoch(held[0]) for held in stream]
         return {
             tuple((report,) for report, _ in drawn): prod(

@@ -11,9 +11,9 @@ from fractions import Fraction
 import numpy as np
 from scipy.linalg import hadamard
 
+from pipeline.conformance.cases import Stream, View
+from pipeline.conformance.laws import future_rand
 from randomizers.hadamard_stream import HadamardStreamLaw
-from tests.conformance.cases import Stream, View
-from tests.conformance.laws import future_rand
 
 
 class ExactLaw:
@@ -32,6 +32,7 @@ class ExactLaw:
         return all(self.booleans.followed(tracked) for tracked in self._tracked(stream))
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
         for row, tracked in enumerate(self._tracked(stream)):
             for view, probability in self.booleans.views(tracked).items():

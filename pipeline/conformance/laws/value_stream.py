@@ -12,10 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from pipeline.conformance.cases import Stream, View
 from randomizers.value_stream import ValueStreamLaw
 from randomizers.value_stream.lattice import weights
 from randomizers.value_stream.tilt import reach
-from tests.conformance.cases import Stream, View
 
 LETTERS = np.arange(-72, 73)
 BODY_AND_TAIL = 32
@@ -45,6 +45,7 @@ class ExactLaw:
         return int(np.abs(np.diff((0, *stream))).sum()) <= self.law.changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         noise, unit = self.law.noise, 1 << 64
         # By letters sent: the weight of noise and that of all others, each over its own total, and
         # the state of the others.

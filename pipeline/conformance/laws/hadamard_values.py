@@ -11,9 +11,9 @@ from functools import cache
 import numpy as np
 from scipy.linalg import hadamard
 
+from pipeline.conformance.cases import Stream, View
+from pipeline.conformance.laws import value_stream
 from randomizers.hadamard_values import HadamardValuesLaw
-from tests.conformance.cases import Stream, View
-from tests.conformance.laws import value_stream
 
 
 class ExactLaw:
@@ -34,6 +34,7 @@ class ExactLaw:
         return all(self.booleans.followed(tracked) for tracked in self._tracked(stream))
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         return {
             tuple(tuple((row << 8 | word,) for (word,) in sent) for sent in view): probability
             / len(self.matrix)

@@ -7,13 +7,13 @@ from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise, product
 from math import factorial, prod
 
+from pipeline.conformance.cases import Stream, View
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.dummies import PoissonDummies
 from randomizers.shuffled_counts import ShuffledCountsLaw
 from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
 from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
 from randomizers.shuffled_value_stream import ShuffledValueStreamLaw
-from tests.conformance.cases import Stream, View
 
 
 def ExactLaw(  # noqa: N802 - stands for a class, of either kind of law
@@ -46,6 +46,7 @@ class _OfBooleans:
         return not self.law.boost or sum(map(abs, changes(stream))) <= self.law.changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         sent, made = [], 0
         for value, change in zip(stream, changes(stream), strict=True):
             made += abs(change)
@@ -84,6 +85,7 @@ class _OfSums:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         # In steps of 1/256: each device sends its value less 1/2, and the other one's is 0.
         (value,) = stream
         total = 2**62 + 256 * value - 128 * self.devices
@@ -112,6 +114,7 @@ class OfItems:
         return [item - 1]
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         real = [word for item in stream if item for word in self.sent(item)]
         return {
             (tuple((word,) for word in sorted((*drawn, *real))),): likely
@@ -127,6 +130,7 @@ class _OfNumbers(OfItems):
         super().__init__(2, 3, law.held, last_epoch)
 
     def sent(self, item: int) -> list[int]:
+        """The words of an item."""
         return [0, item]
 
 

@@ -13,8 +13,8 @@ from math import factorial, prod
 
 import numpy as np
 
+from pipeline.conformance.cases import Stream, View
 from randomizers.balls_into_bins import BallsIntoBinsLaw
-from tests.conformance.cases import Stream, View
 
 
 class ExactLaw:
@@ -35,6 +35,7 @@ class ExactLaw:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
         (held,) = stream
         real = [item - 1 for item in held if item]
         return {
