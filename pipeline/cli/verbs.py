@@ -34,7 +34,7 @@ class Verb:
     example: str = ""
 
 
-_FIRST, _JOBS, _RESULTS = "First steps", "Jobs", "Results"
+_FIRST, _JOBS, _RESULTS, _PRIVACY = "First steps", "Jobs", "Results", "Privacy"
 VERBS = {
     "demo": Verb(
         _FIRST,
@@ -142,6 +142,12 @@ VERBS = {
         _JOBS,
         "kafka:app",
         "The local broker: a real Apache Kafka on this machine, without Docker or Java.",
+    ),
+    "audit": Verb(
+        _PRIVACY,
+        "audit:audit",
+        "Attack the installed code as who sees what a party sees. Exit code 1 if convicted.",
+        "future_rand --quick",
     ),
     "serve": Verb(
         _RESULTS,

@@ -142,10 +142,10 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
     """What devices send, and how often, is what the exact law says: no more and nothing else."""
     if case.protocol.stage_sum(case.law) is not None:
         return  # Seen is what the stage adds up, not what devices send.
-    for number, stream in enumerate(_spread(case.streams)):
+    for number, stream in enumerate(spread(case.streams)):
         law = case.views[stream]
         rng = case.generator(20, number)
-        seen = Counter(_window(case, stream, rng) for _ in range(WINDOWS))
+        seen = Counter(window_seen(case, stream, rng) for _ in range(WINDOWS))
         for view, often in seen.items():
             if view not in law:
                 raise DoesNotConformError(
@@ -263,13 +263,13 @@ def _by(case: Case, one: Stream, other: Stream, spent: float, delta: float) -> s
     return "without any doubt" if largest == math.inf else f"by epsilon {math.log(largest):.4g}"
 
 
-def _spread(streams: list[Stream]) -> list[Stream]:
+def spread(streams: list[Stream]) -> list[Stream]:
     """Some of them: the first, the last, and what lies between."""
     step = max(1, -(-len(streams) // SAMPLED))
     return [*dict.fromkeys([*streams[::step], streams[-1]])]
 
 
-def _window(case: Case, stream: Stream, rng: np.random.Generator) -> View:
+def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
     """What is seen of so many devices as the law is about; the first of them has the stream."""
     devices = case.protocol.randomizer(case.law)
     devices.enrol(case.exact.devices, rng)

@@ -79,6 +79,10 @@ class MemoryLog:
             LogRecord(partition.end, action.value, self.clock(), action.key, action.headers)
         )
 
+    def start(self, role: Role, partition: int) -> int:
+        """The offset below which all records were deleted."""
+        return self._partitions[role, partition].base
+
     def end(self, role: Role, partition: int) -> int:
         """The offset of the next record."""
         return self._partitions[role, partition].end

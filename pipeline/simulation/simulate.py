@@ -28,6 +28,7 @@ from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.simulation.own_keys import with_own_keys
 from pipeline.stages.adding_stages import adding_stages
 from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.finished_windows import WindowListener, ignore_window
 from pipeline.stages.hop_stage import HopStage
 from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
@@ -197,6 +198,11 @@ class SimulatedCluster:
         job: deployed with empty topics.
         generators: by purpose and number.
         noise_key: for a job that asks the shuffle stage for dummies; drawn if there is none.
+        log: the job's topics, empty; a new one by default.
+        listeners: by name of a stage, what is told of the windows that it is done with.
+
+    Attributes:
+        workers: of each stage by its name, in the order of the data flow.
     """
 
     def __init__(
@@ -204,6 +210,8 @@ class SimulatedCluster:
         job: DeployedJob,
         generators: Callable[[str, int], np.random.Generator],
         noise_key: NoiseKey | None = None,
+        log: MemoryLog | None = None,
+        listeners: Callable[[str], WindowListener] = lambda stage: ignore_window,
     ) -> None:
         if job.needs_noise_key:
             noise_key = noise_key or NoiseKey(generators("noise key", 0).bytes(KEY_BYTES))
@@ -211,7 +219,7 @@ class SimulatedCluster:
         job, keys = with_own_keys(job)
         self.job, self.keys = job, keys
         # After all of a calendar's epochs, wherever it lies.
-        self.log = MemoryLog(clock=lambda: LAST_MOMENT)
+        self.log = MemoryLog(clock=lambda: LAST_MOMENT) if log is None else log
         self._read = 0
         identifiers = generators("identifier", 0)
         shuffle = ShuffleStage(
@@ -222,6 +230,7 @@ class SimulatedCluster:
             generator=generators("shuffle", 0),
             noise_key=noise_key,
             keys=keys,
+            listener=listeners("shuffle"),
         )
         instances = [
             InstanceStage(
@@ -242,20 +251,20 @@ class SimulatedCluster:
             shuffle,
             *instances,
             *hops,
-            *adding_stages(job, keys),
-            PublishStage(job),
+            *adding_stages(job, keys, listeners),
+            PublishStage(job, listener=listeners("publish")),
         ]
-        self._workers = [
-            MemoryWorker(stage, self.log, reader=name)
+        self.workers = {
+            name: MemoryWorker(stage, self.log, reader=name)
             for name, stage in zip(job.stages, stages, strict=True)
-        ]
-        for worker in self._workers:
+        }
+        for worker in self.workers.values():
             for partition in range(len(job.start_offsets[worker.stage.role])):
                 worker.run(worker.assign(partition))
 
     def settle(self) -> None:
         """Let every stage do all it can."""
-        for worker in self._workers:
+        for worker in self.workers.values():
             worker.run(worker.drain())
 
     def new_estimates(self) -> list[EstimateRecord]:

@@ -38,9 +38,17 @@ def adding_stage(
     return AggregateStage(job, keys, scratch=scratch, listener=listener)
 
 
-def adding_stages(job: DeployedJob, keys: KeyRing) -> list[Stage]:
-    """All of them, in the order of the data flow."""
-    return [adding_stage(job, name, keys) for name in job.stages if name.startswith("aggregate")]
+def adding_stages(
+    job: DeployedJob,
+    keys: KeyRing,
+    listeners: Callable[[str], WindowListener] = lambda stage: ignore_window,
+) -> list[Stage]:
+    """All of them, in the order of the data flow; `listeners` are by the names of stages."""
+    return [
+        adding_stage(job, name, keys, listeners(name))
+        for name in job.stages
+        if name.startswith("aggregate")
+    ]
 
 
 def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pipeline.actions import LogRecord, Steps
+from pipeline.actions import Steps
+from pipeline.audit.records_seen import seen_record
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.stages.decision_log import Decision
@@ -26,10 +27,7 @@ from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.shuffle_stage import ShuffleStage
 from randomizers.randomness import seeded_generator
 from tests.support.commands import Commands
-from topics.batches import decode_batch
-from topics.frames import CodecError, Kind, kind_of
 from topics.names import JOBS_TOPIC, Role
-from topics.sealed_batches import decode_sealed_batch
 from topics.words import Words
 
 Seen = dict[str, Any]
@@ -93,29 +91,6 @@ def fix_coins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secrets.token_hex", lambda size=32: coins.bytes(size).hex())
     monkeypatch.setattr("pipeline.connect.token_bytes", token_bytes)
     monkeypatch.setattr("pipeline.devices.producer._cryptographic", generators_of_a_producer)
-
-
-def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[object, ...]:
-    """A record beside the words of reports in it, if it is a batch; with its time if `timed`."""
-    about = (record.offset, record.timestamp if timed else None, record.key, record.headers)
-    try:
-        kind = kind_of(record.value)
-    except CodecError:
-        return (*about, record.value)
-    if kind is Kind.SEALED_BATCH:
-        sealed = decode_sealed_batch(record.value)
-        return (*about, len(record.value), replace(sealed, box=bytes(len(sealed.box))))
-    if kind is not Kind.BATCH:
-        return (*about, record.value)
-    batch = decode_batch(record.value)
-    # How many words there are is part of the view where their room is fixed.
-    messages = batch.words.messages if job.protocol_entry.capacity is None else None
-    return (
-        *about,
-        len(record.value),
-        (batch.fingerprint, batch.deployment, batch.batch, batch.enrolment, batch.epoch),
-        (batch.size, messages, batch.words.width, batch.words.values.dtype),
-    )
 
 
 def seen_topic(

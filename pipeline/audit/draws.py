@@ -1,0 +1,115 @@
+"""Whether devices draw by the law that their guarantee was computed from.
+
+Each thing that can be seen is compared with its exact probability. A law that is kept is doubted
+with a probability of at most `false_alarm`: by the binomial law where devices are drawn one by one,
+by Bernstein's inequality where many report together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from pipeline.audit.findings import Finding, Verdict
+from pipeline.conformance.cases import Case, Report, Stream, View
+from pipeline.conformance.checks import spread, window_seen
+
+ATTACK = "draws against the law"
+
+
+def compare_draws(
+    case: Case, rng: np.random.Generator, *, windows: int, together: int, false_alarm: float
+) -> Finding:
+    """Draw windows of a few streams, and compare; not where the stage adds reports up."""
+    streams = spread(case.streams)
+    many = together if case.exact.devices == 1 else 0
+    share = false_alarm / (2 * len(streams))
+    reason = ""
+    for stream in streams:
+        reason = reason or _windows(case, stream, rng, windows, share)
+        if many:
+            reason = reason or _together(case, stream, rng, many, share)
+    also = f", and {many:,} devices at once" if many else ""
+    return Finding(
+        str(case),
+        ATTACK,
+        f"{windows:,} windows of each of {len(streams)} inputs{also}",
+        Verdict.CONVICTED if reason else Verdict.CONSISTENT,
+        false_alarm=false_alarm,
+        reason=reason,
+    )
+
+
+def _windows(
+    case: Case, stream: Stream, rng: np.random.Generator, windows: int, false_alarm: float
+) -> str:
+    law = case.views[stream]
+    seen = Counter(window_seen(case, stream, rng) for _ in range(windows))
+    for view, times in seen.items():
+        if view not in law:
+            return (
+                f"sends {_words(view)} for {_values(stream)}, {times} times of {windows:,}: by its "
+                "law it never does"
+            )
+    views = list(law)
+    shares = np.array([float(law[view]) for view in views])
+    times_seen = np.array([seen[view] for view in views])
+    doubt = 2 * np.minimum(
+        stats.binom.cdf(times_seen, windows, shares),
+        stats.binom.sf(times_seen - 1, windows, shares),
+    )
+    worst = int(np.argmin(doubt))
+    if doubt[worst] >= false_alarm / len(views):
+        return ""
+    return (
+        f"sends {_words(views[worst])} for {_values(stream)} {times_seen[worst]:,} times of "
+        f"{windows:,}, by its law {shares[worst] * windows:,.1f}"
+    )
+
+
+def _together(
+    case: Case, stream: Stream, rng: np.random.Generator, devices: int, false_alarm: float
+) -> str:
+    values: NDArray[np.int8] = case.array_of(np.zeros((case.last_epoch, devices), np.intp))
+    values[:] = np.array(stream, np.int8).reshape(case.last_epoch, 1, *values.shape[2:])
+    for epoch, words in enumerate(case.send(values, rng), 1):
+        reports, counts = np.unique(words, axis=0, return_counts=True)
+        sent = dict(zip(map(tuple, reports.tolist()), counts.tolist(), strict=True))
+        means: defaultdict[Report, float] = defaultdict(float)
+        squares: defaultdict[Report, float] = defaultdict(float)
+        most: defaultdict[Report, int] = defaultdict(int)
+        for view, probability in case.views[stream].items():
+            for report, times in Counter(view[epoch - 1]).items():
+                means[report] += times * float(probability)
+                squares[report] += times**2 * float(probability)
+                most[report] = max(most[report], times)
+        if unlawful := sent.keys() - means.keys():
+            return (
+                f"sends {unlawful.pop()} at epoch {epoch} for {_values(stream)}: never by its law"
+            )
+        bound = math.log(2 * max(1, len(means)) * case.last_epoch / false_alarm)
+        for report, mean in means.items():
+            off = abs(sent.get(report, 0) - devices * mean)
+            variance = devices * max(0.0, squares[report] - mean**2)
+            if off**2 > 2 * bound * (variance + most[report] * off / 3) and off > 1e-6:
+                return (
+                    f"sends {report} at epoch {epoch} {sent.get(report, 0):,} times for "
+                    f"{devices:,} devices with {_values(stream)}, by its law {devices * mean:,.0f}"
+                )
+    return ""
+
+
+def _values(stream: Stream) -> str:
+    return f"the values {', '.join(map(str, stream))}"
+
+
+def _words(view: View) -> str:
+    epochs = (
+        " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
+        for reports in view
+    )
+    return ", then ".join(epochs)

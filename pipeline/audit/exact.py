@@ -1,0 +1,101 @@
+"""The largest privacy loss of an example, from the probability of everything that can be seen.
+
+Floating point finds the loss that is shown. Whether it is more than claimed is decided in exact
+fractions wherever floating point is not certain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audit.findings import Finding, Verdict
+from pipeline.conformance.cases import Case, Stream
+from pipeline.conformance.divergences import divergence, exponential, neighbours_of
+from randomizers.guarantee import Guarantee
+
+ATTACK = "likelihood ratios"
+# As a share: what floating point is certain of is not looked at more closely.
+_CERTAIN = 1e-9
+
+
+def enumerate_losses(case: Case) -> Iterator[Finding]:
+    """Compare the guarantee of an example, and that of its whole stream, with what is lost."""
+    guarantee = case.protocol.randomizer(case.law).guarantee
+    yield largest_loss(case, guarantee)
+    if guarantee.stream_epsilon is not None and case.last_epoch > 1:
+        whole = replace(
+            guarantee, unit="stream", epsilon=guarantee.stream_epsilon, stream_epsilon=None
+        )
+        yield largest_loss(case, whole)
+
+
+def largest_loss(case: Case, guarantee: Guarantee) -> Finding:
+    """The largest loss over all neighbours by a guarantee, beside what it claims."""
+    laws, shares = case.views, _shares(case)
+    factor = exponential(guarantee.epsilon, rounded_up=False)
+    delta, certain = Fraction(guarantee.delta), float(factor)
+    largest, exceeded = 0.0, None
+    for one, other in neighbours_of(case, guarantee):
+        ratio = _ratio(shares[one], shares[other], guarantee.delta)
+        if ratio > certain * (1 - _CERTAIN):
+            if divergence(laws[one], laws[other], factor) > delta:
+                exceeded = exceeded or (one, other)
+            else:
+                # Floating point saw more than there is.
+                ratio = min(ratio, certain)
+        largest = max(largest, ratio)
+    observed = math.inf if math.isinf(largest) else math.log(max(largest, 1.0))
+    return Finding(
+        str(case),
+        ATTACK,
+        f"{guarantee.unit}: all views of {len(case.streams):,} inputs, {case.last_epoch} "
+        f"epoch{'' if case.last_epoch == 1 else 's'}",
+        Verdict.EXACT if exceeded is None else Verdict.CONVICTED,
+        claimed=guarantee.epsilon,
+        delta=guarantee.delta,
+        observed=observed,
+        reason="" if exceeded is None else _reason(guarantee, observed, *exceeded),
+    )
+
+
+def _shares(case: Case) -> dict[Stream, NDArray[np.float64]]:
+    """By stream, the probability of every view that any stream has, in one order."""
+    places: dict[object, int] = {}
+    for law in case.views.values():
+        for view in law:
+            places.setdefault(view, len(places))
+    found = {}
+    for stream, law in case.views.items():
+        found[stream] = shares = np.zeros(len(places))
+        for view, probability in law.items():
+            shares[places[view]] = float(probability)
+    return found
+
+
+def _ratio(one: NDArray[np.float64], other: NDArray[np.float64], delta: float) -> float:
+    """The largest (P(set) - delta) / Q(set) over all sets of views: those with a large P / Q."""
+    seen = one > 0
+    one, other = one[seen], other[seen]
+    with np.errstate(divide="ignore"):
+        order = np.argsort(-(one / other), kind="stable")
+    above, below = np.cumsum(one[order]) - delta, np.cumsum(other[order])
+    alone = below == 0
+    # What falls below the smallest number is decided exactly.
+    if (above[alone] > 0).any():
+        return math.inf
+    return float((above[~alone] / below[~alone]).max(initial=0.0))
+
+
+def _reason(guarantee: Guarantee, observed: float, one: Stream, other: Stream) -> str:
+    lost = "without any doubt" if math.isinf(observed) else f"by epsilon {observed:.4g}"
+    also = f" with delta {guarantee.delta:g}" if guarantee.delta else ""
+    return (
+        f"claims epsilon {guarantee.epsilon:.6g}{also}, and the values "
+        f"{', '.join(map(str, one))} can be told from {', '.join(map(str, other))} {lost}{also}"
+    )

@@ -1,0 +1,53 @@
+"""What can be seen of a record beside the words of reports in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from topics.batches import decode_batch
+from topics.chunks import decode_chunk
+from topics.frames import CodecError, Kind, kind_of
+from topics.sealed_batches import decode_sealed_batch
+
+
+def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[object, ...]:
+    """A record beside the words of reports in it, if it is a batch; with its time if `timed`."""
+    about = (record.offset, record.timestamp if timed else None, record.key, record.headers)
+    try:
+        kind = kind_of(record.value)
+    except CodecError:
+        return (*about, record.value)
+    if kind is Kind.SEALED_BATCH:
+        sealed = decode_sealed_batch(record.value)
+        return (*about, len(record.value), replace(sealed, box=bytes(len(sealed.box))))
+    if kind is not Kind.BATCH:
+        return (*about, record.value)
+    batch = decode_batch(record.value)
+    # How many words there are is part of the view where their room is fixed.
+    messages = batch.words.messages if job.protocol_entry.capacity is None else None
+    return (
+        *about,
+        len(record.value),
+        (batch.fingerprint, batch.deployment, batch.batch, batch.enrolment, batch.epoch),
+        (batch.size, messages, batch.words.width, batch.words.values.dtype),
+    )
+
+
+def seen_chunk(value: bytes) -> tuple[object, ...]:
+    """A record of a released window beside its words: how many bytes are theirs is not told.
+
+    Where something else than a window is released, all of it.
+    """
+    try:
+        chunk = decode_chunk(value)
+    except CodecError:
+        return (value,)
+    words = chunk.words
+    payload = words.values.nbytes + (0 if words.counts is None else words.counts.nbytes)
+    return (
+        len(value) - payload,
+        (chunk.fingerprint, chunk.deployment, chunk.epoch, chunk.manifest_offset, chunk.attempt),
+        (chunk.index, chunk.total, chunk.instance, words.width, words.values.dtype),
+    )

@@ -1,0 +1,69 @@
+"""``dpstream audit``, as it is called."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipeline.audit.audits import FALSE_ALARM
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.devices import Devices
+from tests.support.commands import Commands
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(capsys)
+
+
+@pytest.mark.slow
+def test_a_quick_audit_of_all_protocols_acquits_what_is_installed(dpstream: Commands) -> None:
+    said = dpstream("audit", "--quick", "--json")
+    assert said.code == 0, said.output
+    told = said.json
+    assert told["verdict"] == "consistent"
+    assert 0 < told["false_alarm"] <= FALSE_ALARM * (1 + 1e-9)
+    for attack in ("likelihood ratios", "side channels"):
+        attacked = {each["subject"] for each in told["findings"] if each["attack"] == attack}
+        assert {subject.rpartition("-")[0] for subject in attacked} == set(PROTOCOLS)
+
+
+def test_one_protocol_is_told_of_in_a_table(dpstream: Commands) -> None:
+    said = dpstream("audit", "split_budget", "--quick", "--seed", 1)
+    assert said.code == 0
+    assert "exact" in said.output
+    assert "nothing speaks against what is claimed" in said.output
+    assert dpstream("audit", "split_budget", "--quick", "--seed", 1).output == said.output
+
+
+def test_a_protocol_that_there_is_not_is_answered(dpstream: Commands) -> None:
+    said = dpstream("audit", "missing")
+    assert said.code != 0
+    assert "there is no protocol missing" in said.errors
+
+
+def test_a_conviction_is_told_and_ends_with_code_1(
+    dpstream: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = PROTOCOLS["split_budget"]
+    randomizer = entry.randomizer
+
+    def boasting(law: Any) -> Devices[Any]:
+        devices = randomizer(law)
+        stated = devices.guarantee
+        weaker = replace(stated, epsilon=stated.epsilon / 1.3)
+        monkeypatch.setattr(type(devices), "guarantee", property(lambda self: weaker))
+        return devices
+
+    object.__setattr__(entry, "randomizer", boasting)
+    try:
+        said = dpstream("audit", "split_budget", "--quick", "--json")
+    finally:
+        object.__setattr__(entry, "randomizer", randomizer)
+    assert said.code == 1
+    told = json.loads(said.output)
+    assert told["verdict"] == "CONVICTED"
+    assert [each["attack"] for each in told["findings"] if each["verdict"] == "CONVICTED"]

@@ -1,0 +1,71 @@
+"""Likelihood ratios of everything that can be seen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from pipeline.audit.exact import enumerate_losses, largest_loss
+from pipeline.audit.findings import Verdict
+from pipeline.conformance.cases import Case
+from pipeline.conformance.finding import FoundCase, find_cases
+
+
+def case_of(name: str, number: int = 0) -> FoundCase:
+    return find_cases(name)[number]
+
+
+def claiming(case: Case, **changed: Any) -> Any:
+    return replace(case.protocol.randomizer(case.law).guarantee, **changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "claimed"), [("future_rand", 1.0), ("split_budget", 1.0), ("hadamard_stream", 1.0)]
+)
+def test_an_exact_guarantee_is_observed(name: str, claimed: float) -> None:
+    (finding,) = enumerate_losses(case_of(name))
+    assert finding.verdict is Verdict.EXACT
+    assert finding.observed == pytest.approx(claimed, abs=1e-9)
+    assert finding.false_alarm == 0
+
+
+def test_a_loss_with_a_delta_is_the_one_that_the_claim_is_about() -> None:
+    (finding,) = enumerate_losses(case_of("shuffled_counts"))
+    assert (finding.claimed, finding.delta) == (1.5, 0.05)
+    assert finding.observed == pytest.approx(1.5, abs=1e-3)
+
+
+def test_what_is_lost_over_all_epochs_is_compared_with_what_is_said_of_it() -> None:
+    epoch, stream = enumerate_losses(case_of("projective_geometry"))
+    assert epoch.observed == pytest.approx(1.0)
+    assert stream.observed == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("less", [1e-12, 0.1])
+def test_who_claims_less_than_is_lost_is_convicted(less: float) -> None:
+    case = case_of("future_rand")
+    finding = largest_loss(case, claiming(case, epsilon=1.0 - less))
+    assert finding.convicted
+    assert "can be told from" in finding.reason
+
+
+def test_who_claims_a_smaller_delta_is_convicted() -> None:
+    case = case_of("shuffled_counts")
+    assert largest_loss(case, claiming(case, delta=0.0499)).convicted
+    assert not largest_loss(case, claiming(case, delta=0.0501)).convicted
+
+
+def test_what_only_one_neighbour_sends_is_an_infinite_loss() -> None:
+    class Open(FoundCase):
+        views = {(0,): {(((0,),),): Fraction(1)}, (1,): {(((1,),),): Fraction(1)}}  # noqa: RUF012
+
+    case = case_of("split_budget")
+    opened = Open(case.protocol, 0, case.make_exact)
+    finding = largest_loss(opened, claiming(case))
+    assert finding.convicted
+    assert finding.observed == math.inf
+    assert finding.to_json()["observed"] == "infinite"
