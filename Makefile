@@ -26,7 +26,7 @@ pictures: $(TOOLS) ## the pictures of the demonstration, made anew by running it
 
 test: $(TOOLS) ## the tests, broker included
 	@$(BIN)/pytest -m "not kafka and not verify" --ignore tests/kafka -n auto --dist worksteal
-	@$(BIN)/pytest tests/kafka -m "not verify" -n 2 --dist worksteal
+	@$(BIN)/pytest tests/kafka -m "not verify" -n 3 --dist worksteal
 
 test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
 	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto --dist worksteal
