@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from typing import Any, Literal
@@ -15,7 +15,6 @@ from pipeline.jobs.budgets import (
     BudgetError,
     Charge,
     check_budget,
-    endless_warning,
     horizons_within_budget,
 )
 from pipeline.jobs.deployed_job import deploy_job
@@ -27,6 +26,8 @@ from pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
 from pipeline.planning.honest_contributors import HonestContributors, contributor_curve
 from pipeline.planning.influence import influence_of_one
 from pipeline.planning.largest_error import EXCEEDED, largest_error
+from pipeline.planning.parties import PartyGuarantee, party_guarantees
+from pipeline.planning.review import warnings_for
 from pipeline.protocols.forecasts import (
     BoundedForecast,
     CellForecast,
@@ -98,6 +99,7 @@ class Plan:
         job: the job's name.
         protocol: its protocol.
         guarantee: what it promises every user.
+        parties: what is promised against each of those who see something of the job.
         budget: of a job that renews; None without one that has room for a horizon.
         minimum: the fewest contributors a window is released with.
         contributors: what becomes of the guarantee with fewer honest ones; empty where it does not
@@ -141,6 +143,7 @@ class Plan:
     job: str
     protocol: str
     guarantee: Guarantee
+    parties: tuple[PartyGuarantee, ...]
     budget: FreshBudget | None
     minimum: int
     contributors: tuple[HonestContributors, ...]
@@ -222,6 +225,7 @@ def plan(
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
+    weighed = () if changes is None else weigh_changes(job, users, changes)
     smoothed = _smoothed(forecast, users)
     wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.needs_shuffle else 1
@@ -232,6 +236,7 @@ def plan(
         job=job.name,
         protocol=protocol.name,
         guarantee=job.guarantee_of(law),
+        parties=party_guarantees(job, law),
         budget=_fresh_budget(job),
         minimum=job.shuffle.minimum,
         contributors=contributor_curve(protocol, law) if compared else (),
@@ -267,7 +272,7 @@ def plan(
         most_users=None
         if error is None or error < 1
         else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum)),
-        changes=() if changes is None else weigh_changes(job, users, changes),
+        changes=weighed,
         constants=tuple(dict(row) for row in forecast.constants),
         one_liar=_one_liar(job) if compared else None,
         caveats=(
@@ -275,7 +280,7 @@ def plan(
             *_of_tables(job, law),
             *_of_strangers(job, protocol.needs_shuffle),
         ),
-        warnings=(*_turn_warnings(job, law, users), *_warnings(job, users)),
+        warnings=tuple(warnings_for(job, law, users, weighed)),
     )
 
 
@@ -364,38 +369,6 @@ def _forecast(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Fo
         message = f"{protocol.name} does not count items in cells: leave their counts out"
         raise JobError([Problem(("protocol",), message)])
     return forecast.like(held)
-
-
-def _turn_warnings(job: Job, law: Law, users: int) -> Iterator[str]:
-    """Where groups take turns, an epoch has the devices of one."""
-    learning, minimum = job.protocol_entry.learning, job.shuffle.minimum
-    if learning is None:
-        return
-    groups = learning.groups(law)
-    if users // groups < minimum <= users:
-        yield (
-            f"{users:,} users in {groups:,} groups are {users // groups:,} at turn in an epoch, "
-            f"fewer than shuffle.minimum, {minimum:,}: every epoch would be withheld; give fewer "
-            "groups, or lower shuffle.minimum"
-        )
-
-
-def _warnings(job: Job, users: int) -> Iterator[str]:
-    minimum = job.shuffle.minimum
-    if users < minimum:
-        yield (
-            f"{users:,} users are fewer than shuffle.minimum, {minimum:,}: every epoch would be "
-            "withheld; find more users, or lower shuffle.minimum"
-        )
-    if job.budget is not None:
-        try:
-            first = deploy_job(job, deployed_at=0).model_copy(update={"horizons": 1})
-            check_budget(first, ())
-        except BudgetError as error:
-            yield f"deploy will refuse this job: {error}"
-    endless = endless_warning(job)
-    if endless is not None:
-        yield endless
 
 
 def _fresh_budget(job: Job) -> FreshBudget | None:
