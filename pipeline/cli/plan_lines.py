@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aggregators.estimate import NORMAL_95
+from pipeline.cli.comparison_lines import show_comparison, show_outlook
 from pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
 from pipeline.cli.party_lines import show_parties
 from pipeline.cli.sparkline import sparkline
@@ -39,6 +40,8 @@ def show_plan(made: Plan) -> None:
                 for honest in made.contributors
             ),
         )
+    if made.outlook is not None:
+        show_outlook(made.outlook, made.minimum)
     if made.crowds is not None:
         _show_crowds(made.crowds)
     say(f"\naccuracy with {plural(made.users, 'user')}, all of them reporting", "bold")
@@ -49,7 +52,9 @@ def show_plan(made: Plan) -> None:
         _show_users(made)
     if made.changes:
         _show_changes(made)
-    if made.alternatives:
+    if made.comparison:
+        show_comparison(made.comparison, made.recommendation)
+    elif made.alternatives:
         _show_alternatives(made)
     if made.one_liar is not None:
         _show_liars(made.one_liar)

@@ -16,11 +16,14 @@ from typing import Any, Literal
 from pipeline.jobs.job_files import Job
 from pipeline.planning.odds import best_guess
 from pipeline.protocols.boolean_alternatives import DELTA
+from pipeline.protocols.late_calibration import late_function
 from pipeline.protocols.protocol import Law
-from randomizers.accounting.whole_streams import epsilon_of_streams
 from randomizers.guarantee import Guarantee, whole_streams
 
 Kind = Literal["analyst", "adder", "stage", "broker", "collector", "producer"]
+
+# Imported when it is needed: a plan that was made before is read much faster.
+_epsilon_of_streams = late_function("randomizers.accounting.whole_streams", "epsilon_of_streams")
 
 # Shuffling that makes epsilon no smaller than by this part of it is not worth a row.
 _WORTH_SAYING = 0.9
@@ -259,7 +262,7 @@ def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
     if job.central is not None:
         epsilon, delta = job.central.epsilon, job.central.delta
     else:
-        epsilon, delta = epsilon_of_streams(local.epsilon, minimum, DELTA), DELTA
+        epsilon, delta = _epsilon_of_streams(local.epsilon, minimum, DELTA), DELTA
     return replace(
         local,
         epsilon=epsilon,

@@ -22,10 +22,12 @@ from pipeline.jobs.job_files import Job
 from pipeline.jobs.job_problems import JobError, Problem
 from pipeline.planning.alternatives import Alternative, alternatives
 from pipeline.planning.changes import ChangesChoice, weigh_changes
+from pipeline.planning.comparison import Compared, Recommendation, Trust, compare, recommend
 from pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
 from pipeline.planning.honest_contributors import HonestContributors, contributor_curve
 from pipeline.planning.influence import influence_of_one
 from pipeline.planning.largest_error import EXCEEDED, largest_error
+from pipeline.planning.outlook import Outlook, outlook
 from pipeline.planning.parties import PartyGuarantee, party_guarantees
 from pipeline.planning.review import warnings_for
 from pipeline.protocols.forecasts import (
@@ -106,6 +108,10 @@ class Plan:
             rest on them, and unless it was asked for.
         alternatives: what to expect of the job and of other protocols; empty where there are none,
             and unless they were asked for.
+        comparison: the same with local losses, bytes and seconds, and the job alone where there
+            are no others; empty unless it was asked for.
+        recommendation: for a stated trust and error; None unless it was asked for.
+        outlook: with fewer contributors, of whom fewer are honest; None unless it was asked for.
         crowds: of a job with crowds; the errors below are those in one of crowds of equal size.
         cells: what is counted of items, in words; None for protocols that do not count in cells.
         predicted_error: mean absolute error of an item that few hold, in users; None for others.
@@ -148,6 +154,9 @@ class Plan:
     minimum: int
     contributors: tuple[HonestContributors, ...]
     alternatives: tuple[Alternative, ...]
+    comparison: tuple[Compared, ...]
+    recommendation: Recommendation | None
+    outlook: Outlook | None
     crowds: CrowdsPlan | None
     cells: str | None
     predicted_error: float | None
@@ -185,6 +194,10 @@ def plan(
     changes: NDArray[np.float64] | None = None,
     held: NDArray[np.float64] | None = None,
     compared: bool = False,
+    side_by_side: bool = False,
+    trust: Trust | None = None,
+    colluding: float = 0.0,
+    absent: float = 0.0,
 ) -> Plan:
     """Calibrate a job and say what to expect.
 
@@ -196,6 +209,10 @@ def plan(
         changes: the share of users with 0, 1, ... changes in a horizon.
         held: the shares of users that hold each item, for protocols that count in cells.
         compared: whether to weigh other protocols, and what fewer honest contributors mean, too.
+        side_by_side: whether to say more of other protocols, for which devices are timed.
+        trust: whom to trust, for one of them to be recommended; None: none is.
+        colluding: share of those who are there that hides nobody, from 0 to below 1.
+        absent: share of the users that are not there at an epoch, from 0 to below 1.
 
     Raises:
         JobError: no constants exist for the job's parameters and horizon, or its protocol
@@ -227,6 +244,7 @@ def plan(
     reports_per_user = float(forecast.reports_per_user.sum())
     weighed = () if changes is None else weigh_changes(job, users, changes)
     smoothed = _smoothed(forecast, users)
+    found = compare(job, law, users) if side_by_side or trust is not None else ()
     wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.needs_shuffle else 1
     if crowds is not None:
@@ -241,6 +259,11 @@ def plan(
         minimum=job.shuffle.minimum,
         contributors=contributor_curve(protocol, law) if compared else (),
         alternatives=alternatives(job, law, users) if compared else (),
+        comparison=found,
+        recommendation=None if trust is None else recommend(found, trust, _in_users(error, users)),
+        outlook=outlook(job, law, users, colluding=colluding, absent=absent)
+        if colluding or absent
+        else None,
         crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
         cells=None if cells is None else cells.cells,
         predicted_error=None if cells is None else cells.predicted_error(users),
@@ -282,6 +305,10 @@ def plan(
         ),
         warnings=tuple(warnings_for(job, law, users, weighed)),
     )
+
+
+def _in_users(error: float | None, users: int) -> float | None:
+    return None if error is None else error if error >= 1 else error * users
 
 
 def _one_liar(job: Job) -> float | None:
