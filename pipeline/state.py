@@ -9,6 +9,7 @@ It is ``$DPSTREAM_HOME``, else ``$XDG_STATE_HOME/dpstream``, else ``~/.local/sta
     signing-keys/devices.key   the key that signs what devices are told of jobs
     producers/JOB/NAME/        what devices have drawn and not yet sent
     workers/JOB/STAGE/NAME/    scratch of the stages
+    plans/                     plans that were made before, of no true values
     up/                        held by ``dpstream up`` while it runs; no more while its page stays
 
 Producer folders hold true values and drawn randomness, who has a noise key can take the noise off

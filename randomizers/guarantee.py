@@ -9,6 +9,34 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
+class ShuffledStreams:
+    """What holds besides for a user's whole stream where the shuffle stage is trusted.
+
+    For users whose producers were in every window: the loss of a stream is charged once, whatever
+    the number of epochs. For the others it is the local one.
+
+    Attributes:
+        epsilon: the privacy loss of the stream, shuffled.
+        delta: the same.
+        contributors: the fewest honest ones that are there at all epochs, the user included.
+    """
+
+    epsilon: float
+    delta: float
+    contributors: int
+
+    @property
+    def trust(self) -> str:
+        """On what it rests, in words."""
+        return whole_streams(self.contributors)
+
+    def over(self, horizons: int) -> ShuffledStreams:
+        """Of so many horizons, each with as many contributors: losses add up."""
+        epsilon, delta = _times(horizons, self.epsilon), _times(horizons, self.delta)
+        return replace(self, epsilon=epsilon, delta=delta)
+
+
+@dataclass(frozen=True, slots=True)
 class Guarantee:
     """A differential privacy guarantee.
 
@@ -29,6 +57,7 @@ class Guarantee:
         stream_epsilon: with the unit "value", the loss of a whole stream that may change, rounded
             up and exact, whatever `basis` says; with the unit "epoch", that of all epochs of a
             horizon together, with the same delta. None where it is not known or the unit itself.
+        shuffled: what a job that states a central guarantee promises of shuffled streams besides.
     """
 
     epsilon: float
@@ -39,6 +68,7 @@ class Guarantee:
     basis: Literal["exact", "bound", "conditional"]
     horizons: int | None = None
     stream_epsilon: float | None = None
+    shuffled: ShuffledStreams | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values; without those that are None."""
@@ -62,6 +92,7 @@ class Guarantee:
             delta=_times(horizons, self.delta),
             horizons=horizons,
             stream_epsilon=self.stream_epsilon and _times(horizons, self.stream_epsilon),
+            shuffled=self.shuffled and self.shuffled.over(horizons),
         )
 
     @property
@@ -82,7 +113,18 @@ class Guarantee:
         delta = f", delta {self.delta:g}" if self.delta else ""
         return (
             f"epsilon {self.epsilon:.6g}{delta} for a user's {self.spent_on} ({self.basis}); "
-            f"cannot be told apart: {self.neighbours}; trusted: {self.trust}"
+            f"cannot be told apart: {self.neighbours}; trusted: {self.trust}{self._besides}"
+        )
+
+    @property
+    def _besides(self) -> str:
+        """What holds of shuffled streams, in words."""
+        if self.shuffled is None:
+            return ""
+        shuffled = self.shuffled
+        return (
+            f"; epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:g} where these are trusted: "
+            f"{shuffled.trust}"
         )
 
 
@@ -111,6 +153,48 @@ def held_or_nothing(items: int) -> str:
     return f"{held} of a user at an epoch, or none at all; who is present is public"
 
 
+def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Guarantee:
+    """What is promised against whoever keeps the messages of every device together.
+
+    Args:
+        shuffled: what is promised of shuffled messages.
+        epsilon: of what a device sends at one epoch.
+        messages: at how many epochs of a horizon it sends anything.
+
+    >>> shuffled = Guarantee(0.1, 1e-6, "epoch", "any two items", "the shuffle stage", "bound")
+    >>> apart = of_messages_apart(shuffled, 2.0, 3)
+    >>> apart.epsilon, apart.delta, apart.stream_epsilon, apart.trust
+    (2.0, 0.0, 6.0, 'nobody')
+    """
+    # An assumption about the shuffled messages of others is none here.
+    return replace(
+        shuffled,
+        epsilon=epsilon,
+        delta=0.0,
+        trust="nobody",
+        basis="bound",
+        neighbours=shuffled.neighbours.partition(", on the assumption")[0],
+        stream_epsilon=_times(messages, epsilon),
+    )
+
+
+def whole_streams(contributors: int) -> str:
+    """Who has to be trusted where whole streams hide among those of others, in words."""
+    return (
+        f"the shuffle stage to shuffle, and {contributors - 1:,} honest others; it is about users "
+        "whose producers are in every window, as these others are, whose messages nothing links "
+        "across epochs and whose values do not react to what is published"
+    )
+
+
+def shuffle_to_mix(minimum: int) -> str:
+    """Who has to be trusted where messages hide among those of others, in words."""
+    return (
+        "the shuffle stage to shuffle and to refuse windows below the minimum, and "
+        f"{minimum - 1:,} honest others in each window"
+    )
+
+
 def shuffle_and_others(minimum: int, apart: str) -> str:
     """Who has to be trusted where messages hide among those of others, in words.
 
@@ -119,7 +203,5 @@ def shuffle_and_others(minimum: int, apart: str) -> str:
         apart: the epsilon against a stage that keeps the messages of a device together.
     """
     return (
-        "the shuffle stage to shuffle and to refuse windows below the minimum, and "
-        f"{minimum - 1:,} honest others in each window; against a stage that keeps messages apart "
-        f"epsilon is {apart}"
+        f"{shuffle_to_mix(minimum)}; against a stage that keeps messages apart epsilon is {apart}"
     )

@@ -95,6 +95,13 @@ def guarantee_pairs(guarantee: Guarantee) -> Iterable[tuple[str, str]]:
     """A guarantee in words, for `say_pairs`."""
     delta = f", delta {guarantee.delta:.3g}" if guarantee.delta else ""
     yield "guarantee", f"epsilon {guarantee.epsilon:.6g}{delta} for a user's {guarantee.spent_on}"
+    if guarantee.shuffled is not None:
+        shuffled = guarantee.shuffled
+        yield (
+            "if shuffled",
+            f"epsilon {shuffled.epsilon:.6g}, delta {shuffled.delta:.3g} for users whose producers "
+            f"are in every window, among {shuffled.contributors:,} of them; for others that above",
+        )
     yield "neighbours", guarantee.neighbours
     yield "public", "who is enrolled from when until when, and who reports at which epoch"
     yield "trusted", guarantee.trust

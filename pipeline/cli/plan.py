@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.inputs import load_truth
 from pipeline.cli.options import AsJson, JobFile
 from pipeline.cli.output import say_json, tell
 from pipeline.cli.plan_lines import half_width, show_plan
-from pipeline.devices.change_log import ChangeLog
-from pipeline.devices.item_counts import counts_in, usual_shares
-from pipeline.devices.item_log import ItemLog
-from pipeline.devices.rows import BadRowsError
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.planning.changes import count_changes, read_changes_histogram
 from pipeline.planning.plan import Plan
 from pipeline.planning.plan import plan as make_plan
+from pipeline.planning.plan_cache import kept_plan
 from pipeline.planning.plan_plot import write_plan_plot
+
+
+class Trusted(StrEnum):
+    """Whom a protocol may ask to trust."""
+
+    NOBODY = "nobody"
+    SHUFFLE = "shuffle"
 
 
 def plan(
@@ -65,19 +69,55 @@ def plan(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the error of every epoch into a PNG file."),
     ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Put all protocols that could do the same job side by side."
+        ),
+    ] = False,
+    recommend: Annotated[
+        bool, typer.Option("--recommend", help="Choose one for --trust and --error, and say why.")
+    ] = False,
+    trust: Annotated[
+        Trusted, typer.Option(help="Whom the recommended protocol may ask to trust.")
+    ] = Trusted.SHUFFLE,
+    colluding: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Of those who report, the share that works with whoever looks: such as 0.1.",
+        ),
+    ] = 0.0,
+    absent: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", help="Of the users, the share that does not report at an epoch."
+        ),
+    ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Say what a job promises and how accurate it will be, before there are any data."""
     loaded = load_job(job)
     changes = _changes(loaded, changes_histogram, changes_from)
-    made = make_plan(
-        loaded,
-        users,
-        error=None if error is None else _wanted_error(error),
-        changes=changes,
-        held=None if like is None else _held(loaded, like),
-        compared=True,
-    )
+    for option, share in (("--colluding", colluding), ("--absent", absent)):
+        if not 0 <= share < 1:
+            raise UsageProblem(
+                f"{option} is {share:g}: give a share from 0 to below 1, such as 0.1"
+            )
+    held = None if like is None else _held(loaded, like)
+    asked: dict[str, Any] = {
+        "users": users,
+        "error": None if error is None else _wanted_error(error),
+        "compared": True,
+        "side_by_side": compare,
+        "trust": trust.value if recommend else None,
+        "colluding": colluding,
+        "absent": absent,
+    }
+    if changes is not None or held is not None:
+        made = make_plan(loaded, changes=changes, held=held, **asked)
+    else:
+        made = kept_plan(loaded, asked, lambda: make_plan(loaded, **asked))
     if as_json:
         say_json({**made.to_json(), "interval_half_width": half_width(made.rmse)})
     else:
@@ -98,6 +138,12 @@ def plan(
 
 def _held(job: Job, path: Path) -> NDArray[np.float64]:
     """The share of the users that hold each item, as a file has it."""
+    # Where there is a file; a plan without one is quicker.
+    from pipeline.cli.inputs import load_truth
+    from pipeline.devices.item_counts import counts_in, usual_shares
+    from pipeline.devices.item_log import ItemLog
+    from pipeline.devices.rows import BadRowsError
+
     slots = job.domain.slots
     if slots is None:
         raise UsageProblem(f"--like is for items counted epoch by epoch, {job.protocol} has none")
@@ -144,6 +190,10 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
         return read_changes_histogram(histogram, job.epochs.count)
     if log is None:
         return None
+    from pipeline.cli.inputs import load_truth
+    from pipeline.devices.change_log import ChangeLog
+    from pipeline.devices.rows import BadRowsError
+
     try:
         values = load_truth(job, log)
     except BadRowsError as error:

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aggregators.estimate import NORMAL_95
+from pipeline.cli.comparison_lines import show_comparison, show_outlook
 from pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
+from pipeline.cli.party_lines import show_parties
+from pipeline.cli.sparkline import sparkline
 from pipeline.planning.alternatives import Alternative, least_error, under_another_trust
 from pipeline.planning.crowd_sizes import CrowdsPlan
 from pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
+
+# Columns of the small plot.
+_PLOT_WIDTH = 48
 
 
 def show_plan(made: Plan) -> None:
@@ -20,6 +26,7 @@ def show_plan(made: Plan) -> None:
         say(f"warning: {warning}")
     say("\nprivacy", "bold")
     say_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
+    show_parties(made.parties, len(made.epochs))
     if made.contributors:
         say("\nepsilon, if only so many contributors of a window are honest", "bold")
         say_table(
@@ -33,15 +40,21 @@ def show_plan(made: Plan) -> None:
                 for honest in made.contributors
             ),
         )
+    if made.outlook is not None:
+        show_outlook(made.outlook, made.minimum)
     if made.crowds is not None:
         _show_crowds(made.crowds)
     say(f"\naccuracy with {plural(made.users, 'user')}, all of them reporting", "bold")
     say_pairs(_accuracy(made))
+    if made.gradient_error is None and len(made.epochs) > 1:
+        _show_epochs(made)
     if made.gradient_error is None:
         _show_users(made)
     if made.changes:
         _show_changes(made)
-    if made.alternatives:
+    if made.comparison:
+        show_comparison(made.comparison, made.recommendation)
+    elif made.alternatives:
         _show_alternatives(made)
     if made.one_liar is not None:
         _show_liars(made.one_liar)
@@ -55,6 +68,17 @@ def show_plan(made: Plan) -> None:
         )
     for note in (*([] if rounding is None else [rounding]), *made.caveats):
         say(f"\nnote: {note}")
+
+
+def _show_epochs(made: Plan) -> None:
+    """The standard deviation of every epoch as a plot in a line."""
+    deviations = [epoch.standard_deviation for epoch in made.epochs]
+    say_pairs(
+        [
+            (f"epochs 1 to {len(deviations):,}", sparkline(deviations, _PLOT_WIDTH)),
+            ("", f"standard deviation, 0 to {number(max(deviations))} users"),
+        ]
+    )
 
 
 def _show_liars(one: float) -> None:

@@ -405,8 +405,8 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
 
     The first bytes of SHA-256 over the canonical JSON of protocol, parameters (without
     ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs, the smallest window,
-    crowds, keys and shuffle instances, where there are any. `values` are those of a deployed job,
-    as JSON.
+    crowds, a central guarantee, keys and shuffle instances, where there are any. `values` are those
+    of a deployed job, as JSON.
     """
     parameters = values["parameters"]
     meaning = {
@@ -424,6 +424,7 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
         **_several(values.get("shuffle", {}).get("instances")),
         **({"sealed": values["sealed"]} if values.get("sealed") else {}),
         **({"crowds": values["crowds"]} if values.get("crowds") else {}),
+        **({"central": values["central"]} if values.get("central") else {}),
         **_read_by(values.get("devices")),
     }
     return hashlib.sha256(_canonical(meaning)).digest()[:IDENTIFIER_BYTES]

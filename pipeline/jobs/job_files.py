@@ -36,6 +36,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipeline.jobs.central import Central, with_local_epsilon
 from pipeline.jobs.device_reports import DeviceReports, with_device_keys
 from pipeline.jobs.domains import with_labels
 from pipeline.jobs.input_forms import AS_IT_IS, InputForm
@@ -283,6 +284,7 @@ class Job(Wording):
     )
     budget: Budget | None = None
     crowds: Crowds | None = None
+    central: Central | None = None
     sealed: Sealed | None = None
     devices: DeviceReports | None = None
     input: InputForm | None = None
@@ -373,6 +375,13 @@ class Job(Wording):
                 f"{len(crowds.values) * items:,} in all; give fewer crowds or items, for at most "
                 f"{MOST_PUBLISHED:,}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _central_can_be(self) -> Self:
+        entry = PROTOCOLS.get(self.protocol)
+        if self.central is not None and entry is not None and not entry.loss_of_streams:
+            raise ValueError(f"central is of no use to {self.protocol}: leave it out")
         return self
 
     @model_validator(mode="after")
@@ -471,6 +480,8 @@ class Job(Wording):
                 delta=math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0,
                 trust=f"{guarantee.trust}; {self.shuffle.trust(sealed=self.sealed is not None)}",
             )
+        if self.central is not None:
+            guarantee = replace(guarantee, shuffled=self.central.promised(self.shuffle.minimum))
         return guarantee.over(1) if self.epochs.renew else guarantee
 
     @property
@@ -646,7 +657,7 @@ class Job(Wording):
     @property
     def _absent(self) -> set[str]:
         """Keys that are not written where they say nothing: software that knows none reads on."""
-        names = (*WORDS, "crowds", "sealed", "devices", "input")
+        names = (*WORDS, "crowds", "central", "sealed", "devices", "input")
         return {name for name in names if getattr(self, name) is None}
 
 
@@ -688,6 +699,7 @@ def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
         PROTOCOLS.get(str(values.get("protocol")))
     for read_files in (with_labels, with_test_set, with_public_keys, with_device_keys):
         values = read_files(values, folder)
+    values = with_local_epsilon(values)
     return validate(Job, values)
 
 

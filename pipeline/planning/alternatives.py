@@ -18,6 +18,7 @@ import numpy as np
 
 from pipeline.jobs.job_files import Job
 from pipeline.protocols.forecasts import BoostedForecast
+from pipeline.protocols.protocol import Alternative as ProtocolAlternative
 from pipeline.protocols.protocol import Law
 from pipeline.protocols.registry import PROTOCOLS
 
@@ -85,22 +86,57 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     value_stream 1527
     future_rand 3182
     """
-    asked = job.parameters
-    candidates = tuple(job.protocol_entry.alternatives(asked, job.epochs.count))
-    if not candidates:
+    found = candidates(job, law)
+    if len(found) == 1 and not _others(job):
         return ()
-    own = _expected(job, job.protocol, asked, law, users)
-    found, laws = [replace(own, planned=True)], [(job.protocol, law)]
-    for protocol, make in candidates:
+    return tuple(expected_of(job, each, users) for each in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A protocol that could do a job.
+
+    Attributes:
+        protocol: its name.
+        parameters: that it would have.
+        law: the constants for these.
+        planned: whether this is the job's own.
+    """
+
+    protocol: str
+    parameters: Any
+    law: Law
+    planned: bool = False
+
+
+def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
+    """The job's own protocol, and others that count the same for the same epsilon.
+
+    Where a job states a central guarantee, that is what those which rest on the shuffle stage are
+    calibrated for.
+
+    Args:
+        job: any.
+        law: its constants.
+    """
+    found = [Candidate(job.protocol, job.parameters, law, planned=True)]
+    for protocol, make in _others(job):
+        entry = PROTOCOLS[protocol]
         try:
             parameters = make()
-            other = PROTOCOLS[protocol].calibrate(parameters, job.epochs.count, job.shuffle.minimum)
+            if job.central is not None and entry.needs_shuffle:
+                stated = job.central
+                parameters = replace(parameters, epsilon=stated.epsilon, delta=stated.delta)
+            other = entry.calibrate(parameters, job.epochs.count, job.shuffle.minimum)
         except ValueError:
             continue
-        if (protocol, other) not in laws:
-            laws.append((protocol, other))
-            found.append(_expected(job, protocol, parameters, other, users))
+        if not any((each.protocol, each.law) == (protocol, other) for each in found):
+            found.append(Candidate(protocol, parameters, other))
     return tuple(found)
+
+
+def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
+    return tuple(job.protocol_entry.alternatives(job.parameters, job.epochs.count))
 
 
 def least_error(found: Sequence[Alternative]) -> Alternative | None:
@@ -140,8 +176,10 @@ def under_another_trust(found: Sequence[Alternative]) -> Alternative | None:
     return min(others, key=lambda each: each.rmse, default=None)
 
 
-def _expected(job: Job, protocol: str, parameters: Any, law: Any, users: int) -> Alternative:
-    entry = PROTOCOLS[protocol]
+def expected_of(job: Job, candidate: Candidate, users: int) -> Alternative:
+    """What to expect of a protocol that could do a job."""
+    protocol, parameters, law = candidate.protocol, candidate.parameters, candidate.law
+    entry = job.protocol_entry if candidate.planned else PROTOCOLS[protocol]
     assert entry.forecast is not None
     forecast = entry.forecast(law, parameters, job.epochs.count)
     boost = forecast.boost if isinstance(forecast, BoostedForecast) else None
@@ -156,4 +194,5 @@ def _expected(job: Job, protocol: str, parameters: Any, law: Any, users: int) ->
         trust=guarantee.trust,
         epsilon=paid * (guarantee.stream_epsilon or guarantee.epsilon),
         delta=paid * guarantee.delta,
+        planned=candidate.planned,
     )

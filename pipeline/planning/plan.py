@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import repeat
 from typing import Any, Literal
@@ -15,7 +15,6 @@ from pipeline.jobs.budgets import (
     BudgetError,
     Charge,
     check_budget,
-    endless_warning,
     horizons_within_budget,
 )
 from pipeline.jobs.deployed_job import deploy_job
@@ -23,10 +22,14 @@ from pipeline.jobs.job_files import Job
 from pipeline.jobs.job_problems import JobError, Problem
 from pipeline.planning.alternatives import Alternative, alternatives
 from pipeline.planning.changes import ChangesChoice, weigh_changes
+from pipeline.planning.comparison import Compared, Recommendation, Trust, compare, recommend
 from pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
 from pipeline.planning.honest_contributors import HonestContributors, contributor_curve
 from pipeline.planning.influence import influence_of_one
 from pipeline.planning.largest_error import EXCEEDED, largest_error
+from pipeline.planning.outlook import Outlook, outlook
+from pipeline.planning.parties import PartyGuarantee, party_guarantees
+from pipeline.planning.review import warnings_for
 from pipeline.protocols.forecasts import (
     BoundedForecast,
     CellForecast,
@@ -98,12 +101,17 @@ class Plan:
         job: the job's name.
         protocol: its protocol.
         guarantee: what it promises every user.
+        parties: what is promised against each of those who see something of the job.
         budget: of a job that renews; None without one that has room for a horizon.
         minimum: the fewest contributors a window is released with.
         contributors: what becomes of the guarantee with fewer honest ones; empty where it does not
             rest on them, and unless it was asked for.
         alternatives: what to expect of the job and of other protocols; empty where there are none,
             and unless they were asked for.
+        comparison: the same with local losses, bytes and seconds, and the job alone where there
+            are no others; empty unless it was asked for.
+        recommendation: for a stated trust and error; None unless it was asked for.
+        outlook: with fewer contributors, of whom fewer are honest; None unless it was asked for.
         crowds: of a job with crowds; the errors below are those in one of crowds of equal size.
         cells: what is counted of items, in words; None for protocols that do not count in cells.
         predicted_error: mean absolute error of an item that few hold, in users; None for others.
@@ -141,10 +149,14 @@ class Plan:
     job: str
     protocol: str
     guarantee: Guarantee
+    parties: tuple[PartyGuarantee, ...]
     budget: FreshBudget | None
     minimum: int
     contributors: tuple[HonestContributors, ...]
     alternatives: tuple[Alternative, ...]
+    comparison: tuple[Compared, ...]
+    recommendation: Recommendation | None
+    outlook: Outlook | None
     crowds: CrowdsPlan | None
     cells: str | None
     predicted_error: float | None
@@ -182,6 +194,10 @@ def plan(
     changes: NDArray[np.float64] | None = None,
     held: NDArray[np.float64] | None = None,
     compared: bool = False,
+    side_by_side: bool = False,
+    trust: Trust | None = None,
+    colluding: float = 0.0,
+    absent: float = 0.0,
 ) -> Plan:
     """Calibrate a job and say what to expect.
 
@@ -193,6 +209,10 @@ def plan(
         changes: the share of users with 0, 1, ... changes in a horizon.
         held: the shares of users that hold each item, for protocols that count in cells.
         compared: whether to weigh other protocols, and what fewer honest contributors mean, too.
+        side_by_side: whether to say more of other protocols, for which devices are timed.
+        trust: whom to trust, for one of them to be recommended; None: none is.
+        colluding: share of those who are there that hides nobody, from 0 to below 1.
+        absent: share of the users that are not there at an epoch, from 0 to below 1.
 
     Raises:
         JobError: no constants exist for the job's parameters and horizon, or its protocol
@@ -222,7 +242,9 @@ def plan(
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
+    weighed = () if changes is None else weigh_changes(job, users, changes)
     smoothed = _smoothed(forecast, users)
+    found = compare(job, law, users) if side_by_side or trust is not None else ()
     wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.needs_shuffle else 1
     if crowds is not None:
@@ -232,10 +254,16 @@ def plan(
         job=job.name,
         protocol=protocol.name,
         guarantee=job.guarantee_of(law),
+        parties=party_guarantees(job, law),
         budget=_fresh_budget(job),
         minimum=job.shuffle.minimum,
         contributors=contributor_curve(protocol, law) if compared else (),
         alternatives=alternatives(job, law, users) if compared else (),
+        comparison=found,
+        recommendation=None if trust is None else recommend(found, trust, _in_users(error, users)),
+        outlook=outlook(job, law, users, colluding=colluding, absent=absent)
+        if colluding or absent
+        else None,
         crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
         cells=None if cells is None else cells.cells,
         predicted_error=None if cells is None else cells.predicted_error(users),
@@ -267,7 +295,7 @@ def plan(
         most_users=None
         if error is None or error < 1
         else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum)),
-        changes=() if changes is None else weigh_changes(job, users, changes),
+        changes=weighed,
         constants=tuple(dict(row) for row in forecast.constants),
         one_liar=_one_liar(job) if compared else None,
         caveats=(
@@ -275,8 +303,12 @@ def plan(
             *_of_tables(job, law),
             *_of_strangers(job, protocol.needs_shuffle),
         ),
-        warnings=(*_turn_warnings(job, law, users), *_warnings(job, users)),
+        warnings=tuple(warnings_for(job, law, users, weighed)),
     )
+
+
+def _in_users(error: float | None, users: int) -> float | None:
+    return None if error is None else error if error >= 1 else error * users
 
 
 def _one_liar(job: Job) -> float | None:
@@ -364,38 +396,6 @@ def _forecast(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Fo
         message = f"{protocol.name} does not count items in cells: leave their counts out"
         raise JobError([Problem(("protocol",), message)])
     return forecast.like(held)
-
-
-def _turn_warnings(job: Job, law: Law, users: int) -> Iterator[str]:
-    """Where groups take turns, an epoch has the devices of one."""
-    learning, minimum = job.protocol_entry.learning, job.shuffle.minimum
-    if learning is None:
-        return
-    groups = learning.groups(law)
-    if users // groups < minimum <= users:
-        yield (
-            f"{users:,} users in {groups:,} groups are {users // groups:,} at turn in an epoch, "
-            f"fewer than shuffle.minimum, {minimum:,}: every epoch would be withheld; give fewer "
-            "groups, or lower shuffle.minimum"
-        )
-
-
-def _warnings(job: Job, users: int) -> Iterator[str]:
-    minimum = job.shuffle.minimum
-    if users < minimum:
-        yield (
-            f"{users:,} users are fewer than shuffle.minimum, {minimum:,}: every epoch would be "
-            "withheld; find more users, or lower shuffle.minimum"
-        )
-    if job.budget is not None:
-        try:
-            first = deploy_job(job, deployed_at=0).model_copy(update={"horizons": 1})
-            check_budget(first, ())
-        except BudgetError as error:
-            yield f"deploy will refuse this job: {error}"
-    endless = endless_warning(job)
-    if endless is not None:
-        yield endless
 
 
 def _fresh_budget(job: Job) -> FreshBudget | None:

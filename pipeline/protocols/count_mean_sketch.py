@@ -85,6 +85,7 @@ PROTOCOL = Protocol(
     distinct_reports=True,
     contributors=lambda law: law.minimum,
     epsilon_with=late("count_mean_sketch", "epsilon_with"),
+    kept_apart=lambda law: CountMeanSketch(law).kept_apart,
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, 1),
     forecast=lambda law, asked, last_epoch: CountMeanSketchForecast(law, last_epoch),

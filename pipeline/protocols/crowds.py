@@ -16,6 +16,7 @@ from pipeline.protocols.late_calibration import late
 from pipeline.protocols.protocol import Law, Protocol, stated_capacity
 from pipeline.values.crowds import CrowdDomain
 from randomizers.crowds import CrowdDevices, CrowdsLaw, CrowdsLawReader, sum_rounded_up
+from randomizers.guarantee import Guarantee
 
 # A user who goes from one crowd to another has a message in the windows of both.
 _WINDOWS = 2
@@ -85,6 +86,17 @@ def in_crowds(
         contents = one_message.epsilon_with(law.contents, honest, _WINDOWS)
         return sum_rounded_up(contents, law.counts.epsilon) if math.isfinite(contents) else contents
 
+    def kept_apart(law: CrowdsLaw) -> Guarantee | None:
+        contents = entry.kept_apart(law.contents)
+        if contents is None:
+            return None
+        held = contents.neighbours.partition(";")[0]
+        return replace(
+            contents,
+            neighbours=f"{held}, in one and the same crowd, which is seen; who is present is "
+            "public",
+        )
+
     def aggregator(law: CrowdsLaw, asked: Any) -> CrowdsAggregator[Any]:
         return CrowdsAggregator(law, lambda: entry.aggregator(law.contents, asked))
 
@@ -112,6 +124,7 @@ def in_crowds(
         capacity=stated_capacity,
         contributors=lambda law: law.minimum,
         epsilon_with=epsilon_with,
+        kept_apart=kept_apart,
         one_message=None,
         crowds=lambda law: law,
         values=lambda asked: CrowdDomain(entry.values(asked), column, labels),

@@ -45,6 +45,8 @@ def epoch_responses(
     devices: type[EpochResponses[Any]],
     forecast: Callable[[Any, int], Forecast],
     examples: tuple[Example, ...],
+    *,
+    loss_of_streams: bool = False,
 ) -> Protocol:
     """Devices that answer with one bit at every epoch."""
     return Protocol(
@@ -60,6 +62,7 @@ def epoch_responses(
         ),
         word_form=fixed_words(devices),
         needs_shuffle=False,
+        loss_of_streams=loss_of_streams,
         forecast=lambda law, asked, last_epoch: forecast(law, last_epoch),
         examples=examples,
     )

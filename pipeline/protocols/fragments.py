@@ -166,6 +166,7 @@ PROTOCOL = Protocol(
     distinct_reports=True,
     contributors=lambda law: law.minimum,
     epsilon_with=late("fragments", "epsilon_with"),
+    kept_apart=lambda law: Fragments(law).kept_apart,
     exposure=_exposure,
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),

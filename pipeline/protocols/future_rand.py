@@ -97,6 +97,7 @@ def dyadic_comparison(
         ),
         word_form=fixed_words(FutureRand),
         needs_shuffle=False,
+        loss_of_streams=True,
         forecast=lambda law, asked, last_epoch: FutureRandForecast(
             law, last_epoch, asked.estimator
         ),
@@ -118,6 +119,7 @@ PROTOCOL = Protocol(
     ),
     word_form=fixed_words(FutureRand),
     needs_shuffle=False,
+    loss_of_streams=True,
     forecast=lambda law, asked, last_epoch: FutureRandForecast(law, last_epoch, asked.estimator),
     alternatives=alternatives,
     examples=(

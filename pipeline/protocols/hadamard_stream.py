@@ -100,6 +100,7 @@ PROTOCOL = Protocol(
     ),
     word_form=fixed_words(HadamardStream),
     needs_shuffle=False,
+    loss_of_streams=True,
     values=lambda asked: CategoryDomain(asked.domain),
     forecast=lambda law, asked, last_epoch: HadamardStreamForecast(
         law, last_epoch, asked.estimator

@@ -94,6 +94,7 @@ PROTOCOL = Protocol(
     aggregator_from_bytes=lambda law, asked, data: HadamardValuesAggregator.from_bytes(law, data),
     word_form=fixed_words(HadamardValues),
     needs_shuffle=False,
+    loss_of_streams=True,
     values=lambda asked: CategoryDomain(asked.domain),
     forecast=lambda law, asked, last_epoch: HadamardValuesForecast(law, last_epoch),
     alternatives=alternatives,

@@ -9,10 +9,14 @@ from typing import Any
 
 def late(package: str, function: str) -> Callable[..., Any]:
     """A function of the calibration in a package of `randomizers`."""
+    return late_function(f"randomizers.{package}.calibration", function)
+
+
+def late_function(module: str, function: str) -> Callable[..., Any]:
+    """A function of a module that is imported when the function is called."""
 
     def call(*arguments: Any) -> Any:
-        calibration = import_module(f"randomizers.{package}.calibration")
-        return getattr(calibration, function)(*arguments)
+        return getattr(import_module(module), function)(*arguments)
 
     return call
 

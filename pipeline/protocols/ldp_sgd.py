@@ -64,6 +64,7 @@ PROTOCOL = Protocol(
     capacity=stated_capacity,
     contributors=lambda law: law.minimum,
     epsilon_with=late("ldp_sgd", "epsilon_with"),
+    kept_apart=lambda law: LdpSgd(law).kept_apart,
     learning=Learning(numbers=lambda law: law.dimensions, groups=lambda law: law.groups),
     values=lambda asked: ExampleDomain(
         asked.features, asked.classes, tested=asked.test_set is not None

@@ -119,6 +119,7 @@ PROTOCOL = Protocol(
     ),
     word_form=lambda law: law.word_form,
     needs_shuffle=False,
+    if_shuffled=lambda law: ProjectiveGeometry(law).if_shuffled,
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),
     forecast=lambda law, asked, last_epoch: ProjectiveGeometryForecast(law, last_epoch),

@@ -22,6 +22,7 @@ from pipeline.values.value_domains import BOOLEAN, ValueDomain
 from randomizers.counted_words import CountedWords
 from randomizers.crowds import CrowdsLaw
 from randomizers.devices import Devices
+from randomizers.guarantee import Guarantee
 from topics.word_forms import WordForm
 
 
@@ -227,6 +228,13 @@ class Protocol:
             rests on; None where it rests on none.
         epsilon_with: from a law and a number of honest contributors, what its epsilon becomes;
             infinite where delta is not enough.
+        kept_apart: where the guarantee rests on the shuffle stage: from a law, what is promised
+            against whoever keeps the messages of every device together; None: nothing is.
+        if_shuffled: where it does not: from a law that knows it, what is promised besides against
+            whoever sees shuffled messages only; None: nothing that the law knows.
+        loss_of_streams: whether `parameters.epsilon` is the pure local loss of a user's whole
+            stream, at which every device runs the same randomizer: then whole streams can be
+            shuffled.
         stage_dummies: from a law, what the shuffle stage adds to every window it releases; None
             where it adds nothing.
         stage_sum: from a law, how the shuffle stage adds up the words of every window it releases;
@@ -264,6 +272,9 @@ class Protocol:
     distinct_reports: bool = False
     contributors: Callable[[Any], int | None] = lambda law: None
     epsilon_with: Callable[[Any, int], float] | None = None
+    kept_apart: Callable[[Any], Guarantee | None] = lambda law: None
+    if_shuffled: Callable[[Any], Guarantee | None] = lambda law: None
+    loss_of_streams: bool = False
     stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
     stage_sum: Callable[[Any], StageSum | None] = lambda law: None
     one_message: OneMessage | None = None

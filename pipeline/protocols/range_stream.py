@@ -139,6 +139,7 @@ PROTOCOL = Protocol(
     ),
     word_form=fixed_words(RangeStream),
     needs_shuffle=False,
+    loss_of_streams=True,
     values=_numeric_domain,
     forecast=RangeStreamForecast,
     alternatives=alternatives,

@@ -85,6 +85,7 @@ PROTOCOL = Protocol(
     aggregator_from_bytes=lambda law, asked, data: RangeValuesAggregator.from_bytes(law, data),
     word_form=fixed_words(RangeValues),
     needs_shuffle=False,
+    loss_of_streams=True,
     values=lambda asked: NumericDomain(asked.low, asked.high, asked.buckets, asked.initial),
     forecast=RangeValuesForecast,
     alternatives=alternatives,

@@ -74,6 +74,7 @@ PROTOCOL = Protocol(
     capacity=stated_capacity,
     contributors=lambda law: law.minimum,
     epsilon_with=late("single_message", "epsilon_with"),
+    kept_apart=lambda law: SingleMessage(law).kept_apart,
     one_message=OneMessage(
         late("single_message", "calibrate"), late("single_message", "epsilon_with")
     ),

@@ -25,4 +25,5 @@ PROTOCOL = epoch_responses(
         Example(SplitBudgetParameters(1.0), 1),
         Example(SplitBudgetParameters(4.0), 4),
     ),
+    loss_of_streams=True,
 )

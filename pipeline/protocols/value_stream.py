@@ -92,6 +92,7 @@ PROTOCOL = Protocol(
     aggregator_from_bytes=lambda law, asked, data: ValueStreamAggregator.from_bytes(law, data),
     word_form=fixed_words(ValueStream),
     needs_shuffle=False,
+    loss_of_streams=True,
     changes=_changes,
     forecast=lambda law, asked, last_epoch: ValueStreamForecast(law, last_epoch),
     alternatives=alternatives,

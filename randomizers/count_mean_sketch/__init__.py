@@ -23,7 +23,13 @@ from randomizers.counted_words import CountedWords
 from randomizers.devices import Devices
 from randomizers.fragments import FragmentsLaw, Neighbours
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing, shuffle_and_others
+from randomizers.guarantee import (
+    Guarantee,
+    held_by_a_user,
+    held_or_nothing,
+    of_messages_apart,
+    shuffle_and_others,
+)
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.laws import Constants
@@ -166,6 +172,12 @@ class CountMeanSketch(Devices[CountMeanSketchLaw]):
             basis="bound",
             stream_epsilon=bits.stream_epsilon,
         )
+
+    @property
+    def kept_apart(self) -> Guarantee:
+        """What a device's messages promise, to whoever knows whose they are."""
+        bits = self.law.bits
+        return of_messages_apart(self.guarantee, bits.local_epsilon, bits.last_epoch)
 
     def report(
         self,

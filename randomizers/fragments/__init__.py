@@ -34,7 +34,13 @@ from randomizers.devices import Devices
 from randomizers.dummies import MISFIT
 from randomizers.flipped_bits import FlippedBits
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing, shuffle_and_others
+from randomizers.guarantee import (
+    Guarantee,
+    held_by_a_user,
+    held_or_nothing,
+    of_messages_apart,
+    shuffle_and_others,
+)
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.laws import Constants, added_later
@@ -392,6 +398,15 @@ class Fragments(Devices[FragmentsLaw]):
             basis="conditional" if conditional else "bound",
             stream_epsilon=law.stream_epsilon,
         )
+
+    @property
+    def kept_apart(self) -> Guarantee:
+        """What a device's messages promise, to whoever knows whose they are."""
+        law = self.law
+        apart = of_messages_apart(self.guarantee, law.local_epsilon, law.last_epoch)
+        if not law.permanent:
+            return apart
+        return replace(apart, stream_epsilon=law.changing_epsilon)
 
     @property
     def _apart(self) -> str:

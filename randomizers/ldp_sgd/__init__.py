@@ -30,7 +30,7 @@ from randomizers.composed import ComposedLaw, log_rounded_up
 from randomizers.devices import Devices
 from randomizers.draws import draw_categories
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, shuffle_and_others
+from randomizers.guarantee import Guarantee, of_messages_apart, shuffle_and_others
 from randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from randomizers.laws import Constants
 from randomizers.ldp_sgd.directions import MAX_SEED_BITS, directions, draw_seeds
@@ -250,6 +250,12 @@ class LdpSgd(Devices[LdpSgdLaw]):
             basis="bound",
             stream_epsilon=law.stream_epsilon,
         )
+
+    @property
+    def kept_apart(self) -> Guarantee:
+        """What a device's reports promise, to whoever knows whose they are."""
+        step = self.law.local_epsilon(self.law.reports)
+        return of_messages_apart(self.guarantee, step, self.law.participations)
 
     def take_model(self, model: NDArray[np.float64]) -> None:
         """Compute gradients at this model from now on; before there is one, at 0.

@@ -31,7 +31,7 @@ from randomizers.devices import Devices
 from randomizers.draws import draw_categories
 from randomizers.future_rand import check_epsilon
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user
+from randomizers.guarantee import Guarantee, held_by_a_user, shuffle_to_mix
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
 from randomizers.laws import Constants
@@ -201,6 +201,21 @@ class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
             # Of several places the one reported on is seldom the one that differs.
             basis="exact" if law.slots == 1 else "bound",
             stream_epsilon=law.epsilon_of(law.last_epoch),
+        )
+
+    @property
+    def if_shuffled(self) -> Guarantee | None:
+        """What holds besides where the shuffle stage is trusted; None where that helps little."""
+        if not self._shuffling_helps:
+            return None
+        law = self.law
+        return replace(
+            self.guarantee,
+            epsilon=law.shuffled_epsilon,
+            delta=law.shuffled_delta,
+            trust=shuffle_to_mix(law.minimum),
+            basis="bound",
+            stream_epsilon=law.shuffled_stream_epsilon,
         )
 
     @property

@@ -24,7 +24,12 @@ from randomizers.composed import ComposedLaw, log_rounded_up
 from randomizers.devices import Devices
 from randomizers.draws import draw_categories
 from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user, shuffle_and_others
+from randomizers.guarantee import (
+    Guarantee,
+    held_by_a_user,
+    of_messages_apart,
+    shuffle_and_others,
+)
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
 from randomizers.laws import Constants
@@ -195,6 +200,11 @@ class SingleMessage(Devices[SingleMessageLaw]):
             basis="bound",
             stream_epsilon=law.stream_epsilon,
         )
+
+    @property
+    def kept_apart(self) -> Guarantee:
+        """What a message by itself promises, to whoever knows whose it is."""
+        return of_messages_apart(self.guarantee, self.law.local_epsilon, self.law.last_epoch)
 
     def report(
         self,

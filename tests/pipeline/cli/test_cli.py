@@ -282,6 +282,60 @@ def test_plan_says_what_is_promised_and_what_to_expect(dpstream: Commands, job_f
     assert len(planned["epochs"]) == 12
 
 
+def test_plan_says_what_each_party_learns(dpstream: Commands, job_file: Path) -> None:
+    said = dpstream("plan", job_file, "--users", 5000).output
+    for party in ("analyst", "who adds up", "shuffle operator", "broker operator", "producer or"):
+        assert f"\n{party}" in said
+    assert "89 in 100" in said  # e^2 / (1 + e^2)
+    assert "always" in said
+    assert "epochs 1 to 12" in said
+    parties = dpstream("plan", job_file, "--json").json["parties"]
+    assert [each["epsilon"] for each in parties][-1] is None
+    assert parties[0]["guess"] == pytest.approx(0.8808, abs=1e-4)
+
+
+def test_plan_compares_and_recommends(dpstream: Commands, job_file: Path) -> None:
+    asked = ("plan", job_file, "--compare", "--recommend", "--trust", "nobody", "--error", "5%")
+    said = dpstream(*asked, "--users", 5000)
+    assert (said.code, said.errors) == (0, "")
+    assert max(map(len, said.output.splitlines())) <= 80
+    assert "protocols that could do this job" in said.output
+    (chosen,) = (line for line in said.output.splitlines() if ": it errs by" in line)
+    assert chosen.startswith("1 future_rand: ")
+    assert "not 3 shuffled_counts: asks to trust the shuffle stage" in said.output
+    body = dpstream(*asked, "--users", 5000, "--json").json
+    protocols = [each["expected"]["protocol"] for each in body["comparison"]]
+    assert protocols[body["recommendation"]["chosen"]] == "future_rand"
+    assert said.output == dpstream(*asked, "--users", 5000).output  # it was kept
+    assert dpstream("plan", job_file, "--recommend", "--trust", "god").code == 2
+
+
+def test_plan_says_what_is_left_with_fewer_contributors(dpstream: Commands, job_file: Path) -> None:
+    said = dpstream("plan", job_file, "--colluding", "0.1", "--absent", "0.3").output
+    assert "with 30% absent, and 10% of the others colluding" in said
+    assert "epsilon  2: it rests on nobody else" in said
+    assert (
+        "too few: every epoch would be withheld"
+        in dpstream("plan", job_file, "--users", 120, "--absent", "0.5").output
+    )
+    for option in ("--colluding", "--absent"):
+        refused = dpstream("plan", job_file, option, "1")
+        assert refused.code == 2
+        assert f"{option} is 1: give a share from 0 to below 1" in refused.errors
+
+
+def test_plan_shows_both_sides_of_a_central_guarantee(dpstream: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "central.yaml"
+    path.write_text(
+        "name: mixed\nprotocol: value_stream\nparameters: {changes: 2}\nepochs: {count: 12}\n"
+        "central: {epsilon: 0.5, delta: 1.0e-6}\nshuffle: {minimum: 100000}\n"
+    )
+    said = dpstream("plan", path, "--users", 100_000).output
+    assert "epsilon 5.917 for a user's whole stream" in said
+    assert "epsilon 0.5, delta 1e-06 for users whose producers" in said
+    assert "63 in 100" in said
+
+
 def test_plan_weighs_noise_against_freezing_and_says_what_is_not_private(
     dpstream: Commands, job_file: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,116 @@
+"""The section of a job file that states a central guarantee instead of a local epsilon.
+
+A user's stream, whatever its length, is one message of a randomizer that is locally private. Where
+the shuffle stage mixes the streams of many users, much less is told of each: so the local epsilon
+may be larger, and estimates are better. The inverse of that amplification picks it, once: a
+deployed job holds both, the local epsilon for those who are not hidden among so many others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import Field
+
+from pipeline.jobs.job_problems import JobError, Problem
+from pipeline.jobs.section import Section
+from pipeline.protocols.late_calibration import late_function
+from pipeline.protocols.other_packages import ProtocolError
+from pipeline.protocols.protocol import Protocol
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.guarantee import ShuffledStreams
+from randomizers.shuffled_parameters import LEAST_DELTA
+
+# Digits of a local epsilon: such as 5.987.
+_DIGITS: Final = 4
+
+
+class Central(Section):
+    """What is promised of the shuffled streams of users whose producers are in every window."""
+
+    epsilon: float = Field(gt=0, description="a number above 0, such as 0.5")
+    delta: float = Field(
+        ge=LEAST_DELTA, lt=1, description=f"a number from {LEAST_DELTA:g} to below 1"
+    )
+
+    def promised(self, minimum: int) -> ShuffledStreams:
+        """The same, with the fewest contributors that it counts on."""
+        return ShuffledStreams(self.epsilon, self.delta, minimum)
+
+
+def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values of a job file, with the local epsilon that a central guarantee leaves room for.
+
+    An epsilon that is there already, as in a file written from a job, is left if there is room.
+
+    Raises:
+        JobError: `shuffle.minimum` is missing, the protocol cannot be shuffled like that, or the
+            epsilon that is there is too large.
+    """
+    entry, stated = _entry(values), _stated(values)
+    parameters, shuffle = values.get("parameters"), values.get("shuffle")
+    if entry is None or stated is None or not isinstance(parameters, Mapping):
+        return values
+    if not entry.loss_of_streams:
+        raise JobError([Problem(("central",), _unable(entry))])
+    minimum = shuffle.get("minimum") if isinstance(shuffle, Mapping) else None
+    if minimum is None:
+        message = (
+            "is missing: central counts on so many users who are there at all epochs, a whole "
+            "number from 1 on"
+        )
+        raise JobError([Problem(("shuffle", "minimum"), message)])
+    if type(minimum) is not int or minimum < 1:
+        return values  # what is wrong with it is said of all values alike
+    if "epsilon" not in parameters:
+        return {**values, "parameters": {"epsilon": _most(stated, minimum), **parameters}}
+    _check(parameters["epsilon"], stated, minimum)
+    return values
+
+
+def _check(epsilon: object, stated: Central, minimum: int) -> None:
+    if type(epsilon) not in (int, float) or not 0 < epsilon < math.inf:  # type: ignore[operator]
+        return
+    amplified = late_function("randomizers.accounting.whole_streams", "delta_of_streams")
+    if amplified(epsilon, minimum, stated.epsilon) > stated.delta:
+        message = (
+            f"is {epsilon:g}, which among {minimum:,} users is more than central, epsilon "
+            f"{stated.epsilon:g} with delta {stated.delta:g}, allows: leave it out, which is as "
+            f"{_most(stated, minimum):g}"
+        )
+        raise JobError([Problem(("parameters", "epsilon"), message)])
+
+
+def _most(stated: Central, minimum: int) -> float:
+    """The local epsilon, rounded down to a few digits."""
+    most = late_function("randomizers.accounting.whole_streams", "local_loss_of_streams")
+    loss: float = most(stated.epsilon, stated.delta, minimum)
+    fine = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(loss)))
+    return max(stated.epsilon, math.floor(loss * fine) / fine)
+
+
+def _stated(values: Mapping[str, Any]) -> Central | None:
+    """What is stated, if it can be; what is wrong with it is said of all values alike."""
+    try:
+        return Central.model_validate(values["central"], strict=False)
+    except (KeyError, ValueError):
+        return None
+
+
+def _entry(values: Mapping[str, Any]) -> Protocol | None:
+    try:
+        return PROTOCOLS.get(str(values.get("protocol")))
+    except ProtocolError:
+        return None
+
+
+def _unable(entry: Protocol) -> str:
+    able = ", ".join(name for name, each in PROTOCOLS.items() if each.loss_of_streams)
+    why = (
+        "states epsilon and delta of shuffled messages itself, in parameters"
+        if entry.needs_shuffle
+        else "has no local loss of a whole stream that could be shuffled as one message"
+    )
+    return f"{entry.name} {why}: leave central out, or choose one of {able}"

@@ -1,0 +1,105 @@
+"""What becomes of a job when some people stay away and some of those who are there collude.
+
+Whoever stays away makes windows smaller; below `shuffle.minimum` they are withheld. Whoever
+colludes is there, but tells what it has sent, or leaves its noise out: nobody hides behind it. A
+guarantee that counts on honest contributors is sized on the smallest window that is released, of
+which the same share colludes; a window of the expected size has more of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pipeline.jobs.job_files import Job
+from pipeline.protocols.late_calibration import late_function
+from pipeline.protocols.protocol import Law
+
+# Imported when it is needed: a plan that was made before is read much faster.
+_epsilon_of_streams = late_function("randomizers.accounting.whole_streams", "epsilon_of_streams")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What holds with fewer contributors, of whom fewer are honest.
+
+    Attributes:
+        colluding: share of those who are there.
+        absent: share of the users, at every epoch.
+        present: how many are there.
+        released: whether that is enough for a window.
+        honest: of those who are there.
+        honest_at_least: of the smallest window that is released.
+        epsilon: with `honest`; None: delta is not enough, or nothing is released.
+        epsilon_at_least: with `honest_at_least`: what can be promised; None as above.
+        rests_on_them: whether epsilon rests on honest contributors at all.
+    """
+
+    colluding: float
+    absent: float
+    present: int
+    released: bool
+    honest: int
+    honest_at_least: int
+    epsilon: float | None
+    epsilon_at_least: float | None
+    rests_on_them: bool
+
+
+def outlook(job: Job, law: Law, users: int, *, colluding: float, absent: float) -> Outlook:
+    """Recompute a guarantee.
+
+    Args:
+        job: any.
+        law: its constants.
+        users: that are enrolled.
+        colluding: from 0 to below 1, of those who are there.
+        absent: from 0 to below 1, of the users.
+
+    >>> from pipeline.jobs.job_files import parse_job
+    >>> job = parse_job('''
+    ... name: votes
+    ... protocol: count_min
+    ... parameters: {epsilon: 1, delta: 1.0e-6, domain: [a, b]}
+    ... epochs: {count: 1}
+    ... shuffle: {minimum: 1000}
+    ... ''')
+    >>> seen = outlook(job, job.calibrate(), 2000, colluding=0.5, absent=0.0)
+    >>> seen.honest, round(seen.epsilon, 2), seen.honest_at_least, round(seen.epsilon_at_least, 2)
+    (1000, 1.0, 500, 1.69)
+    """
+    # A share is a decimal number: a tenth of 10 is 1, and rounding is against ourselves.
+    present = _left(users, absent)
+    released = present >= job.shuffle.minimum
+    needed = job.protocol_entry.contributors(law)
+    honest, at_least = _left(present, colluding), _left(job.shuffle.minimum, colluding)
+    if needed is not None:
+        at_least = _left(needed, colluding)
+    return Outlook(
+        colluding=colluding,
+        absent=absent,
+        present=present,
+        released=released,
+        honest=honest,
+        honest_at_least=at_least,
+        epsilon=_epsilon(job, law, honest) if released else None,
+        epsilon_at_least=_epsilon(job, law, at_least),
+        rests_on_them=needed is not None or job.central is not None,
+    )
+
+
+def _left(users: int, gone: float) -> int:
+    return max(0, math.floor(users * (1 - gone) + 1e-9))
+
+
+def _epsilon(job: Job, law: Law, honest: int) -> float | None:
+    """Of what the guarantee is about, with so many honest contributors."""
+    protocol, guarantee = job.protocol_entry, job.guarantee_of(law)
+    if job.central is not None:
+        loss, delta = guarantee.epsilon, job.central.delta
+        epsilon: float = loss if honest < 2 else _epsilon_of_streams(loss, honest, delta)
+        return epsilon
+    if protocol.contributors(law) is None or protocol.epsilon_with is None:
+        return guarantee.epsilon
+    amplified = protocol.epsilon_with(law, honest) if honest else math.inf
+    return amplified if math.isfinite(amplified) else None

@@ -1,0 +1,300 @@
+"""Who sees what of a job, and what each of them learns of a person at most.
+
+A guarantee is about somebody: who reads estimates, who runs the broker, who runs the shuffle stage.
+What they see differs, and so does what is promised against each of them by itself. Everybody reads
+the estimates too, and each party may work with the analyst; what a party is worth to another one
+that it works with is said by `assumes`. Everything here follows from the job and its law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from pipeline.jobs.job_files import Job
+from pipeline.planning.odds import best_guess
+from pipeline.protocols.boolean_alternatives import DELTA
+from pipeline.protocols.late_calibration import late_function
+from pipeline.protocols.protocol import Law
+from randomizers.guarantee import Guarantee, whole_streams
+
+Kind = Literal["analyst", "adder", "stage", "broker", "collector", "producer"]
+
+# Imported when it is needed: a plan that was made before is read much faster.
+_epsilon_of_streams = late_function("randomizers.accounting.whole_streams", "epsilon_of_streams")
+
+# Shuffling that makes epsilon no smaller than by this part of it is not worth a row.
+_WORTH_SAYING = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class PartyGuarantee:
+    """What is promised against a party.
+
+    Attributes:
+        kind: of the party.
+        party: in a few words.
+        sees: what of people comes before its eyes.
+        epsilon: of the unit, rounded up; None: nothing is hidden from it.
+        delta: the same.
+        unit: as of a `Guarantee`.
+        whole_epsilon: of all that a user does in a horizon; None as above.
+        whole_delta: the same.
+        guess: how often a guess about all that a user does in a horizon, right half the time
+            before, is right at most once the party has seen what it sees.
+        neighbours: what it cannot tell apart; empty where nothing is hidden from it.
+        assumes: on what that rests.
+        basis: as of a `Guarantee`.
+    """
+
+    kind: Kind
+    party: str
+    sees: str
+    epsilon: float | None
+    delta: float
+    unit: Literal["stream", "epoch", "value"]
+    whole_epsilon: float | None
+    whole_delta: float
+    guess: float
+    neighbours: str
+    assumes: str
+    basis: Literal["exact", "bound", "conditional"]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return asdict(self)
+
+
+def party_guarantees(job: Job, law: Law) -> tuple[PartyGuarantee, ...]:
+    """What is promised against each party of a job, from who reads to who holds values.
+
+    >>> from pipeline.jobs.job_files import parse_job
+    >>> job = parse_job('''
+    ... name: votes
+    ... protocol: single_message
+    ... parameters: {epsilon: 1, delta: 1.0e-6, domain: [a, b]}
+    ... epochs: {count: 1}
+    ... shuffle: {minimum: 10000}
+    ... ''')
+    >>> for each in party_guarantees(job, job.calibrate()):
+    ...     print(each.party, each.epsilon and round(each.epsilon, 2))
+    analyst 1.0
+    who adds up 1.0
+    shuffle operator 5.47
+    broker operator 5.47
+    producer or gateway None
+    """
+    return tuple(_Parties(job, law).all())
+
+
+class _Parties:
+    def __init__(self, job: Job, law: Law) -> None:
+        self._job, self._law, self._entry = job, law, job.protocol_entry
+        self._central = job.guarantee_of(law)
+        self._apart = self._entry.kept_apart(law) if self._entry.needs_shuffle else self._central
+        self._epochs = job.epochs.count
+
+    def all(self) -> Iterator[PartyGuarantee]:
+        job = self._job
+        yield self._with("analyst", "analyst", "published estimates", *self._published)
+        shuffled = self._if_shuffled()
+        if shuffled is not None:
+            yield self._row(
+                "analyst",
+                "analyst, if shuffled",
+                "published estimates, shuffled messages",
+                shuffled,
+                shuffled.trust,
+            )
+        yield self._adder()
+        yield self._stage()
+        yield self._broker()
+        if job.devices is not None:
+            yield self._collector()
+        else:
+            yield self._row(
+                "producer",
+                "producer or gateway",
+                "values, before they are randomized",
+                None,
+                "it is trusted: it runs where the values are",
+            )
+
+    @property
+    def _published(self) -> tuple[Guarantee, str]:
+        return self._central, _assumed(self._central)
+
+    def _if_shuffled(self) -> Guarantee | None:
+        """Of a protocol that asks for no trust, what shuffling adds to it."""
+        if self._entry.needs_shuffle:
+            return None
+        own = self._entry.if_shuffled(self._law)
+        if own is None:
+            own = amplified_streams(self._job, self._central)
+        if own is None or own.epsilon > _WORTH_SAYING * self._central.epsilon:
+            return None
+        return own
+
+    def _adder(self) -> PartyGuarantee:
+        """Who adds up sees what the stage releases, which the guarantee is about."""
+        job = self._job
+        central, assumed = self._published
+        if job.shared:
+            sees = "one share of each sum, which is random by itself"
+        elif self._entry.stage_sum(self._law) is not None:
+            sees = "one sum with noise of each window"
+        else:
+            sees = "shuffled messages, not whose they are"
+        if job.sealed is not None and not job.shared:
+            assumed = f"{assumed}; no shuffle stage works with it"
+        elif job.shared:
+            assumed = f"{assumed}; the other party does not work with it"
+        return self._with("adder", "who adds up", sees, central, assumed)
+
+    def _stage(self) -> PartyGuarantee:
+        job, instances = self._job, self._job.instances
+        name = "shuffle operator" if instances == 1 else f"one of {instances} shuffle operators"
+        if job.sealed is not None:
+            sees = "who sends how many sealed messages, padded"
+            assumes = "it does not work with who adds up, and encryption holds"
+            if job.shared:
+                sees = "which producers sent a sealed table"
+                assumes = "it does not work with both parties that add up, and encryption holds"
+            elif job.hops:
+                assumes = (
+                    "not all shuffle stages work together with who adds up, and encryption holds"
+                )
+            return self._with("stage", name, sees, self._central, self._and_published(assumes))
+        sees = "every message, and which producer sent it"
+        if instances > 1:
+            sees = f"1/{instances} of the messages on average, and which producer sent them"
+        if self._entry.stage_adds_noise(self._law):
+            sees = f"{sees}; it adds the noise itself"
+        if job.crowds is not None:
+            sees = f"{sees}, and the crowd it is of"
+        return self._raw("stage", name, sees)
+
+    def _broker(self) -> PartyGuarantee:
+        job = self._job
+        if job.sealed is not None or (job.devices is not None and job.devices.seal):
+            return self._with(
+                "broker",
+                "broker operator",
+                "who sends sealed messages and when, partial sums",
+                self._central,
+                self._and_published("it works with nobody who has a key, and encryption holds"),
+            )
+        return self._raw(
+            "broker", "broker operator", "all topics: every message, and which producer sent it"
+        )
+
+    def _collector(self) -> PartyGuarantee:
+        devices = self._job.devices
+        assert devices is not None
+        if devices.seal:
+            return self._with(
+                "collector",
+                "collector",
+                "who reports and when; reports are sealed",
+                self._central,
+                self._and_published(
+                    "it does not work with the shuffle operator, and encryption holds"
+                ),
+            )
+        return self._raw("collector", "collector", "every report, and which device sends it")
+
+    def _and_published(self, assumes: str) -> str:
+        assumed = _assumed(self._central)
+        return assumes if assumed == _NOTHING else f"{assumes}; {assumed}"
+
+    def _raw(self, kind: Kind, party: str, sees: str) -> PartyGuarantee:
+        """Whoever keeps the messages of every device together."""
+        if self._apart is None:
+            return self._row(kind, party, sees, None, "it is trusted: nothing is hidden from it")
+        return self._row(kind, party, sees, self._apart, _NOTHING)
+
+    def _with(
+        self, kind: Kind, party: str, sees: str, guarantee: Guarantee, assumes: str
+    ) -> PartyGuarantee:
+        """Whoever sees no more than what the guarantee is about, if `assumes` is so."""
+        assumes = assumes if self._entry.needs_shuffle else _NOTHING
+        return self._row(kind, party, sees, guarantee, assumes)
+
+    def _row(
+        self, kind: Kind, party: str, sees: str, guarantee: Guarantee | None, assumes: str
+    ) -> PartyGuarantee:
+        if guarantee is None:
+            return PartyGuarantee(
+                kind, party, sees, None, 0.0, "stream", None, 0.0, 1.0, "", assumes, "exact"
+            )
+        whole, delta = whole_loss(guarantee, self._epochs)
+        return PartyGuarantee(
+            kind=kind,
+            party=party,
+            sees=sees,
+            epsilon=guarantee.epsilon,
+            delta=guarantee.delta,
+            unit=guarantee.unit,
+            whole_epsilon=whole,
+            whole_delta=delta,
+            guess=best_guess(whole, delta),
+            neighbours=guarantee.neighbours,
+            assumes=assumes,
+            basis=guarantee.basis,
+        )
+
+
+def amplified_streams(job: Job, local: Guarantee) -> Guarantee | None:
+    """What shuffling makes of a loss of whole streams; None where it is no such loss.
+
+    A stream is one message of a locally private randomizer, and what each epoch shuffles follows
+    from streams that were shuffled as a whole: one bound covers all epochs (`whole_streams`).
+
+    Args:
+        job: with `central`, whose delta is taken; otherwise it is `DELTA`.
+        local: what the job promises where nobody is trusted.
+    """
+    if not job.protocol_entry.loss_of_streams:
+        return None
+    minimum = job.shuffle.minimum
+    if job.central is not None:
+        epsilon, delta = job.central.epsilon, job.central.delta
+    else:
+        epsilon, delta = _epsilon_of_streams(local.epsilon, minimum, DELTA), DELTA
+    return replace(
+        local,
+        epsilon=epsilon,
+        delta=delta,
+        trust=whole_streams(minimum),
+        basis="bound",
+    )
+
+
+def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
+    """Epsilon and delta of all that a user does in a horizon of so many epochs, rounded up.
+
+    >>> one = Guarantee(0.5, 1e-6, "epoch", "any two items", "nobody", "exact")
+    >>> whole_loss(one, 3)
+    (1.5000000000000002, 3.0000000000000005e-06)
+    """
+    if guarantee.unit != "epoch" or epochs == 1:
+        return guarantee.stream_epsilon or guarantee.epsilon, guarantee.delta
+    if guarantee.stream_epsilon is not None:
+        return guarantee.stream_epsilon, guarantee.delta
+    return (
+        math.nextafter(epochs * guarantee.epsilon, math.inf),
+        min(1.0, math.nextafter(epochs * guarantee.delta, 1)) if guarantee.delta else 0.0,
+    )
+
+
+_NOTHING = "nothing, whoever works with whom"
+
+
+def _assumed(guarantee: Guarantee) -> str:
+    """On what a guarantee rests, in words."""
+    trust = guarantee.trust
+    if trust.startswith("nobody"):
+        return _NOTHING
+    return trust.partition("; against a stage")[0].partition("; the messages alone")[0]

@@ -1,0 +1,133 @@
+"""What a careful reviewer would say of a job before it is deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipeline.jobs.budgets import BudgetError, check_budget, endless_warning
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import Job
+from pipeline.planning.changes import ChangesChoice
+from pipeline.planning.odds import times_right
+from pipeline.planning.parties import whole_loss
+from pipeline.protocols.protocol import Law
+
+LARGE_EPSILON = 10.0
+"""Of all that a user does in a horizon: beyond it, hardly anything is hidden."""
+
+# A guarantee that counts on so small a part of the users gives accuracy away.
+_SMALL_PART = 10
+# More frozen users than this share are told of.
+_FROZEN = 0.05
+
+
+def warnings_for(
+    job: Job, law: Law, users: int, weighed: Sequence[ChangesChoice] = ()
+) -> Iterator[str]:
+    """What will keep the job, or others, from running, and what it promises less than it seems.
+
+    Args:
+        job: to be deployed.
+        law: its constants.
+        users: how many are expected to report at every epoch.
+        weighed: where it is known how often users change, what to expect of budgets of changes.
+    """
+    yield from _of_turns(job, law, users)
+    yield from _of_windows(job, law, users)
+    yield from _of_budgets(job)
+    yield from _of_losses(job, law, users)
+    yield from _of_changes(job, weighed)
+
+
+def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
+    """Where groups take turns, an epoch has the devices of one."""
+    learning, minimum = job.protocol_entry.learning, job.shuffle.minimum
+    if learning is None:
+        return
+    groups = learning.groups(law)
+    if users // groups < minimum <= users:
+        yield (
+            f"{users:,} users in {groups:,} groups are {users // groups:,} at turn in an epoch, "
+            f"fewer than shuffle.minimum, {minimum:,}: every epoch would be withheld; give fewer "
+            "groups, or lower shuffle.minimum"
+        )
+
+
+def _of_windows(job: Job, law: Law, users: int) -> Iterator[str]:
+    """The fewest contributors of a window, and from how many producers they come."""
+    minimum = job.shuffle.minimum
+    counted_on = job.protocol_entry.contributors(law) is not None or job.central is not None
+    if users < minimum:
+        yield (
+            f"{users:,} users are fewer than shuffle.minimum, {minimum:,}: every epoch would be "
+            "withheld; find more users, or lower shuffle.minimum"
+        )
+    elif minimum == 1:
+        yield (
+            "shuffle.minimum is 1: a window of one device is released, which hides it among nobody"
+        )
+    elif counted_on and users >= _SMALL_PART * minimum:
+        yield (
+            f"shuffle.minimum, {minimum:,}, is small beside {users:,} users: the guarantee counts "
+            "on no more of them, and errors are larger for it; raise it to the fewest that will "
+            "report at an epoch"
+        )
+    if job.protocol_entry.needs_shuffle and job.devices is None and job.shuffle.producers == 1:
+        yield (
+            "shuffle.producers is 1: if all messages come from one producer, whoever runs it sees "
+            "every value, and the shuffle stage hides nothing from it"
+        )
+
+
+def _of_budgets(job: Job) -> Iterator[str]:
+    if job.budget is not None:
+        try:
+            first = deploy_job(job, deployed_at=0).model_copy(update={"horizons": 1})
+            check_budget(first, ())
+        except BudgetError as error:
+            yield f"deploy will refuse this job: {error}"
+    endless = endless_warning(job)
+    if endless is not None:
+        yield endless
+    elif job.epochs.renew and job.budget is None:
+        yield (
+            f"job {job.name} renews without a budget: every horizon charges its people once more, "
+            "without end; give it a budget to have it end"
+        )
+
+
+def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
+    """What epsilon and delta are worth."""
+    guarantee, epochs = job.guarantee_of(law), job.epochs.count
+    whole, delta = whole_loss(guarantee, epochs)
+    if whole > LARGE_EPSILON:
+        of_one = ""
+        if whole > guarantee.epsilon:
+            unit = "epoch" if guarantee.unit == "epoch" else "value that never changes"
+            of_one = f"epsilon {guarantee.epsilon:.6g} is of one {unit}: "
+        yield (
+            f"{of_one}epsilon {whole:.6g} for all that a user does in {epochs:,} epochs promises "
+            "little: a guess about one person that was right 50 times in 100 may become right "
+            f"{times_right(whole, delta)} times"
+        )
+    deltas = [delta, *([] if guarantee.shuffled is None else [guarantee.shuffled.delta])]
+    if max(deltas) * users >= 1:
+        yield (
+            f"delta {max(deltas):g} is not below 1 in {users:,} users: that allows to tell all of "
+            f"one of them; take at most {0.1 / users:.0e}"
+        )
+    if guarantee.basis == "conditional":
+        yield "the guarantee is conditional: it rests on what was checked in numbers, not proven"
+
+
+def _of_changes(job: Job, weighed: Sequence[ChangesChoice]) -> Iterator[str]:
+    present = getattr(job.parameters, "changes", None)
+    own = next((each for each in weighed if each.changes == present), None)
+    best = next((each for each in weighed if each.best), None)
+    if own is None or best is None or own.best or own.frozen <= _FROZEN:
+        return
+    yield (
+        f"{own.frozen:.0%} of the users change more often than parameters.changes, {present}, "
+        f"follows: with {best.changes} the error would be {best.rmse:,.0f} users instead of "
+        f"{own.rmse:,.0f}"
+    )

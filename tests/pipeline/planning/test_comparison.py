@@ -1,0 +1,175 @@
+"""Protocols side by side, the choice of one, and what fewer honest contributors leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.planning.alternatives import Alternative, alternatives
+from pipeline.planning.comparison import Compared, compare, recommend
+from pipeline.planning.outlook import outlook
+from pipeline.protocols.protocol import Law
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.accounting.whole_streams import epsilon_of_streams
+
+
+def job_of(protocol: str = "value_stream", minimum: int = 1_000, **more: Any) -> Job:
+    return make_job(
+        {
+            "name": "compared",
+            "protocol": protocol,
+            "parameters": {"epsilon": 1, **more.pop("parameters", {"changes": 2})},
+            "epochs": {"count": 8},
+            "shuffle": {"minimum": minimum},
+            **more,
+        }
+    )
+
+
+def test_all_that_do_the_same_stand_side_by_side() -> None:
+    job = job_of()
+    law = job.calibrate()
+    found = compare(job, law, 2_000)
+    assert [each.expected for each in found] == list(alternatives(job, law, 2_000))
+    assert {"value_stream", "future_rand", "split_budget", "shuffled_counts"} == {
+        each.expected.protocol for each in found
+    }
+    for each in found:
+        entry = PROTOCOLS[each.expected.protocol]
+        assert (each.local_epsilon is None) == entry.needs_shuffle
+        assert each.central_epsilon == pytest.approx(1, rel=1e-5)
+        assert each.bytes_per_user >= each.expected.messages_per_user
+        assert 0 < each.cpu_seconds < 100_000
+
+
+def test_a_job_without_others_stands_alone() -> None:
+    job = job_of("count_min", parameters={"delta": 1e-6, "domain": ["a", "b"]})
+    (alone,) = compare(job, job.calibrate(), 2_000)
+    assert alone.expected.planned
+    assert alone.local_epsilon is None
+    assert alternatives(job, job.calibrate(), 2_000) == ()
+
+
+def test_what_is_central_is_compared_with_what_is() -> None:
+    """Others that rest on the shuffle stage have the central epsilon, not the local one."""
+    job = make_job(
+        {
+            **job_of(minimum=100_000).to_json(),
+            "parameters": {"changes": 2},
+            "central": {"epsilon": 0.5, "delta": 1e-7},
+        }
+    )
+    for each in compare(job, job.calibrate(), 100_000):
+        assert (each.central_epsilon, each.central_delta) == pytest.approx((0.5, 1e-7))
+        if each.local_epsilon is not None:
+            assert each.local_epsilon > 4
+
+
+NOBODY, STAGE = "nobody: it holds against everyone", "the shuffle stage to shuffle"
+
+
+def compared(protocol: str, rmse: float, bytes_: float, trust: str = NOBODY) -> Compared:
+    expected = Alternative(protocol, 2, None, rmse, bytes_, trust, 1.0, 0.0)
+    return Compared(expected, 1.0, 0.0, 1.0, bytes_, 1.0)
+
+
+FOUND = (
+    compared("small", 90.0, 10),
+    compared("accurate", 50.0, 100),
+    compared("shuffled", 5.0, 700, STAGE),
+    compared("lean", 9.0, 50, STAGE),
+)
+
+
+@pytest.mark.parametrize(
+    ("trust", "error", "chosen", "second"),
+    [
+        ("nobody", None, "accurate", "small"),
+        ("nobody", 100.0, "small", "accurate"),
+        ("nobody", 60.0, "accurate", "small"),
+        ("nobody", 1.0, "accurate", "small"),
+        ("shuffle", None, "shuffled", "lean"),
+        ("shuffle", 100.0, "small", "accurate"),  # nobody needs to be trusted for that
+        ("shuffle", 10.0, "lean", "shuffled"),
+        ("shuffle", 1.0, "shuffled", "lean"),
+    ],
+)
+def test_the_one_that_is_chosen_asks_for_least(
+    trust: Any, error: float | None, chosen: str, second: str
+) -> None:
+    found = recommend(FOUND, trust, error)
+    assert found.chosen is not None
+    assert FOUND[found.chosen].expected.protocol == chosen
+    others = [FOUND[place].expected.protocol for place, _ in found.why_not]
+    assert others[0] == second
+    assert {*others, chosen} == {each.expected.protocol for each in FOUND}
+    if error == 1.0:
+        assert found.why.startswith("nothing errs by 1.0 users or less")
+    if trust == "nobody":
+        assert dict(found.why_not)[2] == "asks to trust the shuffle stage to shuffle"
+
+
+def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
+    found = recommend(FOUND[2:], "nobody")
+    assert found.chosen is None
+    assert "trust the shuffle stage" in found.why
+
+
+def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:
+    asked = {"delta": 1e-6, "domain": ["a", "b"], **more}
+    job = job_of("count_min", minimum, parameters=asked)
+    return job, job.calibrate()
+
+
+def test_fewer_honest_contributors_leave_less() -> None:
+    job, law = counted()
+    seen = outlook(job, law, 2_000, colluding=0.1, absent=0.3)
+    assert (seen.present, seen.released, seen.honest, seen.honest_at_least) == (
+        1_400,
+        True,
+        1_260,
+        900,
+    )
+    entry = PROTOCOLS["count_min"]
+    assert entry.epsilon_with is not None
+    assert seen.epsilon == entry.epsilon_with(law, 1_260)
+    assert seen.epsilon_at_least == entry.epsilon_with(law, 900)
+    assert seen.epsilon is not None
+    assert seen.epsilon_at_least is not None
+    assert seen.epsilon < 1 < seen.epsilon_at_least
+    assert seen.rests_on_them
+
+
+def test_too_few_are_withheld() -> None:
+    job, law = counted()
+    seen = outlook(job, law, 2_000, colluding=0.0, absent=0.51)
+    assert (seen.present, seen.released, seen.epsilon) == (980, False, None)
+    assert outlook(job, law, 2_000, colluding=0.0, absent=0.5).released
+
+
+def test_noise_of_the_stage_and_of_each_device_rests_on_nobody() -> None:
+    stage, law = counted(dummies="shuffle")
+    alone = job_of()
+    for job, constants in ((stage, law), (alone, alone.calibrate())):
+        seen = outlook(job, constants, 2_000, colluding=0.9, absent=0.3)
+        assert not seen.rests_on_them
+        assert seen.epsilon_at_least == job.guarantee_of(constants).epsilon
+
+
+def test_streams_hide_among_those_who_are_honest() -> None:
+    job = make_job(
+        {
+            **job_of(minimum=10_000).to_json(),
+            "parameters": {"changes": 2},
+            "central": {"epsilon": 0.5, "delta": 1e-6},
+        }
+    )
+    law = job.calibrate()
+    local = job.guarantee_of(law).epsilon
+    seen = outlook(job, law, 10_000, colluding=0.5, absent=0.0)
+    assert seen.rests_on_them
+    assert seen.epsilon_at_least == epsilon_of_streams(local, 5_000, 1e-6)
+    assert seen.epsilon_at_least is not None
+    assert 0.5 < seen.epsilon_at_least < local

@@ -1,0 +1,238 @@
+"""What is promised against each party: a row for everybody, of every protocol and every shape."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.jobs.job_files import Job, make_job, validate
+from pipeline.planning.odds import best_guess, times_right
+from pipeline.planning.parties import PartyGuarantee, party_guarantees, whole_loss
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.guarantee import Guarantee
+from tests.support.sealing import public_key, sealed_section, shares_section
+
+EVERYBODY = {"analyst", "adder", "stage", "broker"}
+ITEMS = ["a", "b", "c"]
+
+
+def job_of(protocol: str, epochs: int = 4, minimum: int = 1_000, **more: Any) -> Job:
+    parameters = {"epsilon": 1.0, **more.pop("parameters", {})}
+    return make_job(
+        {
+            "name": "seen",
+            "protocol": protocol,
+            "parameters": parameters,
+            "epochs": {"count": epochs},
+            "shuffle": {"minimum": minimum, **more.pop("shuffle", {})},
+            **more,
+        }
+    )
+
+
+def rows_of(job: Job) -> dict[str, PartyGuarantee]:
+    return {each.party: each for each in party_guarantees(job, job.calibrate())}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
+    entry = PROTOCOLS[name]
+    for example in entry.examples:
+        law = entry.calibrate(example.parameters, example.last_epoch, example.minimum)
+        values = {
+            "name": "seen",
+            "protocol": name,
+            "parameters": {},
+            "epochs": {"count": example.last_epoch},
+            "shuffle": {"minimum": example.minimum},
+        }
+        job = validate(Job, {**values, "parameters": _json(example.parameters)})
+        rows = party_guarantees(job, law)
+        assert {each.kind for each in rows} == {*EVERYBODY, "producer"}
+        for each in rows:
+            assert each.sees
+            assert each.assumes
+            assert (each.epsilon is None) == (each.whole_epsilon is None) == (not each.neighbours)
+            if each.epsilon is not None and each.whole_epsilon is not None:
+                # What never changes may lose less than is claimed of it.
+                assert each.whole_epsilon >= each.epsilon > 0 or each.unit == "value"
+                assert each.guess == best_guess(each.whole_epsilon, each.whole_delta)
+        stated = entry.randomizer(law).guarantee
+        assert rows[0].epsilon == stated.epsilon
+        stage = next(each for each in rows if each.kind == "stage")
+        if not entry.needs_shuffle:
+            assert {each.epsilon for each in rows if each.kind != "analyst"} == {
+                stated.epsilon,
+                None,
+            }
+        elif "protect nobody" in stated.trust or "sees the words" in stated.trust:
+            assert stage.epsilon is None
+        elif "against a stage that keeps messages apart" in stated.trust:
+            # The very figures that the guarantee itself names.
+            assert stage.epsilon is not None
+            assert f"{stage.epsilon:.6g}" in stated.trust
+            assert stage.delta == 0
+        else:
+            assert stage.epsilon is None
+
+
+def _json(parameters: Any) -> dict[str, Any]:
+    from pydantic import TypeAdapter
+
+    body: dict[str, Any] = TypeAdapter(type(parameters)).dump_python(parameters, mode="json")
+    return body
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_losses_of_streams_are_pure_and_local(name: str) -> None:
+    entry = PROTOCOLS[name]
+    example = entry.examples[0]
+    law = entry.calibrate(example.parameters, example.last_epoch, example.minimum)
+    stated = entry.randomizer(law).guarantee
+    pure = not entry.needs_shuffle and stated.unit == "stream" and stated.delta == 0
+    assert entry.loss_of_streams == pure
+
+
+def test_shuffled_counts_hide_nothing_from_a_stage_and_sealed_ones_do() -> None:
+    parameters = {"delta": 1e-6, "domain": ITEMS}
+    rows = rows_of(job_of("count_min", parameters=parameters))
+    assert rows["analyst"].epsilon == rows["who adds up"].epsilon
+    for party in ("shuffle operator", "broker operator", "producer or gateway"):
+        assert rows[party].epsilon is None
+        assert rows[party].guess == 1.0
+    sealed = rows_of(job_of("count_min", parameters=parameters, sealed=sealed_section(((2,),))))
+    for party in ("shuffle operator", "broker operator", "who adds up"):
+        assert sealed[party].epsilon == rows["analyst"].epsilon
+        assert "work" in sealed[party].assumes
+    assert sealed["producer or gateway"].epsilon is None
+    shared = rows_of(job_of("count_min", parameters=parameters, sealed=shares_section()))
+    assert shared["who adds up"].sees.startswith("one share")
+    assert "both parties that add up" in shared["shuffle operator"].assumes
+    assert shared["shuffle operator"].epsilon == rows["analyst"].epsilon
+
+
+def test_a_stage_that_adds_the_noise_sees_everything() -> None:
+    parameters = {"delta": 1e-6, "changes": 2, "dummies": "shuffle"}
+    rows = rows_of(job_of("shuffled_counts", parameters=parameters))
+    assert rows["shuffle operator"].epsilon is None
+    assert "adds the noise itself" in rows["shuffle operator"].sees
+    assert rows["who adds up"].sees == "one sum with noise of each window"
+
+
+def test_fragments_keep_their_local_guarantee_epoch_by_epoch() -> None:
+    small: dict[str, Any] = {"epochs": 2, "minimum": 100}
+    job = job_of("fragments", parameters={"delta": 1e-3, "domain": ITEMS}, **small)
+    stage, law = rows_of(job)["shuffle operator"], job.calibrate()
+    assert stage.epsilon == law.local_epsilon  # type: ignore[attr-defined]
+    assert stage.epsilon is not None
+    assert stage.whole_epsilon is not None
+    assert 0 <= stage.whole_epsilon - 2 * stage.epsilon < 1e-12
+    lasting = job_of(
+        "fragments", parameters={"delta": 1e-3, "domain": ITEMS, "permanent": True}, **small
+    )
+    kept = rows_of(lasting)["shuffle operator"]
+    assert kept.whole_epsilon == lasting.calibrate().changing_epsilon  # type: ignore[attr-defined]
+
+
+def test_a_crowd_is_seen_by_the_stage() -> None:
+    job = job_of(
+        "single_message",
+        epochs=1,
+        minimum=100,
+        parameters={"delta": 1e-3, "domain": ITEMS},
+        crowds={"by": "version", "values": ["1", "2"], "epsilon": 0.5, "delta": 1e-7},
+    )
+    rows = rows_of(job)
+    assert "the crowd it is of" in rows["shuffle operator"].sees
+    assert "one and the same crowd" in rows["shuffle operator"].neighbours
+    assert "in any two crowds" in rows["analyst"].neighbours
+
+
+def test_instances_see_a_part() -> None:
+    parameters = {"delta": 1e-3, "domain": ITEMS, "reports": 4}
+    rows = rows_of(job_of("fragments", 1, 100, parameters=parameters, shuffle={"instances": 3}))
+    assert "1/3 of the messages" in rows["one of 3 shuffle operators"].sees
+
+
+@pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
+def test_devices_have_collectors_in_place_of_producers(protocol: str) -> None:
+    parameters: dict[str, Any] = {"changes": 1}
+    if protocol == "count_min":
+        parameters = {"delta": 1e-6, "domain": ITEMS}
+    local = None if protocol == "count_min" else 1.0
+    shown = rows_of(_of_devices(protocol, parameters, {}))
+    assert "producer or gateway" not in shown
+    assert shown["collector"].sees == "every report, and which device sends it"
+    for party in ("collector", "broker operator", "shuffle operator"):
+        assert shown[party].epsilon == (local and pytest.approx(local, rel=1e-5))
+    sealed = rows_of(_of_devices(protocol, parameters, {"seal": public_key(2)}))
+    for party in ("collector", "broker operator"):
+        assert sealed[party].epsilon == sealed["analyst"].epsilon
+    assert sealed["shuffle operator"].epsilon == shown["shuffle operator"].epsilon
+    assert "sealed" in sealed["collector"].sees
+
+
+def _of_devices(protocol: str, parameters: dict[str, Any], devices: dict[str, Any]) -> Job:
+    return make_job(
+        {
+            "name": "seen",
+            "protocol": protocol,
+            "parameters": {"epsilon": 1, **parameters},
+            "epochs": {"count": 4, "start": "2026-01-01", "length": "P1D"},
+            "shuffle": {"minimum": 1_000},
+            "devices": devices,
+        }
+    )
+
+
+def test_shuffled_streams_have_a_row_of_their_own_where_shuffling_helps() -> None:
+    many = job_of("future_rand", minimum=100_000, parameters={"changes": 2})
+    row = rows_of(many)["analyst, if shuffled"]
+    assert row.epsilon == pytest.approx(0.01528, abs=5e-6)
+    assert row.delta == 1e-6
+    assert "producers are in every window" in row.assumes
+    assert "analyst, if shuffled" not in rows_of(
+        job_of("future_rand", minimum=20, parameters={"changes": 2})
+    )
+    # One with figures of its own.
+    own = job_of("projective_geometry", epochs=1, minimum=100_000, parameters={"domain": ITEMS})
+    law: Any = own.calibrate()
+    assert rows_of(own)["analyst, if shuffled"].epsilon == law.shuffled_epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 4.0, 12.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 0.2])
+def test_no_decision_is_right_more_often_than_the_best_guess(epsilon: float, delta: float) -> None:
+    """The worst pair there is: delta gives itself away, the rest is randomized response."""
+    right = (math.exp(epsilon) + delta) / (1 + math.exp(epsilon))
+    found = best_guess(epsilon, delta)
+    kept = (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon)) + delta
+    assert right == pytest.approx(kept)
+    assert right * (1 - 1e-15) <= found <= right * (1 + 1e-14)
+
+
+def test_words_are_rounded_against_ourselves() -> None:
+    assert times_right(math.log(3) - 1e-9) == "75 in 100"
+    assert times_right(math.log(3) + 1e-9) == "76 in 100"
+    assert times_right(1e-9) == "51 in 100"
+    assert times_right(0.0, 0.492) == "75 in 100"
+    assert times_right(10.0) == "99,996 in 100,000"
+    assert times_right(20.0) != "always"
+    assert times_right(31.0) == "always"
+
+
+def test_epochs_that_are_charged_each_add_up() -> None:
+    one = Guarantee(0.25, 1e-6, "epoch", "any two items", "nobody", "exact")
+    epsilon, delta = whole_loss(one, 8)
+    assert (epsilon, delta) == pytest.approx((2.0, 8e-6))
+    assert epsilon >= 2.0
+    stream = Guarantee(0.25, 1e-6, "stream", "any two streams", "nobody", "exact")
+    assert whole_loss(stream, 8) == (0.25, 1e-6)
+
+
+def test_rows_are_json(tmp_path: Path) -> None:
+    body = rows_of(job_of("count_min", parameters={"delta": 1e-6, "domain": ITEMS}))
+    assert body["shuffle operator"].to_json()["epsilon"] is None

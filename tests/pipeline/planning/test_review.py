@@ -1,0 +1,109 @@
+"""The warnings of a plan: each is there where it is due, and not where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.planning.plan import plan
+
+ITEMS = ["a", "b", "c"]
+COUNTED = {"delta": 1e-6, "domain": ITEMS}
+
+
+def job_of(
+    protocol: str = "value_stream",
+    parameters: dict[str, Any] | None = None,
+    minimum: int = 5_000,
+    **more: Any,
+) -> Job:
+    parameters = {"changes": 2} if parameters is None else parameters
+    return make_job(
+        {
+            "name": "reviewed",
+            "protocol": protocol,
+            "parameters": {"epsilon": 1, **parameters},
+            "epochs": {"count": 8, **more.pop("epochs", {})},
+            "shuffle": {"minimum": minimum, "producers": 2, **more.pop("shuffle", {})},
+            **more,
+        }
+    )
+
+
+def warnings_of(job: Job, users: int = 10_000, **more: Any) -> str:
+    return "\n".join(plan(job, users, **more).warnings)
+
+
+@pytest.mark.parametrize("protocol", ["value_stream", "count_min"])
+def test_a_careful_job_has_no_warnings(protocol: str) -> None:
+    parameters = COUNTED if protocol == "count_min" else None
+    assert warnings_of(job_of(protocol, parameters)) == ""
+
+
+@pytest.mark.parametrize(
+    ("users", "minimum", "words"),
+    [
+        (4_999, 5_000, "4,999 users are fewer than shuffle.minimum, 5,000"),
+        (10_000, 1_000, "shuffle.minimum, 1,000, is small beside 10,000 users"),
+        (10_000, 1, "shuffle.minimum is 1"),
+    ],
+)
+def test_a_minimum_that_does_not_fit_the_users_is_told(
+    users: int, minimum: int, words: str
+) -> None:
+    parameters = {**COUNTED, "delta": 0.01} if minimum == 1 else COUNTED
+    parameters = {**parameters, "epsilon": 4} if minimum == 1 else parameters
+    assert words in warnings_of(job_of("count_min", parameters, minimum), users)
+    assert "is small" not in warnings_of(job_of("count_min", COUNTED, 1_001), 10_000)
+    # Where each device adds its own noise a small minimum costs nothing.
+    assert "is small" not in warnings_of(job_of(minimum=100))
+
+
+def test_one_producer_is_told_of_where_the_shuffle_stage_is_trusted() -> None:
+    alone: dict[str, Any] = {"shuffle": {"producers": 1}}
+    assert "shuffle.producers is 1" in warnings_of(job_of("count_min", COUNTED, **alone))
+    assert "shuffle.producers" not in warnings_of(job_of(**alone))
+
+
+def test_a_delta_that_gives_a_user_away_is_told() -> None:
+    asked = {**COUNTED, "delta": 1e-4}
+    assert "delta 0.0001 is not below 1 in 10,000 users" in warnings_of(job_of("count_min", asked))
+    assert "is not below" not in warnings_of(job_of("count_min", asked), 9_999)
+    central = job_of(
+        parameters={"changes": 2}, central={"epsilon": 0.5, "delta": 1e-3}, minimum=5_000
+    )
+    assert "delta 0.001" in warnings_of(central)
+
+
+def test_large_losses_are_told_with_what_they_are_worth() -> None:
+    said = warnings_of(job_of(parameters={"epsilon": 10, "changes": 2}))
+    assert said == ""
+    many = job_of("laplace_histogram", {"epsilon": 2, "domain": ITEMS})
+    said = warnings_of(many)
+    assert "epsilon 2 is of one epoch: epsilon 16 for all that a user does in 8 epochs" in said
+    assert "99,999,989 in 100,000,000 times" in said
+
+
+def test_renewal_without_a_budget_is_told() -> None:
+    renewed: dict[str, Any] = {"epochs": {"renew": True}}
+    assert "renews without a budget: every horizon charges" in warnings_of(job_of(**renewed))
+    shared = warnings_of(job_of(population="people", **renewed))
+    assert shared.count("renews without a budget") == 1
+    assert "budget" not in warnings_of(job_of(budget={"epsilon": 3}, **renewed))
+
+
+def test_fewer_changes_than_people_make_are_told() -> None:
+    often = np.array([0.1, 0.1, 0.1, 0.1, 0.3, 0.3])
+    few = job_of("future_rand", {"changes": 1, "epsilon": 8})
+    said = warnings_of(few, 10**6, changes=often)
+    assert "80% of the users change more often than parameters.changes, 1, follows" in said
+    seldom = np.array([0.9, 0.09, 0.01])
+    assert warnings_of(few, 10**6, changes=seldom) == ""
+
+
+def test_an_assumption_is_told() -> None:
+    conditional = {"delta": 1e-6, "changes": 2, "boost": 1, "calibration": "conditional"}
+    assert "the guarantee is conditional" in warnings_of(job_of("shuffled_counts", conditional))
