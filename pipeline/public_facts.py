@@ -112,7 +112,7 @@ OBSERVABLES = (
     ),
     Observable(
         "deployments",
-        "the job as deployed, its budget and phase",
+        "the job as deployed, its charge, budget and phase",
         Party.READERS,
         (Fact.JOB, Fact.TIMES),
         "written before there are reports",

@@ -15,6 +15,9 @@ from enum import StrEnum
 JOBS_TOPIC = "dpstream.jobs"
 """Topic of the deployed jobs, one for the whole cluster; keyed by job name, compacted."""
 
+LEDGER_TOPIC = "dpstream.ledger"
+"""Topic of what people were charged and may be, one for the whole cluster; nothing rewrites it."""
+
 BATCH_BYTES_MAX = 512 * 1024
 """Largest batch of records that reports and shuffled accept: a client's batch size stays below."""
 KEPT_BATCH_BYTES_MAX = 1024 * 1024
@@ -188,6 +191,15 @@ def jobs_topic(replication: int | None) -> TopicSettings:
         ValueError: the replication is below 1.
     """
     return _settings(JOBS_TOPIC, 1, replication, _compacted())
+
+
+def ledger_topic(replication: int | None) -> TopicSettings:
+    """The topic of what people were charged and may be: kept for ever, and never compacted.
+
+    Raises:
+        ValueError: the replication is below 1.
+    """
+    return _settings(LEDGER_TOPIC, 1, replication, _deleted(FOREVER, KEPT_BATCH_BYTES_MAX))
 
 
 def _settings(

@@ -67,6 +67,8 @@ def _accounts(plan: DeployPlan) -> Iterator[tuple[str, str]]:
 def _account(account: Account, deployment: str) -> str:
     earlier, charged = _amount(account.earlier), _amount(account.charged)
     said = f"{account.quantity} {charged} by this deployment, {earlier} by others"
+    if account.filtered is not None:
+        said = f"{said}, {_amount(account.filtered)} composed by the budget's filter"
     if account.binding is None:
         return f"{said}; no budget is stated"
     left = "" if account.remaining is None else f", {_amount(account.remaining)} of it remain"

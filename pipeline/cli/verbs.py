@@ -149,6 +149,19 @@ VERBS = {
         "Attack the installed code as who sees what a party sees. Exit code 1 if convicted.",
         "future_rand --quick",
     ),
+    "ledger": Verb(
+        _PRIVACY,
+        "ledger:ledger",
+        "Say what people were charged, when and for what, what was released, and what is left to "
+        "them.",
+        "students --verify",
+    ),
+    "budget": Verb(
+        _PRIVACY,
+        "budget:budget",
+        "Show the most that people may be charged by all jobs together, or set or lift it.",
+        'students --epsilon 8 --reason "asked again in June"',
+    ),
     "serve": Verb(
         _RESULTS,
         "serve:serve",

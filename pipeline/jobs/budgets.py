@@ -2,7 +2,10 @@
 
 Every deployment of a job charges the people it is about with its guarantee, once and for good: a
 deployment that is replaced has still seen them. Charges add up (basic composition), whatever the
-jobs and protocols. Each is a record of its own in ``dpstream.jobs``, which nothing ever deletes.
+jobs and protocols. An operator may let them be composed by a filter instead, which is valid too for
+jobs that are chosen by what earlier ones have shown (`randomizers.accounting.charges`). Each is an
+entry of the ledger (`pipeline.ledger`), and for earlier versions a record of its own in
+``dpstream.jobs``, which nothing ever deletes.
 
 The most that people may be charged is the smallest budget ever stated for them, by whichever job
 (`pipeline.jobs.stated_budgets`); a job that states none itself is bound by it all the same.
@@ -23,8 +26,9 @@ from fractions import Fraction
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job
-from pipeline.jobs.stated_budgets import QUANTITIES, StatedBudget, binding_for
+from pipeline.jobs.stated_budgets import QUANTITIES, StatedBudget, binding_for, standing_for
 from pipeline.printable import one_line
+from randomizers.accounting.charges import Filter, Spent
 from topics.frames import INTEGER_MAX, CodecError
 
 _KEY = b"charge/"
@@ -156,6 +160,7 @@ def check_budget(
             and what is asked for.
     """
     charge = Charge.of(job)
+    stated = list(stated)
     binding = binding_for(job, stated)
     if not binding:
         return charge
@@ -178,15 +183,60 @@ def check_budget(
     for name, allowed, asked, charged in _accounts(charge, binding, earlier):
         asked *= charge.horizons
         if charged + asked > allowed:
+            filtered = None
+            if name == "epsilon":
+                standing = standing_for(job, stated)
+                if _filters_admit(standing, [*earlier, charge], charged + asked):
+                    continue
+                filtered = _filtered(binding["epsilon"], [*earlier, charge])
+            composed = "" if filtered is None else f" (composed {filtered:.4g} in all)"
             raise BudgetError(
                 f"population {people} may be charged {name} {float(allowed):g}"
                 f"{_source(binding[name], charge)}; "
                 f"{len(earlier)} earlier deployment{'s' * (len(earlier) != 1)} took "
-                f"{float(charged):g} and this one "
-                f"would take {float(asked):g}: lower it, or, if these people agree, set their "
-                f"budget by --set-budget {people}=EPSILON{',DELTA' * (name == 'delta')}"
+                f"{float(charged):g} and this one would take {float(asked):g}{composed}: "
+                "lower it, or, if these people agree, set their budget by --set-budget "
+                f"{people}=EPSILON{',DELTA' * (name == 'delta')}"
             )
     return charge
+
+
+def spent_by(charges: Iterable[Charge]) -> list[Spent] | None:
+    """What charges cost, for their accounting; None if one of them is without end."""
+    spent = []
+    for charge in charges:
+        if charge.horizons is None:
+            return None
+        spent.append(Spent(charge.epsilon, charge.delta, charge.horizons))
+    return spent
+
+
+def _filters_admit(
+    standing: Iterable[StatedBudget], charges: Sequence[Charge], added: Fraction
+) -> bool:
+    """Whether every budget whose epsilon the charges exceed, added, admits them by its filter."""
+    spent = spent_by(charges)
+    for each in standing:
+        if each.epsilon is None or added <= _decimal(each.epsilon):
+            continue
+        own = filter_of(each)
+        if own is None or spent is None or not own.admits(spent):
+            return False
+    return True
+
+
+def filter_of(stated: StatedBudget) -> Filter | None:
+    """The filter of a budget; None where charges are to be added."""
+    if not stated.composed or not stated.epsilon or not stated.delta:
+        return None
+    return Filter(stated.epsilon, stated.delta)
+
+
+def _filtered(stated: StatedBudget | None, charges: Sequence[Charge]) -> float | None:
+    """The epsilon that charges come to by the filter of a budget; None without one."""
+    own = None if stated is None else filter_of(stated)
+    spent = spent_by(charges)
+    return None if own is None or spent is None else own.epsilon_of(spent)
 
 
 def _source(stated: StatedBudget, charge: Charge) -> str:
@@ -210,27 +260,31 @@ class Account:
         earlier: by the other deployments; None for without end.
         charged: by this one; None for without end.
         binding: who states the most that they may be charged; None without a budget.
+        filtered: the epsilon of all of them by the budget's filter, with its delta; None where
+            charges are added.
     """
 
     quantity: str
     earlier: float | None
     charged: float | None
     binding: StatedBudget | None
+    filtered: float | None = None
 
     @property
     def allowed(self) -> float | None:
         """The most that they may be charged in all; None without a budget."""
-        if self.binding is None:
-            return None
-        allowed: float = getattr(self.binding, self.quantity)
-        return allowed
+        return None if self.binding is None else self.binding.most(self.quantity)
 
     @property
     def remaining(self) -> float | None:
-        """What the budget has left after all of them; None without a budget, or without end."""
+        """What the budget has left after all of them; None without a budget, or without end.
+
+        A further charge of so much is admitted; with a filter, larger ones may be.
+        """
         if self.allowed is None or self.earlier is None or self.charged is None:
             return None
-        return float(_decimal(self.allowed) - _decimal(self.earlier) - _decimal(self.charged))
+        added = _decimal(self.earlier) + _decimal(self.charged)
+        return float(_decimal(self.allowed) - _least(added, self.filtered))
 
 
 def accounts_of(
@@ -251,6 +305,32 @@ def accounts_of(
             earlier=_total(others, quantity),
             charged=_total([own], quantity),
             binding=binding.get(quantity),
+            filtered=_filtered(binding.get(quantity), [*others, own])
+            if quantity == "epsilon"
+            else None,
+        )
+        for quantity in QUANTITIES
+    ]
+
+
+def accounts_for(
+    people: str, charges: Iterable[Charge], binding: Mapping[str, StatedBudget]
+) -> list[Account]:
+    """What all deployments so far cost people, epsilon and delta.
+
+    Args:
+        people: their name.
+        charges: of all deployments, whomever they are about.
+        binding: who states the most that they may be charged, see `binding_budget`.
+    """
+    own = [charge for charge in charges if charge.population == people]
+    return [
+        Account(
+            quantity,
+            earlier=_total(own, quantity),
+            charged=0.0,
+            binding=binding.get(quantity),
+            filtered=_filtered(binding.get(quantity), own) if quantity == "epsilon" else None,
         )
         for quantity in QUANTITIES
     ]
@@ -289,10 +369,15 @@ def _accounts(
         charged = (_decimal(getattr(other, name)) * (other.horizons or 1) for other in earlier)
         yield (
             name,
-            _decimal(getattr(binding[name], name)),
+            _decimal(binding[name].most(name) or 0.0),
             _decimal(getattr(charge, name)),
             sum(charged, Fraction()),
         )
+
+
+def _least(added: Fraction, filtered: float | None) -> Fraction:
+    """The smaller of two figures that are both valid."""
+    return added if filtered is None else min(added, _decimal(filtered))
 
 
 def _decimal(number: float) -> Fraction:

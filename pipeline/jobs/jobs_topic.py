@@ -1,6 +1,8 @@
 """What ``dpstream.jobs`` says: the deployed jobs, their phases, people's charges and budgets.
 
-The topic is compacted, and the last record of a key counts. `JobsTopic` is fed record by record, in
+What people are charged and may be stands in the ledger first (`pipeline.ledger`); here it stands as
+earlier versions read and write it, with receipts for the entries of the ledger. The topic is
+compacted, and the last record of a key counts. `JobsTopic` is fed record by record, in
 the order of the topic, by whoever reads it once or follows it.
 """
 
@@ -12,6 +14,7 @@ from pipeline.jobs.budgets import Charge, is_charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
+from pipeline.jobs.receipts import Receipt, is_receipt
 from pipeline.jobs.stated_budgets import StatedBudget, is_stated_budget
 from topics.frames import CodecError
 
@@ -31,11 +34,17 @@ class JobsTopic:
         self._phases: dict[bytes, JobPhase] = {}
         self._stated: dict[bytes, StatedBudget] = {}
         self._written: set[bytes] = set()
+        self._receipts: dict[bytes, Receipt] = {}
 
     @property
     def charges(self) -> list[Charge]:
         """What every deployment so far has charged its population."""
         return list(self._charges.values())
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """Which entries stood in the ledger."""
+        return list(self._receipts.values())
 
     @property
     def stated(self) -> list[StatedBudget]:
@@ -60,6 +69,10 @@ class JobsTopic:
             return
         if is_stated_budget(key):
             self._apply_stated(key, value)
+        elif is_receipt(key):
+            self._receipts.pop(key, None)
+            with suppress(CodecError):
+                self._receipts[key] = Receipt.from_bytes(value or b"")
         elif is_charge(key):
             with suppress(CodecError):
                 self._charges[key] = Charge.from_bytes(value or b"")

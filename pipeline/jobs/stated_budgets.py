@@ -4,7 +4,8 @@ A budget belongs to people, not to a job file: the smallest that any deployment 
 binds every later one, whatever its own file says or leaves out, and after the job is undeployed.
 Only an operator who names the population and the new number changes that.
 
-Each statement is a record of its own in ``dpstream.jobs``, which nothing ever deletes. Its key
+Each statement stands in the ledger (`pipeline.ledger`), and for earlier versions as a record of its
+own in ``dpstream.jobs``, which nothing ever deletes. Its key
 begins like that of a charge: versions that know charges only find none in it, and pass it over.
 """
 
@@ -23,6 +24,9 @@ from topics.frames import CodecError
 
 _KEY = b"charge/budget/"
 QUANTITIES = ("epsilon", "delta")
+BY_COMMAND = "0" * 32
+"""In place of a deployment: no job is deployed, ``dpstream budget`` has set it."""
+_LATER = {"reason": "", "composed": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,9 @@ class StatedBudget:
         deployment: of that job, 32 hexadecimal digits.
         at: when it was stated, milliseconds since 1970.
         operator: whether an operator has set it in words, which ends what was stated before.
+        reason: that the operator gave; empty where none was asked for.
+        composed: whether charges may be composed by a filter, where they come to less than added:
+            for that one half of delta is kept back.
     """
 
     population: str
@@ -46,6 +53,8 @@ class StatedBudget:
     deployment: str
     at: int
     operator: bool = False
+    reason: str = ""
+    composed: bool = False
 
     @classmethod
     def of(cls, job: DeployedJob, at: int) -> StatedBudget | None:
@@ -72,9 +81,19 @@ class StatedBudget:
         day = datetime.fromtimestamp(self.at / 1000, UTC).date()
         job = one_line(self.job)
         deployment = f"deployment {one_line(self.deployment[:8])}, {day}"
+        if self.deployment == BY_COMMAND:
+            done = "lifted" if self.epsilon is None else "set"
+            return f"an operator {done} it by {job} ({day}: {one_line(self.reason)})"
         if self.operator:
             return f"an operator set it with job {job} ({deployment})"
         return f"job {job} stated it ({deployment})"
+
+    def most(self, quantity: str) -> float | None:
+        """The most that charges may add up to of epsilon, or of their own deltas."""
+        amount: float | None = getattr(self, quantity)
+        if amount is not None and quantity == "delta" and self.composed:
+            return amount / 2
+        return amount
 
     def repeats(self, other: StatedBudget) -> bool:
         """Whether a deployment states what it has stated already."""
@@ -87,7 +106,12 @@ class StatedBudget:
 
     def to_bytes(self) -> bytes:
         """The record's value."""
-        return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
+        values = asdict(self)
+        # Only where they are said: earlier versions have written none of them.
+        for name in _LATER:
+            if not values[name]:
+                del values[name]
+        return json.dumps(values, sort_keys=True, allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StatedBudget:
@@ -97,7 +121,7 @@ class StatedBudget:
             CodecError: it is no stated budget.
         """
         try:
-            values = json.loads(data)
+            values = {**_LATER, **json.loads(data)}
             stated = cls(*(values[name] for name in cls.__slots__))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise CodecError(f"not a stated budget: {error!r}") from None
@@ -108,6 +132,8 @@ class StatedBudget:
         texts = (self.population, self.job, self.deployment)
         if not all(isinstance(text, str) and text for text in texts):
             raise CodecError("not a stated budget: population, job and deployment must be names")
+        if not isinstance(self.reason, str) or type(self.composed) is not bool:
+            raise CodecError("not a stated budget: reason must be a text, composed true or false")
         if type(self.operator) is not bool or type(self.at) is not int or self.at < 0:
             raise CodecError("not a stated budget: operator must be true or false, at a time")
         amounts = (self.epsilon, self.delta)
@@ -159,23 +185,40 @@ def binding_budget(population: str, stated: Iterable[StatedBudget]) -> dict[str,
     {}
     """
     binding: dict[str, StatedBudget] = {}
-    for each in stated:
-        if each.population != population:
-            continue
-        if each.operator:
-            binding = {}
+    for each in standing_budgets(population, stated):
         for quantity in QUANTITIES:
-            amount = getattr(each, quantity)
-            holder = binding.get(quantity)
-            if amount is not None and (holder is None or amount < getattr(holder, quantity)):
+            amount, holder = each.most(quantity), binding.get(quantity)
+            least = None if holder is None else holder.most(quantity)
+            if amount is not None and (least is None or amount < least):
                 binding[quantity] = each
     return binding
 
 
+def standing_budgets(population: str, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
+    """What was stated for people since an operator has last set or lifted their budget.
+
+    Arguments are those of `binding_budget`.
+    """
+    standing: list[StatedBudget] = []
+    for each in stated:
+        if each.population == population:
+            standing = [each] if each.operator else [*standing, each]
+    return standing
+
+
 def binding_for(job: DeployedJob, stated: Iterable[StatedBudget]) -> Mapping[str, StatedBudget]:
     """The same for the people of a job, with what its own file states if that is new."""
+    return binding_budget(job.population_name, _with_own(job, stated))
+
+
+def standing_for(job: DeployedJob, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
+    """All that stands for the people of a job, with what its own file states if that is new."""
+    return standing_budgets(job.population_name, _with_own(job, stated))
+
+
+def _with_own(job: DeployedJob, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
     earlier = list(stated)
     own = StatedBudget.of(job, job.deployed_at)
     if own is not None and not any(own.repeats(each) for each in earlier):
         earlier.append(own)
-    return binding_budget(job.population_name, earlier)
+    return earlier

@@ -27,12 +27,13 @@ from pipeline.jobs.budgets import (
 )
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import Job, describe_difference, find_differences
-from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.stated_budgets import QUANTITIES, BudgetChange, StatedBudget, binding_budget
 from pipeline.jobs.wording import KEYS as WORDS
 from pipeline.kafka.cluster import ClusterError
+from pipeline.ledger.spending import Spending
+from pipeline.ledger.writing import others
 from pipeline.operations.topic_changes import TopicChange
-from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic
+from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
 # Of the app's backend, which rotates them; who may report changes by no key that is added.
@@ -65,7 +66,7 @@ class DeployPlan:
         step: what is to be done.
         running: the deployment of that name, if there is one that this version can read.
         difference: from it, ``key: old -> new``.
-        topics: those of the job, and ``dpstream.jobs``.
+        topics: those of the job, ``dpstream.jobs`` and ``dpstream.ledger``.
         deployed: the job as it is to be; a new one still has no noise key, and offsets of 0. Where
             a running job is left as it is: that one.
         accounts: what its people are charged of epsilon and of delta.
@@ -73,6 +74,7 @@ class DeployPlan:
         unwritten: earlier ones that are to be written down before these.
         before: what binds its people now, by "epsilon" and "delta".
         refusal: why it cannot be; None if it can.
+        now: when it was made, milliseconds since 1970.
     """
 
     step: Step
@@ -85,6 +87,7 @@ class DeployPlan:
     unwritten: tuple[StatedBudget, ...]
     before: Mapping[str, StatedBudget]
     refusal: Exception | None
+    now: int
 
     @property
     def sets_budget(self) -> bool:
@@ -139,7 +142,7 @@ class DeployPlan:
 
 
 def plan_deployment(
-    state: JobsTopic,
+    state: Spending,
     existing: Mapping[str, TopicSettings],
     job: Job,
     *,
@@ -152,7 +155,7 @@ def plan_deployment(
     """See what deploying a job comes to.
 
     Args:
-        state: what the jobs topic says.
+        state: what the jobs topic and the ledger say.
         existing: the topics that exist, by name; others than the job's do no harm.
         job: the validated job.
         deployment: 16 random bytes, of a deployment that begins.
@@ -164,12 +167,12 @@ def plan_deployment(
     Raises:
         JobError: no constants exist for the job's parameters and horizon.
     """
-    running = state.jobs.get(job.name)
+    running = state.topic.jobs.get(job.name)
     fresh = deploy_job(job, deployed_at=now, deployment=deployment)
     if running is not None and not replace:
         return _over(running, fresh, state, existing, job, set_budget, begun)
     refusal: Exception | None = None
-    taken = running is not None or job.name in state.unreadable
+    taken = running is not None or job.name in state.topic.unreadable
     if taken and not replace:
         refusal = DeploymentError(
             f"job {job.name} was deployed by another version of this software, which this one "
@@ -189,26 +192,27 @@ def plan_deployment(
         deployed=fresh,
         accounts=tuple(accounts_of(fresh, state.charges, stated)),
         stated=new,
-        unwritten=tuple(state.unwritten),
+        unwritten=tuple(state.topic.unwritten),
         before=binding_budget(job.population_name, state.stated),
         refusal=refusal
         or _topic_refusal(topics)
         or _change_refusal(fresh, set_budget, new)
         or _budget_refusal(fresh, state.charges, stated),
+        now=now,
     )
 
 
 def _over(
     running: DeployedJob,
     fresh: DeployedJob,
-    state: JobsTopic,
+    state: Spending,
     existing: Mapping[str, TopicSettings],
     job: Job,
     set_budget: BudgetChange | None,
     begun: Callable[[DeployedJob], int],
 ) -> DeployPlan:
     """What deploying over a running name comes to; `fresh` is the job as it would begin anew."""
-    others = [charge for charge in state.charges if charge.deployment != running.deployment.hex()]
+    other_charges = others(running, state.charges)
     differences = find_differences(running, job)
     refusal: Exception | None = _name_refusal(running, fresh, differences)
     deployed, step = running, Step.NOTHING
@@ -231,24 +235,25 @@ def _over(
         step = Step.CHANGE
         deployed = _with_operators_keys(running, job)
         if other_limit and job.epochs.renew:
-            deployed = _with_horizons(deployed, others, stated, begun)
+            deployed = _with_horizons(deployed, other_charges, stated, begun)
         topics = tuple(
             change for change in _topic_changes(deployed, existing) if change.fate != "create"
         )
         refusal = _change_refusal(deployed, set_budget, new)
         if other_limit and refusal is None:
-            refusal = _budget_refusal(deployed, others, stated)
+            refusal = _budget_refusal(deployed, other_charges, stated)
     return DeployPlan(
         step=step,
         running=running,
         difference=tuple(describe_difference(running, job)),
         topics=topics,
         deployed=deployed,
-        accounts=tuple(accounts_of(deployed, others, stated)),
+        accounts=tuple(accounts_of(deployed, other_charges, stated)),
         stated=new,
-        unwritten=tuple(state.unwritten),
+        unwritten=tuple(state.topic.unwritten),
         before=binding_budget(running.population_name, state.stated),
         refusal=refusal or _topic_refusal(topics),
+        now=fresh.deployed_at,
     )
 
 
@@ -284,7 +289,7 @@ def _with_horizons(
 
 
 def _newly_stated(
-    state: JobsTopic,
+    state: Spending,
     job: DeployedJob,
     change: BudgetChange | None,
     own: StatedBudget | None,
@@ -354,7 +359,9 @@ def _who(stated: StatedBudget | None) -> dict[str, Any] | None:
 def _topic_changes(
     job: DeployedJob, existing: Mapping[str, TopicSettings]
 ) -> tuple[TopicChange, ...]:
-    wanted = [*job.topic_settings().values(), jobs_topic(job.topics.replication)]
+    replication = job.topics.replication
+    own = job.topic_settings().values()
+    wanted = [*own, jobs_topic(replication), ledger_topic(replication)]
     return tuple(TopicChange(topic, existing.get(topic.name)) for topic in wanted)
 
 

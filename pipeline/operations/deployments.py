@@ -1,4 +1,8 @@
-"""Deployed jobs: the compacted topic ``dpstream.jobs``, a record per name."""
+"""Deployed jobs: the compacted topic ``dpstream.jobs``, a record per name.
+
+Nothing is deployed before its charge stands in the ledger and counts there. Whoever is interrupted
+in between leaves a charge without a deployment, never a deployment without a charge.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +25,28 @@ from pipeline.jobs.job_files import Job, describe_difference
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.noise_keys import noise_key_at
 from pipeline.jobs.phases import JobPhase, Phase, phase_key
+from pipeline.jobs.receipts import LATEST
 from pipeline.jobs.stated_budgets import BudgetChange, StatedBudget
+from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
+from pipeline.ledger.spending import Spending
+from pipeline.ledger.writing import (
+    of_charge,
+    of_deployment,
+    of_end,
+    of_withdrawal,
+    others,
+)
 from pipeline.operations.deploy_plan import DeploymentError as DeploymentError
 from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
+from pipeline.operations.ledger_topic import read_spending, write_entries, write_receipt
 from pipeline.results.follow import EstimateReader
 from pipeline.stages.admission import Refusal
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.device_admission import admission_of
 from pipeline.state import collector_key_file, noise_key_file, signing_key_file
-from topics.names import JOBS_TOPIC, Role, topic_name
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 
 
 def read_jobs(cluster: Cluster) -> JobsTopic:
@@ -85,12 +100,12 @@ def plan_on(
     """
     if cluster is None:
         return plan_deployment(
-            JobsTopic(), {}, job, deployment=deployment, now=now, set_budget=set_budget
+            Spending(), {}, job, deployment=deployment, now=now, set_budget=set_budget
         )
     names = [topic.name for topic in job.topic_settings().values()]
     return plan_deployment(
-        read_jobs(cluster),
-        cluster.existing_topics([*names, JOBS_TOPIC]),
+        read_spending(cluster),
+        cluster.existing_topics([*names, JOBS_TOPIC, LEDGER_TOPIC]),
         job,
         deployment=deployment,
         now=now,
@@ -150,7 +165,7 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
         {topic.wanted.name: topic.configs for topic in plan.topics if topic.configs}
     )
     if plan.step is Step.CHANGE:
-        _rewrite(cluster, plan)
+        _rewrite(cluster, plan, plan.now)
         return plan.deployed
     deployed = plan.deployed.model_copy(
         update={
@@ -169,60 +184,70 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
             deployed.model_copy(update={"collector_key": secret.digest}),
             signing_key_at(signing_key_file()),
         )
+    replaces = None if plan.running is None else plan.running.deployment.hex()
+    wanted = of_deployment(deployed, plan.stated, deployed.deployed_at, replaces=replaces)
     nothing = replaced(Charge.of(deployed), epsilon=0.0, delta=0.0, horizons=1)
+    state = write_entries(cluster, wanted, deployed.topics.replication)
     _state(cluster, plan)
     _append_charge(cluster, Charge.of(deployed))
     _check_again(cluster, deployed, plan, otherwise=nothing)
     _append_job(cluster, deployed)
+    write_receipt(cluster, deployed.deployment.hex(), state, deployed.deployed_at)
     return deployed
 
 
 def _state(cluster: Cluster, plan: DeployPlan) -> None:
-    """Write down what is stated: before anybody is charged, so that no later charge misses it."""
+    """Write down for earlier versions what is stated: before anybody is charged there."""
     for stated in (*plan.unwritten, *plan.stated):
-        _append_stated(cluster, stated)
+        append_stated(cluster, stated)
 
 
-def _rewrite(cluster: Cluster, plan: DeployPlan) -> None:
+def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     """Write a running job anew; at no moment are people charged less than the job may cost them."""
     assert plan.running is not None
-    before, after = plan.running.horizons, plan.deployed.horizons
+    job, before, after = plan.deployed, plan.running.horizons, plan.deployed.horizons
     more = before != after and (after is None or (before is not None and before < after))
-    _state(cluster, plan)
-    if more:
-        _append_charge(cluster, Charge.of(plan.deployed))
+    about = job.deployment.hex()
     if more or plan.stated:
-        _check_again(cluster, plan.deployed, plan, otherwise=Charge.of(plan.running))
-    _append_job(cluster, plan.deployed)
-    owed = Charge.of(plan.deployed)
+        wanted = of_deployment(job, plan.stated, now, charged=more)
+        state = write_entries(cluster, wanted, job.topics.replication)
+        _state(cluster, plan)
+        if more:
+            _append_charge(cluster, Charge.of(job))
+        _check_again(cluster, job, plan, otherwise=Charge.of(plan.running))
+        write_receipt(cluster, about if more else LATEST, state, now)
+    _append_job(cluster, job)
+    owed = Charge.of(job)
     # Also what a deploy that was interrupted has left.
     if any(each.key == owed.key and each.horizons != owed.horizons for each in charges(cluster)):
         _append_charge(cluster, owed)
+        state = write_entries(cluster, of_charge(job, now), job.topics.replication)
+        write_receipt(cluster, about, state, now)
 
 
 def _check_again(
     cluster: Cluster, job: DeployedJob, plan: DeployPlan, *, otherwise: Charge
 ) -> None:
-    """Take back what was charged and what the job stated if others have used up the budget.
+    """Take back what was charged and what the job stated if an earlier version used up the budget.
 
-    Of two who deploy at once, at least one sees here what the other has stated and charged, which
-    no plan could. What an operator has set in words stays.
+    It knows nothing of the ledger. Of two who deploy at once, at least one sees in
+    ``dpstream.jobs`` what the other has stated and charged. What an operator has set stays.
     """
-    state = read_jobs(cluster)
-    own = job.deployment.hex()
-    others = [charge for charge in state.charges if charge.deployment != own]
+    state = read_spending(cluster)
     try:
-        check_budget(job, others, state.stated)
+        check_budget(job, others(job, state.charges), state.stated)
     except BudgetError:
-        if any(charge.deployment == own for charge in state.charges):
+        if any(charge.deployment == job.deployment.hex() for charge in state.topic.charges):
             _append_charge(cluster, otherwise)
         for stated in plan.stated:
             if not stated.operator:
                 cluster.append(JOBS_TOPIC, None, key=stated.key)
+        write_entries(cluster, of_withdrawal(job, plan.stated, job.deployed_at))
         raise
 
 
-def _append_stated(cluster: Cluster, stated: StatedBudget) -> None:
+def append_stated(cluster: Cluster, stated: StatedBudget) -> None:
+    """Write down a stated budget for earlier versions, which know nothing of the ledger."""
     cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
 
 
@@ -312,7 +337,7 @@ def check_has_producers(job: Job) -> None:
 
 def charges(cluster: Cluster) -> list[Charge]:
     """What every deployment so far has charged its population."""
-    return read_jobs(cluster).charges
+    return read_spending(cluster).charges
 
 
 def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
@@ -326,7 +351,9 @@ def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> Dep
     """End a deployment; its topics stay unless they are to be deleted, and so does its budget."""
     deployed = find_deployed(cluster, name)
     for stated in read_jobs(cluster).unwritten:
-        _append_stated(cluster, stated)
+        append_stated(cluster, stated)
+    if LEDGER_TOPIC in cluster.topics():
+        write_entries(cluster, of_end(deployed, own_milliseconds()))
     cluster.append(JOBS_TOPIC, None, key=name.encode())
     cluster.append(JOBS_TOPIC, None, key=phase_key(name))
     if delete_topics:

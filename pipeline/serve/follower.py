@@ -1,4 +1,4 @@
-"""Follows the topics of deployed jobs and of their estimates, in a thread of its own.
+"""Follows the topics of deployed jobs, the ledger and estimates, in a thread of its own.
 
 `Reader` knows what to read and what it means; `KafkaSource` reads it. A broker that is away is
 waited for.
@@ -18,15 +18,17 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from pipeline.actions import LogRecord
+from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.kafka.cluster import CLIENT_ID
 from pipeline.kafka.connection import Connection
+from pipeline.ledger.spending import Spending
 from pipeline.serve.board import Jobs
 from pipeline.serve.history import Point
 from pipeline.serve.series import check_estimate
 from pipeline.stages.estimate_records import FirstEstimates
-from topics.names import JOBS_TOPIC, Role
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 _LOG = logging.getLogger(__name__)
 _POLL_MILLISECONDS = 200
@@ -66,8 +68,9 @@ class Reader:
 
     def __init__(self, only: Iterable[str] = ()) -> None:
         self._only = frozenset(only)
-        self._topic = JobsTopic()
+        self._spending = Spending()
         self._position = 0
+        self._said: tuple[tuple[Charge, ...], tuple[StatedBudget, ...]] = ((), ())
         self._jobs: dict[str, _Estimates] = {}
 
     @property
@@ -75,6 +78,7 @@ class Reader:
         """The offset of the next record, by topic."""
         return {
             JOBS_TOPIC: self._position,
+            LEDGER_TOPIC: self._spending.chain.next,
             **{reader.topic: reader.position for reader in self._jobs.values()},
         }
 
@@ -88,9 +92,16 @@ class Reader:
         """
         if topic == JOBS_TOPIC:
             for record in records:
-                self._topic.apply(record.key, record.value)
+                self._spending.topic.apply(record.key, record.value)
                 self._position = record.offset + 1
             return None if behind else self._jobs_now()
+        if topic == LEDGER_TOPIC:
+            for record in records:
+                chain = self._spending.chain
+                chain.apply(record.offset, record.value, record.timestamp, record.key)
+            # Mostly dpstream.jobs has said the same.
+            same = self._accounts() == self._said
+            return None if behind or same or not self._position else self._jobs_now()
         for reader in self._jobs.values():
             if reader.topic == topic:
                 points = reader.take(records)
@@ -100,7 +111,7 @@ class Reader:
     def _jobs_now(self) -> Jobs:
         jobs = {
             name: job
-            for name, job in self._topic.jobs.items()
+            for name, job in self._spending.topic.jobs.items()
             if not self._only or name in self._only
         }
         for name, job in jobs.items():
@@ -110,8 +121,12 @@ class Reader:
             # Here and not in the event loop: of some laws it takes seconds.
             job.guarantee()
         self._jobs = {name: self._jobs[name] for name in jobs}
-        phases = {name: self._topic.phase(name) for name in jobs}
-        return Jobs(jobs, phases, tuple(self._topic.charges), tuple(self._topic.stated))
+        phases = {name: self._spending.topic.phase(name) for name in jobs}
+        self._said = self._accounts()
+        return Jobs(jobs, phases, *self._said)
+
+    def _accounts(self) -> tuple[tuple[Charge, ...], tuple[StatedBudget, ...]]:
+        return tuple(self._spending.charges), tuple(self._spending.stated)
 
 
 class _Estimates:

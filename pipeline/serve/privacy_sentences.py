@@ -8,7 +8,7 @@ from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from pipeline.jobs.budgets import Charge
+from pipeline.jobs.budgets import Charge, accounts_for
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.stated_budgets import StatedBudget, binding_for
 from pipeline.protocols.protocol import Exposure
@@ -156,14 +156,13 @@ def budget_of(
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee()
     charged = {name: _total(own, name) for name in ("epsilon", "delta")}
-    binding = binding_for(job, stated)
-    allowed = {name: getattr(holder, name) for name, holder in binding.items()} or None
+    accounts = accounts_for(job.population_name, own, binding_for(job, stated))
+    bound = all(each.binding is not None for each in accounts)
+    allowed = {each.quantity: each.allowed or 0.0 for each in accounts} if bound else None
+    left = {each.quantity: each.remaining for each in accounts}
     remaining = None
-    if allowed is not None and None not in charged.values():
-        remaining = {
-            name: float(max(Fraction(), _decimal(allowed[name]) - (total or Fraction())))
-            for name, total in charged.items()
-        }
+    if None not in left.values():
+        remaining = {name: max(0.0, amount or 0.0) for name, amount in left.items()}
     return {
         "population": job.population_name,
         "stated": {"epsilon": guarantee.epsilon, "delta": guarantee.delta},

@@ -94,7 +94,7 @@ def has_program(page: Page) -> bool:
     return any(block.language == "python" for block in page.blocks)
 
 
-_IN_MEMORY = {"plan", "simulate", "evaluate", "deploy", "estimates", "query"}
+_IN_MEMORY = {"plan", "simulate", "evaluate", "deploy", "budget", "ledger", "estimates", "query"}
 
 WITH_COMMANDS = [page for page in PAGES.values() if words_of(page) or has_program(page)]
 IN_MEMORY = [

@@ -9,7 +9,9 @@ from pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
 from pipeline.jobs.job_files import Job, describe_difference, make_job, validate
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
+from pipeline.ledger.writing import of_replay
 from pipeline.operations.deployments import read_jobs
+from pipeline.operations.ledger_topic import write_entries
 from pipeline.recording.replay.sources import ReplayError
 from topics.names import JOBS_TOPIC, Role, jobs_topic
 
@@ -147,6 +149,7 @@ def begin_replay(
             role: tuple(cluster.end_offsets(topic.name)) for role, topic in topics.items()
         },
     )
+    write_entries(cluster, of_replay(deployed, now), job.topics.replication)
     cluster.append(JOBS_TOPIC, deployed.to_bytes(), key=job.name.encode())
     return deployed
 

@@ -44,6 +44,8 @@ SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "r
 COMMANDS = [
     *("demo", "up", "plan", "simulate", "evaluate"),
     *("keygen", "erase-keys", "audit"),
+    *("keygen", "erase-keys"),
+    *("ledger", "budget"),
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
     *("record", "replay", "serve", "password", "collect"),
     *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
@@ -233,6 +235,8 @@ def test_a_missing_job_file(dpstream: Commands, tmp_path: Path) -> None:
         "producers small",
         "dead-letters small",
         "undeploy small",
+        "ledger small",
+        "budget students",
         "pause small",
         "resume small",
         "drain small",

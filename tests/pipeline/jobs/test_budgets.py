@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import cast
 
 import pytest
@@ -19,8 +18,8 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import charges, deploy, read_jobs
+from tests.support.memory_cluster import MemoryCluster
 from topics.frames import CodecError
-from topics.names import JOBS_TOPIC
 
 
 def deployed(name: str = "job", epsilon: float = 4.0, **keys: object) -> DeployedJob:
@@ -159,42 +158,8 @@ def test_charges_of_earlier_software_are_for_one_horizon() -> None:
     assert Charge.from_bytes(json.dumps(record).encode()).horizons == 1
 
 
-class Topics:
-    """A cluster whose topics hold what was appended."""
-
-    def __init__(self) -> None:
-        self.records: list[ClusterRecord] = []
-
-    def topics(self) -> set[str]:
-        return {JOBS_TOPIC}
-
-    def create_topics(self, topics: object) -> None:
-        """They are there already."""
-
-    def existing_topics(self, names: object) -> dict[str, object]:
-        return {}
-
-    def alter_topics(self, configs: object) -> None:
-        """They are as they should be."""
-
-    def end_offsets(self, name: str) -> list[int]:
-        return [0] * (4 if name.endswith(("reports", "shuffled")) else 1)
-
-    def read(self, topic: str) -> list[ClusterRecord]:
-        return list(self.records)
-
-    def append(self, topic: str, value: bytes | None, key: bytes) -> None:
-        self.records.append(ClusterRecord(key, value))
-
-
-@dataclass
-class ClusterRecord:
-    key: bytes
-    value: bytes | None
-
-
 def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
-    cluster = cast(Cluster, Topics())
+    cluster = cast(Cluster, MemoryCluster())
 
     def begin(name: str, budget: float | None) -> DeployedJob:
         job = renewing(name=name, budget=None if budget is None else {"epsilon": budget})

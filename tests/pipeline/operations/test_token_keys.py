@@ -10,7 +10,7 @@ from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.descriptions import described
 from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.ledger.spending import Spending
 from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
 
 NOW = 1_772_323_200_000
@@ -33,17 +33,15 @@ def job_with(tokens: dict[str, Any] | None) -> Job:
 
 
 def running(tokens: dict[str, Any] | None) -> DeployedJob:
-    plan = plan_deployment(JobsTopic(), {}, job_with(tokens), deployment=bytes(16), now=NOW)
+    plan = plan_deployment(Spending(), {}, job_with(tokens), deployment=bytes(16), now=NOW)
     return described(plan.deployed, Ed25519PrivateKey.generate())
 
 
 def over(before: DeployedJob, tokens: dict[str, Any] | None) -> DeployPlan:
     state: Any = SimpleNamespace(
-        jobs={"logins": before},
+        topic=SimpleNamespace(jobs={"logins": before}, unwritten=[], unreadable=set()),
         stated=[],
-        unwritten=[],
         charges=[Charge.of(before)],
-        unreadable=set(),
     )
     return plan_deployment(state, {}, job_with(tokens), deployment=b"x" * 16, now=NOW)
 

@@ -15,9 +15,12 @@ from kafka.errors import KafkaTimeoutError
 from aggregators.published import Published as Estimated
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
+from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from pipeline.kafka.cluster import Cluster, ClusterError
 from pipeline.kafka.connection import Connection
+from pipeline.ledger.writing import of_budget
 from pipeline.operations.deployments import set_phase, undeploy
+from pipeline.operations.ledger_topic import write_entries
 from pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
 from pipeline.serve.background import Background, LookBack, Shown
 from pipeline.serve.board import Jobs
@@ -34,7 +37,7 @@ from tests.support.live_page import NOW, deploy_text, live_page, messages, publi
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run
 from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, items, numbers
-from topics.names import JOBS_TOPIC, Role
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 
 def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
@@ -52,7 +55,7 @@ def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
 
 def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
     cluster, reader = MemoryCluster(), Reader()
-    assert reader.positions == {JOBS_TOPIC: 0}
+    assert reader.positions == {JOBS_TOPIC: 0, LEDGER_TOPIC: 0}
     job = deploy_text(cluster, COUNT, b"1" * 16)
     publish(cluster, job, 1, count(5.0))
     jobs, published = read_all(reader, cluster)
@@ -76,7 +79,21 @@ def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
     news = read_all(reader, cluster)
     assert isinstance(news[-1], Jobs)
     assert not news[-1].jobs
-    assert list(reader.positions) == [JOBS_TOPIC]
+    assert list(reader.positions) == [JOBS_TOPIC, LEDGER_TOPIC]
+
+
+def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
+    cluster, reader = MemoryCluster(), Reader()
+    deploy_text(cluster, COUNT)
+    (before,) = read_all(reader, cluster)
+    assert isinstance(before, Jobs)
+    assert not before.stated
+    budget = StatedBudget("count", 9.0, 0.0, "dpstream budget", BY_COMMAND, 5, True, "a")
+    write_entries(cast(Cluster, cluster), of_budget(budget, 5))
+    (after,) = read_all(reader, cluster)
+    assert isinstance(after, Jobs)
+    assert after.stated == (budget,)
+    assert after.charges == before.charges
 
 
 def test_an_epoch_that_was_written_twice_is_told_once() -> None:

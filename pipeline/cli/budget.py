@@ -1,0 +1,143 @@
+"""``dpstream budget``: the most that people may be charged by all jobs together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.asking import Yes, ask
+from pipeline.cli.cluster_and_jobs import cluster_of
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import AsJson, KafkaConfig, Servers
+from pipeline.cli.output import now, say, say_json, say_pairs
+from pipeline.cli.population_lines import population_json, population_pairs
+from pipeline.jobs.receipts import LATEST
+from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
+from pipeline.ledger.spending import Spending
+from pipeline.ledger.writing import of_budget
+from pipeline.operations.deployments import append_stated
+from pipeline.operations.ledger_topic import read_spending, write_entries, write_receipt
+
+_COMMAND = "dpstream budget"
+
+
+def budget(
+    population: Annotated[
+        str, typer.Argument(metavar="POPULATION", help="The people, as job files name them.")
+    ],
+    epsilon: Annotated[
+        float | None,
+        typer.Option("--epsilon", metavar="E", help="The most they may be charged from now on."),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option("--delta", metavar="D", help="The same of delta. Default: as it was."),
+    ] = None,
+    composed: Annotated[
+        bool,
+        typer.Option(
+            "--compose",
+            help="Compose charges by a filter where that is less than adding them: many small ones "
+            "come to less. Half of delta is kept back for it.",
+        ),
+    ] = False,
+    lift: Annotated[
+        bool, typer.Option("--lift", help="Have no budget: any job may charge these people.")
+    ] = False,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Why, such as who has agreed; it stays in the ledger."
+        ),
+    ] = None,
+    yes: Yes = False,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the most that people may be charged by all jobs together, or set or lift it.
+
+    What is set takes the place of whatever job files or operators have stated before, for all jobs,
+    and stands in the ledger with its reason. A job file that states less afterwards binds again.
+    """
+    change = _change(population, epsilon, delta, composed, lift, reason)
+    with cluster_of(servers, kafka_config) as cluster:
+        state = read_spending(cluster)
+        if change is not None:
+            change = _with_delta(change, state)
+            if not yes:
+                ask(_in_words(change, state), "nothing is set")
+            state = write_entries(cluster, of_budget(change, change.at))
+            append_stated(cluster, change)
+            write_receipt(cluster, LATEST, state, change.at)
+            state = read_spending(cluster)
+    if as_json:
+        say_json(population_json(state, population))
+        return
+    if change is not None:
+        say(f"{_in_words(change, state)}: it stands in the ledger")
+    say(f"population {population}", "bold")
+    say_pairs(population_pairs(state, population))
+
+
+def _change(
+    population: str,
+    epsilon: float | None,
+    delta: float | None,
+    composed: bool,
+    lift: bool,
+    reason: str | None,
+) -> StatedBudget | None:
+    """What the options set; None where they only ask."""
+    if epsilon is None and not lift:
+        given = {"--delta": delta, "--reason": reason, "--compose": composed or None}
+        for option, value in given.items():
+            if value is not None:
+                raise UsageProblem(f"{option} goes with --epsilon, which sets a budget, or --lift")
+        return None
+    if lift and (epsilon is not None or delta is not None or composed):
+        raise UsageProblem("--lift leaves no budget: give it alone, or the budget without it")
+    if epsilon is not None and not 0 < epsilon < float("inf"):
+        raise UsageProblem(f"--epsilon is {epsilon:g}: give a number above 0")
+    if delta is not None and not 0 <= delta < 1:
+        raise UsageProblem(f"--delta is {delta:g}: give a number from 0 to below 1")
+    if reason is None or not reason.strip():
+        raise UsageProblem("--reason is missing: say why, it stands in the ledger for good")
+    return StatedBudget(
+        population=population,
+        epsilon=epsilon,
+        delta=delta,
+        job=_COMMAND,
+        deployment=BY_COMMAND,
+        at=now(),
+        operator=True,
+        reason=reason.strip(),
+        composed=composed,
+    )
+
+
+def _with_delta(change: StatedBudget, state: Spending) -> StatedBudget:
+    """With the delta as it was, where none is given."""
+    if change.epsilon is not None and change.delta is None:
+        before = binding_budget(change.population, state.stated).get("delta")
+        change = replace(change, delta=0.0 if before is None else before.delta)
+    if change.composed and not change.delta:
+        raise UsageProblem(
+            "--compose needs a delta above 0, which is what it costs: add --delta, such as 1e-6"
+        )
+    return change
+
+
+def _in_words(change: StatedBudget, state: Spending) -> str:
+    people = f"population {change.population}"
+    if change.epsilon is None:
+        return f"the budget of {people} is lifted, for all jobs"
+    how = ", charges composed" if change.composed else ""
+    known = {each.population for each in state.charges} | {each.population for each in state.stated}
+    unknown = "" if change.population in known else " (nobody was charged under this name so far)"
+    return (
+        f"the budget of {people}{unknown} is epsilon {change.epsilon:g}, delta {change.delta:g}"
+        f"{how}, for all jobs"
+    )

@@ -1,0 +1,109 @@
+"""``dpstream ledger``: what people were charged, for what, and whether the ledger is whole."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.asking import Yes, ask
+from pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.ledger_lines import (
+    Selection,
+    ledger_json,
+    show_entries,
+    show_findings,
+    show_head,
+    show_populations,
+    show_releases,
+)
+from pipeline.cli.options import AsJson, KafkaConfig, Servers
+from pipeline.cli.output import now, say, say_json
+from pipeline.errors import FAILED
+from pipeline.jobs.receipts import LATEST
+from pipeline.kafka.cluster import Cluster
+from pipeline.ledger.writing import of_reopening
+from pipeline.operations.ledger_report import report_on
+from pipeline.operations.ledger_topic import write_entries, write_receipt
+
+
+def ledger(
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="The name of a job, or its job file. Default: all."),
+    ] = None,
+    population: Annotated[
+        str | None,
+        typer.Option("--population", metavar="NAME", help="What these people were charged."),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="See that nothing was cut, edited or moved; exit code 1."),
+    ] = False,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            "--head",
+            metavar="HASH",
+            help="With --verify: the head that an earlier one has printed, as you have kept it.",
+        ),
+    ] = None,
+    reopen: Annotated[
+        str | None,
+        typer.Option(
+            "--reopen",
+            metavar="REASON",
+            help="Go on after the ledger was damaged, without what is lost; the reason stands in "
+            "it. Asks first.",
+        ),
+    ] = None,
+    yes: Yes = False,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what people were charged, when and for what, what was released, and what is left to them.
+
+    Every deployment is charged for good; a replay is charged nothing. Each entry carries the hash
+    of the one before it, so that --verify finds whatever was cut, edited, inserted or moved. A cut
+    at the end is found by what is kept elsewhere: receipts beside the deployed jobs, what was
+    released, and the head, which you can keep in a ticket.
+    """
+    if head is not None and not re.fullmatch("[0-9a-f]{64}", head):
+        raise UsageProblem(f"--head is {head}: give the 64 hexadecimal digits of a head")
+    if head is not None and not verify:
+        raise UsageProblem("--head says with what to compare: add --verify")
+    with cluster_of(servers, kafka_config) as cluster:
+        if reopen is not None:
+            _reopen(cluster, reopen, yes=yes)
+        report = report_on(cluster)
+    selection = Selection(None if job is None else name_of(job), population)
+    findings = report.findings(head) if verify else None
+    if as_json:
+        say_json(ledger_json(report, selection, findings))
+    else:
+        if not verify:
+            show_entries(report, selection)
+            show_releases(report, selection)
+            show_populations(report, selection)
+        else:
+            show_findings(report, findings or [])
+        show_head(report)
+    if findings:
+        raise typer.Exit(FAILED)
+
+
+def _reopen(cluster: Cluster, reason: str, *, yes: bool) -> None:
+    if not reason.strip():
+        raise UsageProblem("--reopen is empty: say why, it stands in the ledger for good")
+    if not yes:
+        ask(
+            "the ledger would go on without what is lost; what dpstream.jobs still knows of it is "
+            "carried over, and --verify goes on telling what was found",
+            "nothing is written",
+        )
+    state = write_entries(cluster, of_reopening(reason, now()))
+    write_receipt(cluster, LATEST, state, now())
+    say("the ledger goes on")

@@ -1,0 +1,260 @@
+"""How the ledger looks: what was charged and released, and what people may still be charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipeline.cli.output import instant, iso, say, say_command, say_pairs, say_table
+from pipeline.cli.population_lines import population_json, population_pairs
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.stated_budgets import StatedBudget
+from pipeline.ledger.chain import Place
+from pipeline.ledger.entries import Draft, Kind
+from pipeline.ledger.verification import Finding
+from pipeline.operations.ledger_report import LedgerReport, released_in_words
+from pipeline.printable import one_line
+
+
+class Selection:
+    """Which entries are asked for: of a job, of a population, or all."""
+
+    def __init__(self, job: str | None, population: str | None) -> None:
+        self._job = job
+        self._population = population
+
+    @property
+    def in_words(self) -> str:
+        """What is asked for, behind a sentence."""
+        if self._job is not None:
+            return f", by a job of the name {self._job}; --population NAME asks for people"
+        return "" if self._population is None else f", for population {self._population}"
+
+    def has_charge(self, charge: Charge) -> bool:
+        """Whether a charge is asked for."""
+        return self._job in (None, charge.job) and self._population in (None, charge.population)
+
+    def has_budget(self, budget: StatedBudget, populations: Sequence[str]) -> bool:
+        """Whether a budget is: with a job, those of its people."""
+        wanted = self._population in (None, budget.population)
+        return wanted and (self._job is None or budget.population in populations)
+
+    def has_fact(self, said: Draft) -> bool:
+        """Whether something else that is said is."""
+        return self._job in (None, said.facts.get("job")) and self._population is None
+
+
+def show_entries(report: LedgerReport, selection: Selection) -> None:
+    """Print what was charged, set and said, in the order of the ledger."""
+    rows = list(_rows(report, selection))
+    if not rows:
+        say(f"nobody was charged, and no budget is stated{selection.in_words}")
+        return
+    say_table(["when (UTC)", "entry", "population", ">epsilon", ">delta", "what"], rows)
+
+
+def _rows(report: LedgerReport, selection: Selection) -> Iterator[Sequence[str]]:
+    state = report.state
+    charges = [each for each in state.charges if selection.has_charge(each)]
+    populations = sorted({each.population for each in charges})
+    for place in state.chain.counting:
+        yield from _place_rows(report, place, selection, populations)
+    for charge in state.new_charges:
+        if selection.has_charge(charge):
+            yield _charge_row(report, charge, "earlier", "in dpstream.jobs alone; ")
+    for budget in state.new_budgets:
+        if selection.has_budget(budget, populations):
+            yield _budget_row(budget, "in dpstream.jobs alone; ")
+
+
+def _place_rows(
+    report: LedgerReport, place: Place, selection: Selection, populations: Sequence[str]
+) -> Iterator[Sequence[str]]:
+    assert place.entry is not None
+    said = place.entry.said
+    carried = "carried over; " if said.kind == Kind.CARRIED else ""
+    for budget in said.budgets:
+        if selection.has_budget(budget, populations):
+            yield _budget_row(budget, carried)
+    for charge in said.charges:
+        if selection.has_charge(charge):
+            what = f"{said.facts['protocol']}; " if "protocol" in said.facts else ""
+            yield _charge_row(report, charge, said.kind, carried + what)
+    if not said.budgets and not said.charges and selection.has_fact(said):
+        yield _time(said.at), said.kind, "", "", "", _facts_in_words(said)
+
+
+def _charge_row(report: LedgerReport, charge: Charge, kind: str, what: str) -> Sequence[str]:
+    horizons = "" if charge.horizons == 1 else f", {_horizons(charge)}"
+    return (
+        _time(charge.at),
+        kind,
+        charge.population,
+        f"{charge.epsilon:.6g}",
+        f"{charge.delta:.3g}",
+        f"{what}job {charge.job}, deployment {charge.deployment[:8]}{horizons}: "
+        f"{report.fate(charge)}",
+    )
+
+
+def _horizons(charge: Charge) -> str:
+    return "for each horizon without end" if charge.horizons is None else f"x {charge.horizons:,}"
+
+
+def _budget_row(budget: StatedBudget, what: str) -> Sequence[str]:
+    amounts = ("-" if each is None else f"{each:.6g}" for each in (budget.epsilon, budget.delta))
+    return _time(budget.at), "budget", budget.population, *amounts, what + budget.who
+
+
+def _facts_in_words(said: Draft) -> str:
+    facts = said.facts
+    parts = []
+    if "job" in facts:
+        parts.append(f"job {facts['job']}")
+    if "deployment" in facts:
+        parts.append(f"deployment {str(facts['deployment'])[:8]}")
+    if said.kind == Kind.WITHDRAWN:
+        parts.append(f"entry {str(facts.get('entry'))[:12]} counts no more")
+    if "replay_of" in facts:
+        parts.append(f"a replay of {str(facts['replay_of'])[:8]}: nobody is charged")
+    if "without" in facts:
+        parts.append(f"went on without {len(facts['without']):,} entries that are lost")
+    if "reason" in facts:
+        parts.append(str(facts["reason"]))
+    return ", ".join(map(one_line, parts))
+
+
+def _time(milliseconds: int) -> str:
+    return instant(milliseconds).removesuffix(" UTC")
+
+
+def show_releases(report: LedgerReport, selection: Selection) -> None:
+    """Print what was released of every deployment that is charged."""
+    rows = []
+    for charge in report.state.charges:
+        releases = report.releases.get(charge.deployment)
+        if releases is None or not selection.has_charge(charge):
+            continue
+        low, high = releases.contributors or (None, None)
+        devices = "-" if low is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        rows.append(
+            [
+                f"{charge.job} {charge.deployment[:8]}",
+                released_in_words(releases),
+                devices,
+                "; ".join(releases.guarantees[-1:]) or "-",
+            ]
+        )
+    if rows:
+        say("\nreleased, by manifests", "bold")
+        say_table(["deployment", "windows", ">contributors", "each with"], rows)
+
+
+def show_findings(report: LedgerReport, findings: Sequence[Finding]) -> None:
+    """Print what is wrong, and where; and the head, to be kept elsewhere."""
+    for each in findings:
+        where = "" if each.offset is None else f"offset {each.offset:,}: "
+        when = "" if each.at is None else f" ({instant(each.at)})"
+        say(f"problem: {where}{each.what}{when}", "bold red")
+    void = [place for place in report.state.chain.places if not place.counts]
+    counting = len(report.state.chain.counting)
+    if not findings:
+        races = f"; {len(void):,} void, which lost a race" if void else ""
+        say(f"whole: {counting:,} entries, each with the hash of the one before{races}", "green")
+
+
+def show_head(report: LedgerReport) -> None:
+    """Print the head."""
+    say("\nhead: keep it where writers of the topic cannot write, for ledger --verify --head")
+    say_command(report.state.chain.head)
+
+
+def ledger_json(
+    report: LedgerReport, selection: Selection, findings: Sequence[Finding] | None
+) -> dict[str, Any]:
+    """All of it, as JSON values."""
+    state = report.state
+    charges = [each for each in state.charges if selection.has_charge(each)]
+    populations = sorted({each.population for each in charges})
+    body: dict[str, Any] = {
+        "head": state.chain.head,
+        "entries": [_entry_json(place) for place in state.chain.counting],
+        "void": sum(not place.counts for place in state.chain.places),
+        "charges": [_charge_json(report, each) for each in charges],
+        "budgets": [
+            {
+                "population": each.population,
+                "epsilon": each.epsilon,
+                "delta": each.delta,
+                "by": each.who,
+                "at": iso(each.at),
+            }
+            for each in state.stated
+            if selection.has_budget(each, populations)
+        ],
+    }
+    body["populations"] = [population_json(state, each) for each in _populations(report, selection)]
+    if findings is not None:
+        body["problems"] = [
+            {
+                "what": each.what,
+                "offset": each.offset,
+                "at": None if each.at is None else iso(each.at),
+            }
+            for each in findings
+        ]
+    return body
+
+
+def _entry_json(place: Place) -> dict[str, Any]:
+    assert place.entry is not None
+    entry = place.entry
+    return {
+        "offset": place.offset,
+        "hash": entry.hash,
+        "previous": entry.previous,
+        "kind": entry.said.kind,
+        "at": iso(entry.said.at),
+        "software": entry.software,
+        "deployments": [charge.deployment for charge in entry.said.charges],
+        **{key: value for key, value in entry.said.facts.items() if key != "guarantee"},
+    }
+
+
+def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
+    releases = report.releases.get(charge.deployment)
+    return {
+        "population": charge.population,
+        "job": charge.job,
+        "deployment": charge.deployment,
+        "epsilon": charge.epsilon,
+        "delta": charge.delta,
+        "horizons": charge.horizons,
+        "at": iso(charge.at),
+        "fate": report.fate(charge),
+        "released": None
+        if releases is None
+        else {
+            "windows": {fate.value: count for fate, count in releases.fates.items()},
+            "contributors": releases.contributors,
+            "estimates": releases.estimates,
+            "guarantees": releases.guarantees,
+            "without_manifest": [each.epoch for each in releases.unbacked],
+        },
+    }
+
+
+def show_populations(report: LedgerReport, selection: Selection) -> None:
+    """Print what each population was charged in all, and may still be."""
+    for population in _populations(report, selection):
+        say(f"\npopulation {population}", "bold")
+        say_pairs(population_pairs(report.state, population))
+
+
+def _populations(report: LedgerReport, selection: Selection) -> list[str]:
+    state = report.state
+    charged = {each.population for each in state.charges if selection.has_charge(each)}
+    stated = {
+        each.population for each in state.stated if selection.has_budget(each, sorted(charged))
+    }
+    return sorted(charged | stated)

@@ -1,0 +1,94 @@
+"""What people were charged in all and may still be, by several accountings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from pipeline.jobs.budgets import Account, accounts_for, filter_of, spent_by
+from pipeline.jobs.stated_budgets import binding_budget
+from pipeline.ledger.spending import Spending
+from randomizers.accounting.charges import composed_epsilon
+
+# At which the composed figure is shown, beside the charges' own deltas, where no budget says it.
+_SHOWN_DELTA = 1e-6
+
+
+def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, str]]:
+    """What to say of people, a label and a text each."""
+    body = population_json(state, population)
+    charged, count = body["charged"], body["deployments"]
+    if charged["epsilon"] is None:
+        yield "charged", f"without end, by {count:,} deployments of which one renews for ever"
+    else:
+        deployments = "1 deployment" if count == 1 else f"{count:,} deployments"
+        yield (
+            "added",
+            f"epsilon {charged['epsilon']:.6g}, delta {charged['delta']:.3g}, by {deployments}",
+        )
+    if body["filtered"] is not None:
+        filtered = body["filtered"]
+        yield (
+            "filtered",
+            f"epsilon {filtered['epsilon']:.6g} at delta {filtered['delta']:.3g}, by a Rényi filter"
+            f" of order {filtered['order']:.4g}: valid also for jobs chosen by what others showed",
+        )
+    if body["composed"] is not None:
+        composed = body["composed"]
+        yield (
+            "composed",
+            f"epsilon {composed['epsilon']:.6g} at delta {composed['delta']:.3g}, by loss "
+            "distributions, had all jobs been fixed in advance: for information",
+        )
+    if body["budget"] is None:
+        yield "budget", "none is stated: any job may charge them"
+        return
+    for quantity, each in body["budget"].items():
+        left = "" if each["remaining"] is None else f"; {each['remaining']:.6g} is left"
+        held = " for the charges' own, the other half for composing" if each["half"] else ""
+        yield f"budget {quantity}", f"{each['allowed']:.6g}{held}{left}; {each['by']}"
+
+
+def population_json(state: Spending, population: str) -> dict[str, Any]:
+    """The same, as JSON values."""
+    charges = [each for each in state.charges if each.population == population]
+    binding = binding_budget(population, state.stated)
+    accounts = {each.quantity: each for each in accounts_for(population, charges, binding)}
+    counted = [each for each in charges if each.epsilon or each.delta]
+    body: dict[str, Any] = {
+        "population": population,
+        "deployments": len(counted),
+        "charged": {name: each.earlier for name, each in accounts.items()},
+        "filtered": None,
+        "composed": None,
+        "budget": {name: _budget(each) for name, each in accounts.items()} if binding else None,
+    }
+    spent = spent_by(counted)
+    epsilon = binding.get("epsilon")
+    own = None if epsilon is None else filter_of(epsilon)
+    if own is not None and spent is not None:
+        body["filtered"] = {
+            "epsilon": own.epsilon_of(spent),
+            "delta": own.delta,
+            "order": own.order,
+        }
+    if spent and sum(each.times for each in spent) > 1:
+        holder = binding.get("delta")
+        allowed = 0.0 if holder is None or holder.delta is None else holder.delta
+        delta = max(allowed, (accounts["delta"].earlier or 0.0) + _SHOWN_DELTA)
+        figure = composed_epsilon(spent, delta)
+        if math.isfinite(figure):
+            body["composed"] = {"epsilon": figure, "delta": delta}
+    return body
+
+
+def _budget(account: Account) -> dict[str, Any]:
+    binding = account.binding
+    assert binding is not None
+    return {
+        "allowed": account.allowed,
+        "remaining": account.remaining,
+        "half": account.quantity == "delta" and binding.composed,
+        "by": binding.who,
+    }

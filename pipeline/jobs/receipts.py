@@ -1,0 +1,75 @@
+"""Receipts in ``dpstream.jobs``: that an entry stood in the ledger, and which one.
+
+Whoever shortens the ledger at its end leaves a chain that is whole. What is missing then is found
+by these. The key begins like that of a charge: versions that know charges only find none in it, and
+pass it over.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+
+from topics.frames import CodecError
+
+_KEY = b"charge/ledger/"
+_HASH = re.compile("[0-9a-f]{64}")
+LATEST = "latest"
+"""What a receipt is about that is not for the charge of a deployment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """An entry that stood in the ledger, and counted.
+
+    Attributes:
+        about: the deployment that it charges, 32 hexadecimal digits, or `LATEST`.
+        entry: SHA-256 of the record, in hexadecimal.
+        offset: where it stood.
+        at: when it was written, milliseconds since 1970.
+    """
+
+    about: str
+    entry: str
+    offset: int
+    at: int
+
+    @property
+    def key(self) -> bytes:
+        """The record's key, one for every deployment."""
+        return _KEY + self.about.encode()
+
+    def to_bytes(self) -> bytes:
+        """The record's value."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Receipt:
+        """Read a record's value.
+
+        >>> receipt = Receipt(LATEST, "0" * 64, 7, 1_700_000_000_000)
+        >>> Receipt.from_bytes(receipt.to_bytes()) == receipt
+        True
+
+        Raises:
+            CodecError: it is no receipt.
+        """
+        try:
+            values = json.loads(data)
+            receipt = cls(*(values[name] for name in cls.__slots__))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise CodecError(f"not a receipt: {error!r}") from None
+        numbers = (receipt.offset, receipt.at)
+        if any(type(number) is not int or number < 0 for number in numbers):
+            raise CodecError("not a receipt: offset and at must be whole numbers from 0 on")
+        if not isinstance(receipt.about, str) or not receipt.about:
+            raise CodecError("not a receipt: about must be a deployment")
+        if not isinstance(receipt.entry, str) or not _HASH.fullmatch(receipt.entry):
+            raise CodecError("not a receipt: entry must be a SHA-256 in hexadecimal")
+        return receipt
+
+
+def is_receipt(key: bytes | None) -> bool:
+    """Whether a record of ``dpstream.jobs`` is a receipt."""
+    return key is not None and key.startswith(_KEY)

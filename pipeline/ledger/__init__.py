@@ -1,0 +1,6 @@
+"""The ledger: what people were charged, for what, and the most they may be, each entry chained.
+
+Begin with `entries`, what is written, and `chain`, which of it counts: a pure function of the log.
+`spending` joins it to what ``dpstream.jobs`` says, `writing` decides what is to be written next,
+and `verification` finds what nobody may have done to the topic. All of it is sans I/O.
+"""

@@ -1,0 +1,175 @@
+"""The records of ``dpstream.ledger``: who was charged what and when, or what a budget was set to.
+
+An entry is canonical JSON (keys sorted, no spaces), so that equal entries have equal bytes, and one
+byte that differs gives another SHA-256. `previous` is that of the record before it, which makes a
+chain of them. Whatever its kind, an entry may hold charges, each of which takes the place of an
+earlier one of the same deployment, and budgets, which are stated in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.stated_budgets import StatedBudget
+from topics.frames import CodecError
+
+VERSION = 1
+GENESIS = "0" * 64
+"""What the first entry names as the one before it."""
+
+_HASH = re.compile("[0-9a-f]{64}")
+_ENVELOPE = frozenset({"version", "kind", "at", "previous", "nonce", "software"})
+
+
+class Kind(StrEnum):
+    """What an entry is about; a later version may know others."""
+
+    CHARGE = "charge"
+    """A deployment is charged, or charged otherwise than before."""
+    BUDGET = "budget"
+    """A budget is stated by a job that runs, or set or lifted by an operator."""
+    CARRIED = "carried"
+    """What stood in ``dpstream.jobs`` alone, as an earlier version wrote it."""
+    WITHDRAWN = "withdrawn"
+    """An entry of a deployment that then was refused counts no more."""
+    ENDED = "ended"
+    """A deployment was undeployed, or another has taken its place: it stays charged."""
+    REPLAY = "replay"
+    """A replay was deployed: it is charged nothing."""
+    REOPENED = "reopened"
+    """An operator goes on after the topic was damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry that is to be written, wherever the ledger's end will then be.
+
+    Attributes:
+        kind: a `Kind`, or what a later version has written.
+        at: when, by the writer's clock, milliseconds since 1970.
+        charges: of deployments.
+        budgets: what is stated.
+        facts: what else is said, as JSON values by name.
+    """
+
+    kind: str
+    at: int
+    charges: tuple[Charge, ...] = ()
+    budgets: tuple[StatedBudget, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def under(self, previous: str, *, nonce: str, software: str) -> bytes:
+        """The record, to be written after the one of that hash.
+
+        Args:
+            previous: SHA-256 in hexadecimal, or `GENESIS`.
+            nonce: random, so that no two writers ever write the same bytes.
+            software: the version that writes it.
+        """
+        body: dict[str, Any] = {
+            **self.facts,
+            "version": VERSION,
+            "kind": str(self.kind),
+            "at": self.at,
+            "previous": previous,
+            "nonce": nonce,
+            "software": software,
+        }
+        if self.charges:
+            body["charges"] = [asdict(charge) for charge in self.charges]
+        if self.budgets:
+            body["budgets"] = [json.loads(budget.to_bytes()) for budget in self.budgets]
+        return _canonical(body)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry that was read.
+
+    Attributes:
+        said: what it says.
+        previous: SHA-256 of the record that it follows.
+        hash: its own.
+        software: the version that wrote it.
+    """
+
+    said: Draft
+    previous: str
+    hash: str
+    software: str
+
+
+def hash_of(record: bytes) -> str:
+    """The SHA-256 of a record, as entries name it."""
+    return hashlib.sha256(record).hexdigest()
+
+
+def read_entry(record: bytes) -> Entry:
+    """Read a record's value.
+
+    Raises:
+        CodecError: it is none that this version can read; the message says why.
+    """
+    try:
+        body = json.loads(record)
+        canonical = isinstance(body, dict) and _canonical(body) == record
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"no entry: {error}") from None
+    if not canonical:
+        raise CodecError("no entry: its bytes are not those that dpstream writes for what it says")
+    _check_envelope(body)
+    try:
+        said = Draft(
+            kind=body["kind"],
+            at=body["at"],
+            charges=tuple(_charge(each) for each in _list(body, "charges")),
+            budgets=tuple(
+                StatedBudget.from_bytes(_canonical(each)) for each in _list(body, "budgets")
+            ),
+            facts={
+                name: value
+                for name, value in body.items()
+                if name not in _ENVELOPE | {"charges", "budgets"}
+            },
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise CodecError(f"no entry: {error}") from None
+    return Entry(said, body["previous"], hash_of(record), str(body.get("software", "")))
+
+
+def _check_envelope(body: Mapping[str, Any]) -> None:
+    if body.get("version") != VERSION:
+        raise CodecError(
+            f"an entry of version {body.get('version')!r}, this software reads {VERSION}: use a "
+            "later one"
+        )
+    previous, at = body.get("previous"), body.get("at")
+    if not isinstance(previous, str) or not _HASH.fullmatch(previous):
+        raise CodecError("no entry: previous must be a SHA-256 in hexadecimal")
+    if type(at) is not int or at < 0:
+        raise CodecError("no entry: at must be milliseconds since 1970")
+    if not isinstance(body.get("kind"), str) or not body["kind"]:
+        raise CodecError("no entry: kind must be a word")
+
+
+def _charge(values: Mapping[str, Any]) -> Charge:
+    known = {name: value for name, value in values.items() if name in Charge.__slots__}
+    return Charge.from_bytes(_canonical(known))
+
+
+def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+    values = body.get(name, [])
+    if not isinstance(values, list):
+        raise CodecError(f"no entry: {name} must be a list")
+    return values
+
+
+def _canonical(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

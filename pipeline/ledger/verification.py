@@ -1,0 +1,199 @@
+"""What nobody who only uses dpstream can have done to the ledger, and where it shows.
+
+Whoever may write to the topic may append what is not true, and it stands there for everybody to
+see. What is promised is that nothing that stood in the ledger is changed, taken away or moved
+without being found: by the chain, by receipts and deployed jobs in ``dpstream.jobs``, by what was
+released, or by a head that somebody has kept elsewhere. Whoever rewrites all of these together,
+and no head is kept where they cannot write, is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from pipeline.jobs.budgets import Charge
+from pipeline.ledger.chain import Oddity, Problem
+from pipeline.ledger.entries import GENESIS, Kind
+from pipeline.ledger.spending import Spending
+from topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is inconsistent.
+
+    Attributes:
+        what: in words.
+        offset: of the record in the ledger where it shows; None where it shows elsewhere.
+        at: when that was written, milliseconds since 1970; None where nobody knows.
+    """
+
+    what: str
+    offset: int | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """That something was published of a deployment.
+
+    Attributes:
+        job: its name.
+        since: when the broker took the first record of it, milliseconds since 1970.
+        unbacked: estimates without a manifest, in words, with the time of each.
+    """
+
+    job: str
+    since: int
+    unbacked: Sequence[tuple[str, int]] = ()
+
+
+def verify(
+    state: Spending,
+    settings: TopicSettings | None,
+    *,
+    first_offset: int = 0,
+    kept: str | None = None,
+    published: Mapping[str, Published] | None = None,
+) -> list[Finding]:
+    """Everything that is inconsistent; nothing if the ledger is whole.
+
+    Args:
+        state: what both topics say.
+        settings: of the ledger's topic, as it is; None where there is no such topic.
+        first_offset: of the first record that is left.
+        kept: the head that somebody has kept, as SHA-256 in hexadecimal.
+        published: what was published, by deployment in hexadecimal.
+    """
+    return [
+        *_settings(settings),
+        *_cut_in_front(state, first_offset),
+        *_oddities(state.chain.oddities),
+        *_receipts(state),
+        *_kept(state, kept),
+        *_deployed(state),
+        *_published(state, published or {}),
+    ]
+
+
+def _settings(found: TopicSettings | None) -> Iterator[Finding]:
+    if found is None:
+        return
+    wanted = ledger_topic(None)
+    if found.partitions != wanted.partitions:
+        yield Finding(
+            f"topic {LEDGER_TOPIC} has {found.partitions} partitions, and its order is that of one"
+        )
+    for key in ("cleanup.policy", "retention.ms", "retention.bytes"):
+        has, needs = found.configs.get(key), wanted.configs[key]
+        if has is not None and has != needs:
+            yield Finding(
+                f"topic {LEDGER_TOPIC} has {key} {has}, by which Kafka may delete or rewrite it: "
+                f"set it to {needs}"
+            )
+
+
+def _cut_in_front(state: Spending, first_offset: int) -> Iterator[Finding]:
+    noted = any(each.problem is Problem.CUT for each in state.chain.oddities)
+    if first_offset > 0 and not noted:
+        yield Finding(f"the records before offset {first_offset} are gone", first_offset)
+
+
+def _oddities(oddities: Sequence[Oddity]) -> Iterator[Finding]:
+    """Each of them; of a row of records that hang on one that is void, the first with the rest."""
+    for problem, group in groupby(oddities, key=lambda each: each.problem):
+        together = list(group)
+        if problem is not Problem.FORKED:
+            for each in together:
+                detail = f" ({each.detail})" if each.detail else ""
+                yield Finding(f"{each.problem.value}{detail}", each.offset, each.written)
+            continue
+        first, rest = together[0], len(together) - 1
+        more = f", and {rest:,} more after it do so too" if rest else ""
+        yield Finding(f"{problem.value} ({first.detail}){more}", first.offset, first.written)
+
+
+def _receipts(state: Spending) -> Iterator[Finding]:
+    for receipt in state.topic.receipts:
+        stands = state.chain.offset_of(receipt.entry)
+        about = f"deployment {receipt.about[:8]}" if len(receipt.about) == 32 else "the ledger"
+        kept = f"dpstream.jobs has kept of {about} that entry {receipt.entry[:12]}"
+        if stands is None:
+            yield Finding(
+                f"{kept} stood here, and it does not count or is gone: the ledger was cut, or "
+                "changed at or before it",
+                receipt.offset,
+                receipt.at,
+            )
+        elif stands not in (-1, receipt.offset):
+            yield Finding(
+                f"{kept} stood at offset {receipt.offset}, and it stands here: the topic was "
+                "written anew",
+                stands,
+                receipt.at,
+            )
+
+
+def _kept(state: Spending, kept: str | None) -> Iterator[Finding]:
+    if kept is None or kept == GENESIS or state.chain.has(kept):
+        return
+    yield Finding(
+        f"no entry that counts has the head {kept} that was kept: the ledger was cut at its end, "
+        "or changed at or before that entry, or it is the head of another ledger"
+    )
+
+
+def _deployed(state: Spending) -> Iterator[Finding]:
+    ledger = state.written_charges
+    older = {charge.deployment for charge in state.topic.charges}
+    for job in state.topic.jobs.values():
+        deployment = job.deployment.hex()
+        if job.replay_of is not None:
+            continue
+        charge = ledger.get(deployment)
+        if charge is None and deployment not in older:
+            yield Finding(
+                f"job {job.name} runs as deployment {deployment[:8]}, and nobody is charged for it",
+                at=job.deployed_at,
+            )
+        elif charge is not None and not _covers(charge, Charge.of(job)):
+            yield Finding(
+                f"job {job.name} runs as deployment {deployment[:8]} and costs its people more "
+                "than they are charged",
+                at=job.deployed_at,
+            )
+
+
+def _covers(charge: Charge, owed: Charge) -> bool:
+    horizons = charge.horizons is None or (
+        owed.horizons is not None and owed.horizons <= charge.horizons
+    )
+    same = charge.population == owed.population
+    return same and horizons and charge.epsilon >= owed.epsilon and charge.delta >= owed.delta
+
+
+def _published(state: Spending, published: Mapping[str, Published]) -> Iterator[Finding]:
+    charged = {each.deployment for each in state.charges if each.epsilon or each.delta}
+    replays = set(_replays(state))
+    begun = min((place.written for place in state.chain.places), default=None)
+    for deployment, found in published.items():
+        who = f"deployment {deployment[:8]} of job {found.job}"
+        if deployment not in charged | replays and begun is not None and found.since >= begun:
+            yield Finding(
+                f"{who} has published, and nobody is charged for it: the ledger was cut, or "
+                "somebody else has written to the job's topics",
+                at=found.since,
+            )
+        for what, at in found.unbacked:
+            yield Finding(f"{who}: {what}", at=at)
+
+
+def _replays(state: Spending) -> Iterable[str]:
+    for job in state.topic.jobs.values():
+        if job.replay_of is not None:
+            yield job.deployment.hex()
+    for entry in state.chain.entries:
+        if entry.said.kind == Kind.REPLAY:
+            yield str(entry.said.facts.get("deployment"))

@@ -1,0 +1,218 @@
+"""What is to be written to the ledger next, and how it is seen that it counts.
+
+Whoever writes reads to the end, decides on one entry, appends it, and reads again. What is wanted
+is a function of what both topics say: an entry that counts is not wanted any more, so that whoever
+has lost a race, or was interrupted and begins again, writes what is missing and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from pipeline.errors import DpstreamError
+from pipeline.jobs.budgets import Charge, check_budget
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.stated_budgets import StatedBudget
+from pipeline.ledger.entries import Draft, Kind
+from pipeline.ledger.spending import Spending, effective
+
+# Far more races than anybody loses one after the other.
+_ATTEMPTS = 1000
+# What one record has room for.
+_CARRIED_AT_ONCE = 500
+
+Wanted: TypeAlias = Callable[[Spending], Draft | None]
+Writing: TypeAlias = Generator[bytes | None, Spending, Spending]
+
+
+class LedgerError(DpstreamError):
+    """Nothing can be written to the ledger; the message says why and what to do."""
+
+
+def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:
+    """Write entries until none is wanted any more.
+
+    It yields None to be sent what both topics say up to their ends, or a record to be appended.
+
+    Args:
+        wanted: the next entry; None when there is none. What it raises ends the writing.
+        nonce: gives a random word, another one each time.
+        software: the version that writes.
+
+    Returns:
+        what both topics say then.
+
+    Raises:
+        LedgerError: the ledger was damaged, or others write all the time.
+    """
+    for _ in range(_ATTEMPTS):
+        state = yield None
+        draft = wanted(state)
+        if draft is None:
+            return state
+        if draft.kind != Kind.REOPENED and (draft.charges or draft.budgets):
+            _check_whole(state)
+        yield draft.under(state.chain.head, nonce=nonce(), software=software)
+    raise LedgerError("others write to dpstream.ledger all the time: do the same again later")
+
+
+def _check_whole(state: Spending) -> None:
+    damage = state.damage
+    if damage is not None:
+        raise LedgerError(
+            f"dpstream.ledger was damaged ({damage}), so nobody is charged and no budget is set: "
+            "dpstream ledger --verify says what is wrong; put the topic back as it was, or go on "
+            "without what is lost by dpstream ledger --reopen REASON"
+        )
+
+
+def carried_over(state: Spending, now: int) -> Draft | None:
+    """What stands in ``dpstream.jobs`` alone; None if nothing does."""
+    charges = tuple(state.new_charges[:_CARRIED_AT_ONCE])
+    budgets = tuple(state.new_budgets[:_CARRIED_AT_ONCE])
+    if not charges and not budgets:
+        return None
+    return Draft(Kind.CARRIED, now, charges, budgets, {"from": "dpstream.jobs"})
+
+
+def of_deployment(
+    job: DeployedJob,
+    stated: Sequence[StatedBudget],
+    now: int,
+    *,
+    charged: bool = True,
+    replaces: str | None = None,
+) -> Wanted:
+    """What deploying a job writes: what an operator sets, then its charge with what it states.
+
+    The last two are one entry: of a deployment that its people's budget has no room for at the
+    end of the ledger, neither is written.
+
+    Args:
+        job: as it is to be deployed.
+        stated: what an operator sets and what the job's file states that is new.
+        now: milliseconds since 1970.
+        charged: whether it is charged, or charged otherwise than before.
+        replaces: the deployment whose place it takes, in hexadecimal.
+    """
+    charge = Charge.of(job)
+    facts = facts_of(job) | ({} if replaces is None else {"replaces": replaces})
+
+    def wanted(state: Spending) -> Draft | None:
+        known = state.written_budgets
+        missing = [each for each in stated if each.key not in known]
+        own = tuple(each for each in missing if not each.operator)
+        owed = charged and state.written_charges.get(charge.deployment) != charge
+        if not missing and not owed:
+            return None
+        carried = carried_over(state, now)
+        if carried is not None:
+            return carried
+        for each in missing:
+            if each.operator:
+                return Draft(Kind.BUDGET, now, (), (each,), {"job": job.name})
+        check_budget(job, others(job, state.charges), [*state.stated, *own])
+        if owed:
+            return Draft(Kind.CHARGE, now, (charge,), own, facts)
+        return Draft(Kind.BUDGET, now, (), own, {"job": job.name})
+
+    return wanted
+
+
+def of_charge(job: DeployedJob, now: int) -> Wanted:
+    """That a deployment is charged what it costs now, which is less than before."""
+    charge = Charge.of(job)
+
+    def wanted(state: Spending) -> Draft | None:
+        if state.written_charges.get(charge.deployment) == charge:
+            return None
+        return Draft(Kind.CHARGE, now, (charge,), (), facts_of(job))
+
+    return wanted
+
+
+def of_budget(budget: StatedBudget, now: int) -> Wanted:
+    """That an operator sets the budget of people, or lifts it."""
+
+    def wanted(state: Spending) -> Draft | None:
+        if budget.key in state.written_budgets:
+            return None
+        return carried_over(state, now) or Draft(Kind.BUDGET, now, (), (budget,))
+
+    return wanted
+
+
+def of_withdrawal(job: DeployedJob, stated: Iterable[StatedBudget], now: int) -> Wanted:
+    """That what a deployment was charged and has stated counts no more, entry by entry.
+
+    Args:
+        job: as it was to be deployed.
+        stated: what an operator has set among it stays.
+        now: milliseconds since 1970.
+    """
+    charge = Charge.of(job)
+    own = {each.key for each in stated if not each.operator}
+
+    def wanted(state: Spending) -> Draft | None:
+        for entry in effective(state.chain):
+            said = entry.said
+            states = any(each.key in own for each in said.budgets)
+            if said.kind != Kind.CARRIED and (charge in said.charges or states):
+                facts = {"entry": entry.hash, "job": job.name, "deployment": job.deployment.hex()}
+                return Draft(Kind.WITHDRAWN, now, facts=facts)
+        return None
+
+    return wanted
+
+
+def of_end(job: DeployedJob, now: int) -> Wanted:
+    """That a deployment was ended: it stays charged."""
+    return _once(Kind.ENDED, job, now)
+
+
+def of_replay(job: DeployedJob, now: int) -> Wanted:
+    """That a replay was deployed, which charges nobody."""
+    assert job.replay_of is not None
+    return _once(Kind.REPLAY, job, now, replay_of=job.replay_of.deployment.hex())
+
+
+def _once(kind: Kind, job: DeployedJob, now: int, **more: str) -> Wanted:
+    facts = {"job": job.name, "deployment": job.deployment.hex(), **more}
+
+    def wanted(state: Spending) -> Draft | None:
+        said = (entry.said for entry in state.chain.entries if entry.said.kind == kind)
+        if any(each.facts.get("deployment") == facts["deployment"] for each in said):
+            return None
+        return Draft(kind, now, facts=facts)
+
+    return wanted
+
+
+def of_reopening(reason: str, now: int) -> Wanted:
+    """That an operator goes on without what is lost; what ``dpstream.jobs`` has is carried over."""
+
+    def wanted(state: Spending) -> Draft | None:
+        if state.damage is not None:
+            lost = sorted(receipt.entry for receipt in state.lost)
+            return Draft(Kind.REOPENED, now, facts={"reason": reason, "without": lost})
+        return carried_over(state, now)
+
+    return wanted
+
+
+def others(job: DeployedJob, charges: Iterable[Charge]) -> list[Charge]:
+    """The charges of all deployments but this one."""
+    return [charge for charge in charges if charge.deployment != job.deployment.hex()]
+
+
+def facts_of(job: DeployedJob) -> dict[str, Any]:
+    """What a charge is for."""
+    guarantee = job.guarantee()
+    return {
+        "job": job.name,
+        "protocol": job.protocol,
+        "fingerprint": job.fingerprint.hex(),
+        "epochs": job.epochs.count,
+        "guarantee": guarantee.to_json(),
+    }

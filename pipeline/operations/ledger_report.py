@@ -1,0 +1,103 @@
+"""What the ledger of a cluster says, joined to what runs there and what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.jobs.budgets import Charge
+from pipeline.kafka.cluster import Cluster
+from pipeline.ledger.entries import Kind
+from pipeline.ledger.spending import Spending
+from pipeline.ledger.verification import Finding, Published, verify
+from pipeline.operations.ledger_topic import read_spending
+from pipeline.operations.releases import Releases, Unbacked, releases_on
+from topics.manifests import Fate
+from topics.names import LEDGER_TOPIC, TopicSettings
+
+
+@dataclass(frozen=True)
+class LedgerReport:
+    """A ledger, as it was read.
+
+    Attributes:
+        state: what it and ``dpstream.jobs`` say.
+        settings: of its topic; None where there is none.
+        first_offset: of the first record that is left.
+        releases: by deployment in hexadecimal.
+    """
+
+    state: Spending
+    settings: TopicSettings | None
+    first_offset: int
+    releases: dict[str, Releases]
+
+    def findings(self, kept: str | None = None) -> list[Finding]:
+        """Everything that is inconsistent; `kept` is a head that somebody has kept."""
+        published = {
+            deployment: Published(
+                each.job, each.since, [(_unbacked(one), one.written) for one in each.unbacked]
+            )
+            for deployment, each in self.releases.items()
+            if each.since is not None
+        }
+        return verify(
+            self.state,
+            self.settings,
+            first_offset=self.first_offset,
+            kept=kept,
+            published=published,
+        )
+
+    def fate(self, charge: Charge) -> str:
+        """What has become of a deployment that is charged."""
+        runs = self.state.topic.jobs.get(charge.job)
+        if runs is not None and runs.deployment.hex() == charge.deployment:
+            return "deployed"
+        if not charge.epsilon and not charge.delta:
+            return "refused, charged nothing"
+        if self._was_deployed(charge):
+            return "ended"
+        return "charged, never deployed"
+
+    def _was_deployed(self, charge: Charge) -> bool:
+        own = charge.deployment
+        receipts = any(each.about == own for each in self.state.topic.receipts)
+        if receipts or own in self.releases:
+            return True
+        # An earlier version has left no receipt, and may have deployed it.
+        return not any(
+            own == each.deployment
+            for entry in self.state.chain.entries
+            if entry.said.kind == Kind.CHARGE
+            for each in entry.said.charges
+        )
+
+
+def report_on(cluster: Cluster, jobs: Sequence[str] | None = None) -> LedgerReport:
+    """Read the ledger, and what was released by its jobs.
+
+    Args:
+        cluster: where.
+        jobs: names of those whose releases are read; None for all that are charged or deployed.
+    """
+    state = read_spending(cluster)
+    settings = cluster.existing_topics([LEDGER_TOPIC]).get(LEDGER_TOPIC)
+    first = 0 if settings is None else cluster.start_offsets(LEDGER_TOPIC)[0]
+    if jobs is None:
+        jobs = [*state.topic.jobs, *(charge.job for charge in state.charges)]
+    return LedgerReport(state, settings, first, releases_on(cluster, jobs))
+
+
+def _unbacked(estimate: Unbacked) -> str:
+    which = f"the estimate of epoch {estimate.epoch:,}, at offset {estimate.offset:,} of its topic,"
+    if estimate.manifest is None:
+        return f"{which} has no manifest: no window was decided for it"
+    return f"{which} is published, and its manifest says {estimate.manifest.value}"
+
+
+def released_in_words(releases: Releases) -> str:
+    """How many windows were released, and how many were not."""
+    order = (Fate.RELEASED, Fate.TOO_SMALL, Fate.EMPTY)
+    counted = [f"{releases.fates[fate]:,} {fate.value}" for fate in order if fate in releases.fates]
+    return ", ".join(counted) or "none decided"

@@ -1,0 +1,166 @@
+"""What several charges of the same people come to, each an epsilon and a delta of its own.
+
+A mechanism with (epsilon, delta) says no more than this one: with probability delta the truth, and
+otherwise randomized response with epsilon (Kairouz, Oh and Viswanath 2015). So figures for charges
+are figures for these.
+
+Whoever deploys a job has seen the estimates of earlier ones, and chooses its epsilon by them. What
+is enforced has to hold then, too:
+
+* Charges **added** (basic composition) do.
+* A **filter** does (Feldman and Zrnic 2021): the Rényi divergences of the charges, each at the
+  time it is made, add up at one order that was fixed before. While their sum stays within what the
+  budget has room for, all that was seen has that divergence, and so an epsilon at a delta (Balle
+  and others 2020, "Hypothesis testing interpretations and Rényi differential privacy"). This
+  `Filter` takes order and room from the budget alone, and of the budget's delta one half for that
+  step; the charges' own deltas have the other. Deployments that run at the same time do not change
+  it (Haney and others 2023, "Concurrent composition for interactive differential privacy with
+  adaptive privacy-loss parameters").
+
+Charges may be admitted that one *or* the other admits: let the filter be fixed by a budget of
+epsilon and delta, and let the own deltas of all charges add up to delta / 2 at most, whoever admits
+them. Outcomes that tell the truth have a probability of delta / 2 at most. Of the others, those
+whose charges add up to epsilon or less have no loss above it. The rest lie in what is seen if
+everything ends before the filter's room is used up, where losses above epsilon weigh delta / 2.
+
+The charges **composed** by their loss distributions are less than either, and are valid for
+epsilons that were all fixed in advance. They are for information.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from randomizers.accounting import rounding
+from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+
+# Of the grid of losses: a composition that is wider is made coarser on the way.
+_POINTS = 2000
+# Orders of the filter: from 1 + 1/64 in steps of an eighth.
+_ORDERS = 1 + np.geomspace(1 / 64, 4096, 146)
+# Far more than what logarithms and exponentials of a few numbers lose together.
+_LOST = 64 * rounding.UNIT
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one mechanism costs.
+
+    Attributes:
+        epsilon: from 0 on.
+        delta: from 0 to 1.
+        times: how often, each time with draws of its own.
+    """
+
+    epsilon: float
+    delta: float
+    times: int = 1
+
+
+def divergence(epsilon: float, order: float) -> float:
+    """The Rényi divergence of randomized response with epsilon, rounded up.
+
+    No mechanism with that epsilon and no delta has a larger one.
+
+    Args:
+        epsilon: from 0 on.
+        order: above 1.
+
+    >>> round(divergence(1.0, 2.0), 12) == round(math.log(math.exp(2) + math.exp(-1)) - math.log1p(
+    ...     math.exp(1)), 12)
+    True
+    """
+    # ln((e^(order epsilon) + e^((1 - order) epsilon)) / (1 + e^epsilon)) / (order - 1)
+    above = order * epsilon + math.log1p(math.exp((1 - 2 * order) * epsilon))
+    below = epsilon + math.log1p(math.exp(-epsilon))
+    size = (above + below) * _LOST
+    return min(epsilon, max(0.0, (above - below + size) / (order - 1)) * (1 + _LOST))
+
+
+def step_to_epsilon(order: float, delta: float) -> float:
+    """By how much epsilon at a delta exceeds the divergence of an order, rounded up."""
+    terms = math.log1p(-1 / order), -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
+    return math.fsum(terms) + math.fsum(map(abs, terms)) * _LOST
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What charges may come to whose epsilons are chosen as one goes: a function of the budget.
+
+    Attributes:
+        epsilon: of the budget.
+        delta: of the budget, above 0; one half is for the charges' own.
+    """
+
+    epsilon: float
+    delta: float
+
+    @property
+    def own(self) -> float:
+        """The most that the charges' own deltas may add up to."""
+        return self.delta / 2
+
+    @cached_property
+    def order(self) -> float:
+        """The order, at which there is most room for many small charges."""
+        rooms = [(self.epsilon - step_to_epsilon(order, self.own)) / order for order in _ORDERS]
+        return float(_ORDERS[int(np.argmax(rooms))])
+
+    def epsilon_of(self, charges: Iterable[Spent]) -> float:
+        """The epsilon that charges come to at the budget's delta, rounded up."""
+        parts = [each.times * divergence(each.epsilon, self.order) for each in charges]
+        total = math.fsum(parts) * (1 + rounding.of_sum(2))
+        figure = total + step_to_epsilon(self.order, self.own)
+        return max(0.0, figure + (total + abs(figure)) * _LOST)
+
+    def admits(self, charges: Sequence[Spent]) -> bool:
+        """Whether all of them together are within the budget; their own deltas have to be, too."""
+        return self.epsilon_of(charges) <= self.epsilon
+
+
+def composed_epsilon(charges: Iterable[Spent], delta: float) -> float:
+    """The epsilon of charges at a delta, had all been fixed in advance; rounded up.
+
+    Infinite where the charges' own deltas are more than that.
+
+    >>> composed_epsilon([Spent(0.5, 0.0)], 0.0) >= 0.5
+    True
+    """
+    counts: Counter[tuple[float, float]] = Counter()
+    for each in charges:
+        if each.epsilon or each.delta:
+            counts[each.epsilon, each.delta] += each.times
+    total = math.fsum(epsilon * times for (epsilon, _), times in counts.items())
+    if not total:
+        certain = 1 - math.prod((1 - own) ** times for (_, own), times in counts.items())
+        return 0.0 if certain * (1 + _LOST * (1 + len(counts))) <= delta else math.inf
+    kinds = [(_losses(epsilon, own), times) for (epsilon, own), times in counts.items()]
+    distribution: LossDistribution = composed(kinds, _width(counts, total))
+    # Added, they are valid at their own deltas, and the grid rounds up.
+    own = math.fsum(each * times for (_, each), times in counts.items())
+    added = total * (1 + rounding.of_sum(len(counts))) if own <= delta else math.inf
+    return min(distribution.epsilon(delta), added)
+
+
+def _losses(epsilon: float, delta: float) -> Losses:
+    """Of the mechanism that says as much as any other of that epsilon and delta."""
+    less = math.exp(-epsilon) / (1 + math.exp(-epsilon))
+    return Losses(
+        losses=np.array([epsilon, -epsilon]),
+        masses=np.array([(1 - delta) * (1 - less), (1 - delta) * less]),
+        certain=delta,
+        slack=0.0,
+        rounding=4 * rounding.FUNCTION,
+    )
+
+
+def _width(counts: Counter[tuple[float, float]], total: float) -> float:
+    """Of a grid on which the losses lie that there are most of."""
+    epsilon = max(counts, key=lambda kind: (counts[kind] * kind[0], kind))[0]
+    return epsilon / math.ceil(epsilon * _POINTS / total)

@@ -1,0 +1,108 @@
+"""The ledger on a real broker: two who deploy at once, a forged record, records deleted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+
+from pipeline.jobs.budgets import BudgetError
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.ledger.chain import Problem
+from pipeline.ledger.entries import Draft, Kind
+from pipeline.ledger.spending import Spending
+from pipeline.operations.deployments import carry_out, deploy, plan_on, read_jobs
+from pipeline.operations.ledger_report import report_on
+from pipeline.operations.ledger_topic import read_spending
+from topics.names import LEDGER_TOPIC, ledger_topic
+
+
+def job_about(people: str, name: str, budget: float | None = None) -> Job:
+    values = {
+        "name": name,
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 1.0, "changes": 2},
+        "epochs": {"count": 8},
+        "topics": {"partitions": 1},
+        "population": people,
+    }
+    return make_job(values if budget is None else {**values, "budget": {"epsilon": budget}})
+
+
+@pytest.fixture
+def clusters(bootstrap_servers: str) -> Iterator[tuple[Cluster, Cluster]]:
+    connection = Connection((bootstrap_servers,))
+    with Cluster(connection) as one, Cluster(connection) as other:
+        yield one, other
+
+
+def test_two_who_deploy_at_once_leave_one_charge_one_job_and_a_whole_ledger(
+    clusters: tuple[Cluster, Cluster], job_name: str
+) -> None:
+    """The budget has room for one of them beside the first job."""
+    jobs = [job_about(job_name, f"{job_name}-{number}") for number in range(3)]
+    first = job_about(job_name, jobs[0].name, 2.0)
+    deploy(clusters[0], first, deployment=secrets.token_bytes(16), now=0)
+    together = Barrier(2)
+
+    def begin(number: int) -> bool:
+        where = clusters[number]
+        plan = plan_on(where, jobs[1 + number], deployment=secrets.token_bytes(16), now=0)
+        assert plan.refusal is None
+        together.wait(60)
+        try:
+            carry_out(where, plan)
+        except BudgetError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(begin, (0, 1)))
+    assert sorted(done) == [False, True]
+    state = read_spending(clusters[0])
+    assert state.damage is None
+    charged = [each.job for each in state.charges if each.population == job_name]
+    deployed = [job.name for job in jobs if job.name in read_jobs(clusters[0]).jobs]
+    assert charged == deployed == [jobs[0].name, jobs[1 + done.index(True)].name]
+    # Other tests deploy on this broker, and not all of them are charged.
+    report = report_on(clusters[0], deployed)
+    assert not [each for each in report.findings(state.chain.head) if job_name in each.what]
+    assert not [each for each in report.findings() if each.offset is not None]
+
+    topic = clusters[0].existing_topics([LEDGER_TOPIC])[LEDGER_TOPIC]
+    wanted = ledger_topic(None).configs
+    assert {key: topic.configs[key] for key in wanted} == wanted
+
+
+def chain_as_on(cluster: Cluster, topic: str) -> Spending:
+    state = Spending()
+    for record in cluster.read(topic):
+        state.chain.apply(record.offset, record.value, record.timestamp, record.key)
+    return state
+
+
+def test_a_forged_record_and_deleted_records_are_found(
+    clusters: tuple[Cluster, Cluster], job_name: str
+) -> None:
+    """In a ledger of this test's own: that of the broker is everybody's."""
+    cluster, _ = clusters
+    name = f"{job_name}.manifests"
+    settings = ledger_topic(1)
+    cluster.create_topics([type(settings)(name, 1, 1, settings.configs)])
+    for number in range(4):
+        head = chain_as_on(cluster, name).chain.head
+        entry = Draft(Kind.ENDED, number, facts={"job": f"{number}"})
+        cluster.append(name, entry.under(head, nonce=f"{number}", software="1"))
+    assert chain_as_on(cluster, name).damage is None
+    forged = Draft(Kind.ENDED, 9).under("ab" * 32, nonce="x", software="1")
+    at = cluster.append(name, forged)
+    (oddity,) = chain_as_on(cluster, name).chain.oddities
+    assert (oddity.problem, oddity.offset) == (Problem.UNCHAINED, at)
+    cluster.delete_below(name, 2)
+    first, *_ = chain_as_on(cluster, name).chain.oddities
+    assert (first.problem, first.offset) == (Problem.CUT, 2)

@@ -1,0 +1,430 @@
+"""What the ledger says of people, how a budget is changed, and what --verify finds."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.receipts import is_receipt
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy, read_jobs
+from pipeline.operations.ledger_topic import read_spending
+from pipeline.stages.estimate_records import EstimateRecord
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
+
+
+def job_about(name: str, budget: float | None = None) -> Job:
+    """A job that costs its people epsilon 1."""
+    values = {
+        "name": name,
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 1, "changes": 2},
+        "epochs": {"count": 8},
+        "population": "students",
+    }
+    return make_job(values if budget is None else {**values, "budget": {"epsilon": budget}})
+
+
+def begin(cluster: MemoryCluster, name: str, budget: float | None = None) -> DeployedJob:
+    job = job_about(name, budget)
+    identity = name.encode().ljust(16, b".")
+    return deploy(cast(Cluster, cluster), job, deployment=identity, now=5)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
+    return use_memory_cluster(monkeypatch)
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Commands(capsys)
+
+
+def decide(cluster: MemoryCluster, job: DeployedJob, epoch: int, devices: int) -> None:
+    fate = Fate.RELEASED if devices >= 100 else Fate.TOO_SMALL if devices else Fate.EMPTY
+    populations = (devices,) if devices else ()
+    manifest = Manifest(
+        job.fingerprint,
+        job.deployment,
+        epoch,
+        fate,
+        first_offset=0,
+        cut_offset=0,
+        first_epoch=1,
+        producers=(True,) * len(populations),
+        populations=populations,
+        contributors=devices,
+        population=devices,
+        timestamp=5,
+    )
+    cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
+
+
+def publish(cluster: MemoryCluster, job: DeployedJob, epoch: int, fate: Fate) -> None:
+    devices = 0 if fate is Fate.EMPTY else 200
+    said = job.guarantee_at(epoch).to_json()
+    record = EstimateRecord(job.deployment, epoch, fate, 5, devices, 200, None, said)
+    cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
+
+
+def test_the_ledger_says_what_was_charged_for_what_and_what_was_released(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    first = begin(cluster, "first", 2.5)
+    for epoch, devices in enumerate((0, 20, 150, 180), 1):
+        decide(cluster, first, epoch, devices)
+        fate = Fate.RELEASED if devices >= 100 else Fate.TOO_SMALL if devices else Fate.EMPTY
+        publish(cluster, first, epoch, fate)
+    begin(cluster, "second")
+    said = dpstream("ledger")
+    assert said.code == 0, said.errors
+    text = " ".join(said.output.split())
+    name = first.deployment.hex()[:8]
+    assert f"charge students 1 0 future_rand; job first, deployment {name}: deployed" in text
+    assert "budget students 2.5 0 job first stated it" in text
+    assert f"first {name} 2 released, 1 too small, 1 empty 150 to 180 epsilon 1 for a" in text
+    assert "added epsilon 2, delta 0, by 2 deployments" in text
+    assert "budget epsilon 2.5; 0.5 is left; job first stated it" in text
+    body = dpstream("ledger", "first", "--json").json
+    (charge,) = body["charges"]
+    assert charge["released"]["windows"] == {"released": 2, "too small": 1, "empty": 1}
+    assert charge["released"]["contributors"] == [150, 180]
+    assert charge["released"]["without_manifest"] == []
+    assert body["populations"][0]["budget"]["epsilon"]["remaining"] == 0.5
+    assert [entry["kind"] for entry in body["entries"]] == ["charge", "charge"]
+    assert [entry["protocol"] for entry in body["entries"]] == ["future_rand"] * 2
+    assert dpstream("ledger", "--population", "students", "--json").json["charges"][1:]
+    assert dpstream("ledger", "--population", "others").output.startswith("nobody was charged")
+    assert "--population NAME" in dpstream("ledger", "students").output
+
+
+def test_a_charge_without_a_deployment_is_told(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    """Whoever is killed between the two has charged too much, never too little."""
+    append = cluster.append
+
+    def dies(topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        if topic == JOBS_TOPIC:
+            raise KeyboardInterrupt
+        return append(topic, value, key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "append", dies)
+        with pytest.raises(KeyboardInterrupt):
+            begin(cluster, "first", 2)
+    assert "job first, deployment" in dpstream("ledger").output
+    assert "charged, never deployed" in dpstream("ledger").output
+    assert dpstream("ledger", "--verify").code == 0
+    begin(cluster, "second")
+    said = dpstream("deploy", job_file(tmp_path), "--json", "--yes")
+    assert "2 earlier deployments took 2 and this one would take 1" in said.errors
+
+
+def job_file(folder: Path) -> Path:
+    path = folder / "third.yaml"
+    path.write_text(
+        "name: third\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 2}\n"
+        "epochs: {count: 8}\npopulation: students\n"
+    )
+    return path
+
+
+def test_an_ended_deployment_stays_charged(dpstream: Commands, cluster: MemoryCluster) -> None:
+    begin(cluster, "first")
+    assert dpstream("undeploy", "first", "--yes").code == 0
+    said = dpstream("ledger").output
+    assert ": ended" in said
+    assert "added epsilon 1, delta 0, by 1 deployment" in " ".join(said.split())
+    kinds = [each["kind"] for each in dpstream("ledger", "--json").json["entries"]]
+    assert kinds == ["charge", "ended"]
+    assert dpstream("ledger", "--verify").code == 0
+
+
+def test_a_budget_is_changed_by_a_command_that_says_why(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(cluster, "first", 1)
+    path = job_file(tmp_path)
+    assert "may be charged epsilon 1 in all" in dpstream("deploy", path).errors
+    assert "1; 0 is left; job first stated it" in dpstream("budget", "students").output
+    change = ("budget", "students", "--epsilon", "2", "--reason", "ticket 12")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    said = dpstream(*change)
+    assert (said.code, len(read_spending(cast(Cluster, cluster)).chain.entries)) == (2, 1)
+    assert "add --yes" in said.errors
+    said = dpstream(*change, "--yes")
+    assert said.code == 0, said.errors
+    assert "the budget of population students is epsilon 2, delta 0, for all jobs" in said.output
+    entry = dpstream("ledger", "--json").json["budgets"][-1]
+    assert "an operator set it by dpstream budget (" in entry["by"]
+    assert ": ticket 12)" in entry["by"]
+    assert dpstream("deploy", path, "--yes").code == 0
+    refused = dpstream("deploy", path, "--replace", "--yes")
+    assert "as an operator set it by dpstream budget" in refused.errors
+    lifted = ("budget", "students", "--lift", "--reason", "these people have left", "--yes")
+    assert "is lifted, for all jobs: it stands" in dpstream(*lifted).output
+    assert "none is stated: any job may charge them" in dpstream("budget", "students").output
+    assert dpstream("deploy", path, "--replace", "--yes").code == 0
+    assert dpstream("ledger", "--verify").code == 0
+    stated = JobsTopic()
+    for record in cluster.records[JOBS_TOPIC, 0]:
+        stated.apply(record.key, record.value)
+    assert [each.operator for each in stated.stated] == [False, True, True], "earlier versions too"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--epsilon", "2"], "--reason is missing"),
+        (["--lift"], "--reason is missing"),
+        (["--lift", "--reason", " "], "--reason is missing"),
+        (["--epsilon", "0", "--reason", "a"], "--epsilon is 0"),
+        (["--epsilon", "inf", "--reason", "a"], "--epsilon is inf"),
+        (["--epsilon", "nan", "--reason", "a"], "--epsilon is nan"),
+        (["--epsilon", "1", "--delta", "1", "--reason", "a"], "--delta is 1"),
+        (["--lift", "--epsilon", "1", "--reason", "a"], "--lift leaves no budget"),
+        (["--reason", "a"], "--reason goes with --epsilon"),
+        (["--delta", "0.1"], "--delta goes with --epsilon"),
+        (["--compose"], "--compose goes with --epsilon"),
+        (["--epsilon", "1", "--compose", "--reason", "a", "--yes"], "--compose needs a delta"),
+    ],
+)
+def test_a_budget_that_cannot_be_set_is_refused(
+    dpstream: Commands, cluster: MemoryCluster, options: list[str], message: str
+) -> None:
+    said = dpstream("budget", "students", *options)
+    assert (said.code, said.errors.count("\n")) == (2, 1)
+    assert message in said.errors
+    assert not cluster.records
+
+
+def test_many_small_charges_are_admitted_by_the_filter_of_a_composed_budget(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    """A hundred of epsilon 1/4 in a budget of 17: added they would be 25."""
+    people = "students"
+    said = dpstream(
+        *("budget", people, "--epsilon", "17", "--delta", "1e-6", "--compose"),
+        *("--reason", "many weeks", "--yes"),
+    )
+    assert said.code == 0, said.errors
+    for number in range(100):
+        other = Charge(people, "weekly", f"{number:032x}", 0.25, 0.0, 5)
+        cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
+    plan = dpstream("deploy", job_file(tmp_path), "--dry-run")
+    assert plan.code == 0, plan.errors
+    assert "composed by the budget's filter" in plan.output
+    assert dpstream("deploy", job_file(tmp_path), "--yes").code == 0
+    body = dpstream("budget", people, "--json").json
+    assert body["charged"]["epsilon"] == 26
+    assert body["composed"]["epsilon"] < body["filtered"]["epsilon"] < 17
+    assert body["budget"]["epsilon"]["remaining"] == pytest.approx(17 - body["filtered"]["epsilon"])
+    for number in range(100, 140):
+        other = Charge(people, "weekly", f"{number:032x}", 0.25, 0.0, 5)
+        cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
+    refused = dpstream("deploy", job_file(tmp_path), "--replace", "--yes")
+    assert "would take 1 (composed " in refused.errors
+    assert dpstream("ledger", "--verify").code == 0
+
+
+def rewrite(cluster: MemoryCluster, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    records = [record.value for record in cluster.records[LEDGER_TOPIC, 0]]
+    cluster.records[LEDGER_TOPIC, 0] = [
+        LogRecord(offset, value, 5) for offset, value in enumerate(change(records))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda log: log[1:], "offset 0: no record before it has the hash"),
+        (lambda log: log[:1] + log[2:], "offset 1: no record before it has the hash"),
+        (lambda log: log[:-1], "stood here, and it does not count or is gone"),
+        (lambda log: [], "stood here, and it does not count or is gone"),
+        (lambda log: [log[0].replace(b"students", b"teachers"), *log[1:]], "offset 1: no record"),
+        (lambda log: [log[1], log[0], *log[2:]], "offset 0: no record before it has the hash"),
+        (lambda log: [*log, log[1]], "offset 3: the same record stands before it (at offset 1)"),
+        (lambda log: [*log, b"{}"], "offset 3: it is no entry that this version can read"),
+        (lambda log: [log[0], b"x", *log[1:]], "stood at offset 1, and it stands here"),
+    ],
+    ids=["front", "middle", "end", "all", "edit", "order", "doubled", "garbage", "inserted"],
+)
+def test_what_is_done_to_the_log_is_found(
+    dpstream: Commands,
+    cluster: MemoryCluster,
+    change: Callable[[list[bytes]], list[bytes]],
+    message: str,
+) -> None:
+    for name in ("first", "second", "third"):
+        begin(cluster, name)
+    whole = dpstream("ledger", "--verify")
+    assert (whole.code, whole.output.splitlines()[0]) == (
+        0,
+        "whole: 3 entries, each with the hash of the one before",
+    )
+    rewrite(cluster, change)
+    said = dpstream("ledger", "--verify")
+    assert said.code == 1
+    assert message in said.output
+    body = dpstream("ledger", "--verify", "--json")
+    assert body.code == 1
+    assert json.loads(body.output)["problems"]
+    # Nobody is charged less by it.
+    assert sum(charge.epsilon for charge in read_spending(cast(Cluster, cluster)).charges) >= 3
+
+
+def test_a_cut_at_the_end_is_found_by_the_head_that_was_kept(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    """Also by whoever has taken the receipts away."""
+    begin(cluster, "first")
+    set_it = ("budget", "students", "--epsilon", "2", "--reason", "a", "--yes")
+    assert dpstream(*set_it).code == 0
+    kept = dpstream("ledger", "--verify").output.split()[-1]
+    assert dpstream("ledger", "--verify", "--head", kept).code == 0
+    begin(cluster, "second")
+    assert dpstream("ledger", "--verify", "--head", kept).code == 0
+    rewrite(cluster, lambda log: log[:1])
+    jobs = [each for each in cluster.records[JOBS_TOPIC, 0] if not is_receipt(each.key)]
+    cluster.records[JOBS_TOPIC, 0] = jobs
+    assert dpstream("ledger", "--verify").code == 0, "which is why the head is kept elsewhere"
+    said = dpstream("ledger", "--verify", "--head", kept)
+    assert said.code == 1
+    assert f"no entry that counts has the head {kept}" in said.output
+    for wrong in ("abc", "g" * 64):
+        assert dpstream("ledger", "--verify", "--head", wrong).code == 2
+    assert "add --verify" in dpstream("ledger", "--head", kept).errors
+
+
+def test_a_job_that_nobody_is_charged_for_is_found(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    begin(cluster, "first")
+    stray = deploy_job(job_about("stray"), deployed_at=5, deployment=b"s" * 16)
+    cluster.append(JOBS_TOPIC, stray.to_bytes(), key=b"stray")
+    said = dpstream("ledger", "--verify")
+    assert said.code == 1
+    assert "job stray runs as deployment 73737373, and nobody is charged for it" in said.output
+    less = replace(Charge.of(stray), epsilon=0.5)
+    cluster.append(JOBS_TOPIC, less.to_bytes(), key=less.key)
+    begin(cluster, "second")
+    assert "costs its people more than they are charged" in dpstream("ledger", "--verify").output
+
+
+def test_an_estimate_without_a_manifest_is_found(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    job = begin(cluster, "first")
+    decide(cluster, job, 1, 150)
+    publish(cluster, job, 1, Fate.RELEASED)
+    decide(cluster, job, 2, 20)
+    publish(cluster, job, 2, Fate.TOO_SMALL)
+    assert dpstream("ledger", "--verify").code == 0
+    decide(cluster, job, 3, 20)
+    publish(cluster, job, 3, Fate.RELEASED)
+    publish(cluster, job, 4, Fate.EMPTY)
+    said = dpstream("ledger", "--verify")
+    assert said.code == 1
+    assert "epoch 3, at offset 2 of its topic, is published, and its manifest says too small" in (
+        said.output
+    )
+    assert "epoch 4, at offset 3 of its topic, has no manifest" in said.output
+    stray = deploy_job(job_about("first"), deployed_at=5, deployment=b"s" * 16)
+    decide(cluster, stray, 1, 150)
+    said = dpstream("ledger", "--verify")
+    assert "deployment 73737373 of job first has published, and nobody is charged" in said.output
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("cleanup.policy", "compact"), ("retention.ms", "604800000"), ("retention.bytes", "1000")],
+)
+def test_settings_by_which_kafka_would_rewrite_it_are_found(
+    dpstream: Commands, cluster: MemoryCluster, key: str, value: str
+) -> None:
+    begin(cluster, "first")
+    found = cluster.settings[LEDGER_TOPIC]
+    assert found.configs[key] != value
+    cluster.settings[LEDGER_TOPIC] = replace(found, configs={**found.configs, key: value})
+    said = dpstream("ledger", "--verify")
+    assert said.code == 1
+    assert f"topic dpstream.ledger has {key} {value}" in said.output
+
+
+def test_deleted_records_are_found_and_nobody_deploys_until_an_operator_goes_on(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    for name in ("first", "second"):
+        begin(cluster, name, 9)
+    cluster.delete_below(LEDGER_TOPIC, 1)
+    assert "offset 1: records before it are gone" in dpstream("ledger", "--verify").output
+    path = job_file(tmp_path)
+    said = dpstream("deploy", path, "--yes")
+    assert (said.code, said.errors.count("\n")) == (1, 1)
+    assert "dpstream.ledger was damaged" in said.errors
+    assert "--reopen REASON" in said.errors
+    assert "third" not in read_jobs(cast(Cluster, cluster)).jobs
+    cluster.delete_below(LEDGER_TOPIC, 2)
+    assert "the records before offset 2 are gone" in dpstream("ledger", "--verify").output
+    assert dpstream("ledger", "--reopen", " ", "--yes").code == 2
+    reopened = dpstream("ledger", "--reopen", "a disk was lost", "--yes")
+    assert reopened.code == 0, reopened.errors
+    assert "a disk was lost" in reopened.output
+    assert dpstream("deploy", path, "--yes").code == 0
+    said = dpstream("ledger", "--verify", "--json")
+    assert said.code == 1, "it goes on telling"
+    body = json.loads(said.output)
+    assert [each["epsilon"] for each in body["charges"]] == [1, 1, 1]
+    assert {each["epsilon"] for each in body["budgets"]} == {9}
+    kinds = [each["kind"] for each in body["entries"]]
+    assert kinds == ["reopened", "carried", "charge"]
+
+
+def test_what_an_earlier_version_wrote_is_carried_over_once(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    old = deploy_job(job_about("old", 2), deployed_at=5, deployment=b"o" * 16)
+    charge = Charge.of(old)
+    cluster.partitions[JOBS_TOPIC] = 1
+    cluster.append(JOBS_TOPIC, charge.to_bytes(), key=charge.key)
+    cluster.append(JOBS_TOPIC, old.to_bytes(), key=b"old")
+    shown = dpstream("ledger").output
+    assert "earlier students" in " ".join(shown.split())
+    assert LEDGER_TOPIC not in cluster.partitions, "reading writes nothing"
+    begin(cluster, "new")
+    body = dpstream("ledger", "--json").json
+    assert [each["kind"] for each in body["entries"]] == ["carried", "charge"]
+    assert [each["job"] for each in body["charges"]] == ["old", "new"]
+    assert [each["epsilon"] for each in body["budgets"]] == [2]
+    said = dpstream("deploy", job_file(tmp_path), "--yes")
+    assert "2 earlier deployments took 2" in said.errors
+    # An earlier version deploys beside this one.
+    beside = Charge("students", "beside", "ab" * 16, 0.5, 0.0, 7)
+    cluster.append(JOBS_TOPIC, beside.to_bytes(), key=beside.key)
+    set_it = ("budget", "students", "--epsilon", "4", "--reason", "a", "--yes")
+    assert dpstream(*set_it).code == 0
+    body = dpstream("ledger", "--json").json
+    assert [each["kind"] for each in body["entries"]] == ["carried", "charge", "carried", "budget"]
+    assert sum(each["epsilon"] for each in body["charges"]) == 2.5
+    assert dpstream("ledger", "--verify").code == 0

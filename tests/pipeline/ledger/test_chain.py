@@ -1,0 +1,293 @@
+"""The chain is a pure function of the log: whoever writes, and whatever is done to the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.stated_budgets import StatedBudget
+from pipeline.ledger.chain import Chain, Problem
+from pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of, read_entry
+from pipeline.ledger.spending import Spending
+from pipeline.ledger.writing import Writing, writing
+from topics.frames import CodecError
+
+
+def charge(number: int, epsilon: float = 1.0) -> Charge:
+    return Charge("students", f"job-{number}", f"{number:032x}", epsilon, 0.0, number)
+
+
+def draft(number: int) -> Draft:
+    return Draft(Kind.CHARGE, number, (charge(number),), facts={"protocol": "future_rand"})
+
+
+def chain_of(records: list[bytes], first: int = 0) -> Chain:
+    chain = Chain()
+    for offset, record in enumerate(records, first):
+        chain.apply(offset, record, written=offset)
+    return chain
+
+
+def log_of(entries: int) -> list[bytes]:
+    records: list[bytes] = []
+    previous = GENESIS
+    for number in range(entries):
+        records.append(draft(number).under(previous, nonce=f"{number}", software="1"))
+        previous = hash_of(records[-1])
+    return records
+
+
+def charged(chain: Chain) -> list[int]:
+    return [each.at for entry in chain.entries for each in entry.said.charges]
+
+
+def problems(chain: Chain) -> list[Problem]:
+    return [each.problem for each in chain.oddities]
+
+
+def test_an_entry_travels_as_it_is() -> None:
+    budget = StatedBudget("students", 2.5, 0.0, "first", "ab" * 16, 5, reason="agreed in June")
+    said = Draft(Kind.BUDGET, 7, (charge(1),), (budget,), {"job": "first", "more": [1, None]})
+    record = said.under("a" * 64, nonce="n", software="9")
+    entry = read_entry(record)
+    assert entry.said == said
+    assert (entry.previous, entry.software, entry.hash) == ("a" * 64, "9", hash_of(record))
+    golden = Draft(Kind.ENDED, 7, facts={"job": "a"}).under(GENESIS, nonce="n", software="9")
+    assert golden == (
+        b'{"at":7,"job":"a","kind":"ended","nonce":"n","previous":"' + b"0" * 64 + b'",'
+        b'"software":"9","version":1}'
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"previous": "0" * 63},
+        {"previous": None},
+        {"at": -1},
+        {"at": 1.5},
+        {"kind": ""},
+        {"charges": {}},
+        {"charges": [{}]},
+        {"charges": [4]},
+        {"budgets": [{}]},
+    ],
+)
+def test_what_is_no_entry_is_refused(change: dict[str, object]) -> None:
+    body = json.loads(draft(1).under(GENESIS, nonce="n", software="9")) | change
+    record = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(CodecError):
+        read_entry(record)
+
+
+def test_other_bytes_of_the_same_meaning_are_no_entry() -> None:
+    record = draft(1).under(GENESIS, nonce="n", software="9")
+    for other in (record + b" ", record.replace(b":", b": ", 1), b"", b"[]", b"[" * 9_999, b"\xff"):
+        with pytest.raises(CodecError):
+            read_entry(other)
+
+
+def test_a_chain_counts_from_the_first_to_the_last() -> None:
+    records = log_of(5)
+    chain = chain_of(records)
+    assert charged(chain) == [0, 1, 2, 3, 4]
+    assert (chain.head, chain.oddities, chain.next) == (hash_of(records[-1]), [], 5)
+
+
+def test_who_has_lost_a_race_is_void_and_no_oddity() -> None:
+    first, *_ = records = log_of(1)
+    one, other = (draft(number).under(hash_of(first), nonce="n", software="1") for number in (7, 8))
+    chain = chain_of([*records, one, other])
+    assert charged(chain) == [0, 7]
+    assert chain.oddities == []
+    anew = draft(8).under(chain.head, nonce="m", software="1")
+    assert charged(chain_of([*records, one, other, anew])) == [0, 7, 8]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_interleaving_of_writers_leaves_one_chain_with_every_charge_once(
+    data: st.DataObject,
+) -> None:
+    """Each writes two charges, one step at a time; some die at any step, and begin again."""
+    log: list[bytes] = []
+    nonces = (f"{number}" for number in count())
+
+    def begin(writer: int) -> Writing:
+        def wanted(state: Spending) -> Draft | None:
+            known = state.written_charges
+            mine = (2 * writer, 2 * writer + 1)
+            return next((draft(n) for n in mine if charge(n).deployment not in known), None)
+
+        return writing(wanted, lambda: next(nonces), "1")
+
+    writers = {writer: begin(writer) for writer in range(data.draw(st.integers(1, 4)))}
+    asked = {writer: next(steps) for writer, steps in writers.items()}
+    acknowledged: set[int] = set()
+    deaths = data.draw(st.integers(0, 3))
+    while writers:
+        writer = data.draw(st.sampled_from(sorted(writers)))
+        if deaths and data.draw(st.booleans()):
+            deaths -= 1
+            record = asked[writer]
+            # Whether what it was sending has arrived, nobody knows.
+            if record is not None and data.draw(st.booleans()):
+                log.append(record)
+            writers[writer] = begin(writer)
+            asked[writer] = next(writers[writer])
+            continue
+        try:
+            record = asked[writer]
+            if record is None:
+                state = Spending(chain=chain_of(list(log)))
+                asked[writer] = writers[writer].send(state)
+            else:
+                log.append(record)
+                asked[writer] = next(writers[writer])
+        except StopIteration:
+            acknowledged |= {2 * writer, 2 * writer + 1}
+            del writers[writer]
+            chain = chain_of(log)
+            assert acknowledged <= set(charged(chain)), "an acknowledged charge never goes"
+    chain = chain_of(log)
+    assert sorted(charged(chain)) == sorted(acknowledged), "each exactly once"
+    assert chain.oddities == [], "honest writers leave nothing odd"
+
+
+def flipped(records: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Every record but the last with a digit of its time, and of its nonce, changed."""
+    for place, record in enumerate(records[:-1]):
+        for key in (b'"at":', b'"nonce":"'):
+            at = record.index(key) + len(key)
+            other = record[:at] + (b"9" if record[at : at + 1] != b"9" else b"8") + record[at + 1 :]
+            yield place, [*records[:place], other, *records[place + 1 :]]
+
+
+def test_an_edit_of_one_byte_is_found_at_the_record_after_it() -> None:
+    records = log_of(5)
+    for place, changed in flipped(records):
+        chain = chain_of(changed)
+        assert chain.oddities[0].problem is Problem.UNCHAINED
+        assert chain.oddities[0].offset == place + 1
+        assert chain.damage
+
+
+@given(st.integers(0, 4), st.data())
+@settings(max_examples=60, deadline=None)
+def test_an_edit_of_any_byte_is_found_or_changes_the_head(place: int, data: st.DataObject) -> None:
+    records = log_of(5)
+    at = data.draw(st.integers(0, len(records[place]) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != records[place][at]))
+    whole = chain_of(records)
+    records[place] = records[place][:at] + bytes([byte]) + records[place][at + 1 :]
+    chain = chain_of(records)
+    assert chain.head != whole.head
+    assert chain.damage or place == 4
+
+
+@pytest.mark.parametrize("place", range(1, 4))
+def test_a_cut_in_the_middle_is_found(place: int) -> None:
+    records = log_of(5)
+    del records[place]
+    chain = chain_of(records)
+    assert (chain.oddities[0].problem, chain.oddities[0].offset) == (Problem.UNCHAINED, place)
+    assert set(problems(chain)[1:]) <= {Problem.FORKED}
+
+
+def test_a_cut_in_front_is_found_and_what_is_left_counts() -> None:
+    records = log_of(5)
+    chain = chain_of(records[2:], first=2)
+    assert problems(chain) == [Problem.CUT]
+    assert charged(chain) == [2, 3, 4]
+    assert chain.head == hash_of(records[-1])
+    renumbered = chain_of(records[2:])
+    assert problems(renumbered)[0] is Problem.UNCHAINED
+
+
+def test_a_cut_at_the_end_leaves_a_chain_without_the_head_that_was_kept() -> None:
+    records = log_of(5)
+    kept = chain_of(records).head
+    shorter = chain_of(records[:4])
+    assert shorter.oddities == []
+    assert not shorter.has(kept)
+    assert shorter.has(hash_of(records[3]))
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_reordering_is_found(place: int) -> None:
+    records = log_of(5)
+    records[place : place + 2] = reversed(records[place : place + 2])
+    assert chain_of(records).damage
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_an_entry_that_is_there_twice_is_found_and_counts_once(place: int) -> None:
+    records = log_of(5)
+    for later in range(place, 5):
+        doubled = [*records[: later + 1], records[place], *records[later + 1 :]]
+        chain = chain_of(doubled)
+        assert problems(chain) == [Problem.DOUBLED]
+        assert charged(chain) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("place", range(1, 5))
+def test_an_insertion_is_found(place: int) -> None:
+    """Also of an entry that follows the one before it as it should."""
+    records = log_of(5)
+    forged = draft(9).under(hash_of(records[place - 1]), nonce="x", software="1")
+    chain = chain_of([*records[:place], forged, *records[place:]])
+    if place < 4:
+        assert Problem.FORKED in problems(chain)
+        assert chain.damage
+    assert not chain.has(hash_of(records[-1])), "receipts and the head that was kept tell"
+    unchained = draft(9).under("b" * 64, nonce="x", software="1")
+    chain = chain_of([*records[:place], unchained, *records[place:]])
+    assert problems(chain) == [Problem.UNCHAINED]
+    assert charged(chain) == [0, 1, 2, 3, 4]
+
+
+def test_garbage_and_keys_are_told_and_count_nothing() -> None:
+    records = log_of(2)
+    assert problems(chain_of([*records, b"garbage"])) == [Problem.UNREADABLE]
+    chain = chain_of(records)
+    keyed = draft(9).under(chain.head, nonce="x", software="1")
+    chain.apply(2, keyed, key=b"a")
+    assert problems(chain) == [Problem.KEYED]
+    assert charged(chain) == [0, 1]
+    later = json.loads(log_of(3)[2]) | {"version": 2}
+    body = json.dumps(later, sort_keys=True, separators=(",", ":")).encode()
+    (oddity,) = chain_of([*records, body]).oddities
+    assert "of version 2, this software reads 1" in oddity.detail
+
+
+def test_after_a_reopening_earlier_damage_stops_nobody_and_is_told_for_good() -> None:
+    records = [*log_of(2), b"garbage"]
+    chain = chain_of(records)
+    assert chain.damage
+    reopened = Draft(Kind.REOPENED, 5, facts={"reason": "disk", "without": ["c" * 64]})
+    chain.apply(3, reopened.under(chain.head, nonce="x", software="1"))
+    assert chain.damage == []
+    assert chain.oddities
+    assert chain.forgiven("c" * 64)
+    assert not chain.forgiven("d" * 64)
+    chain.apply(4, b"garbage again")
+    assert [each.offset for each in chain.damage] == [4]
+
+
+def test_what_is_withdrawn_counts_no_more() -> None:
+    records = log_of(2)
+    chain = chain_of(records)
+    facts = {"entry": hash_of(records[1])}
+    chain.apply(2, Draft(Kind.WITHDRAWN, 5, facts=facts).under(chain.head, nonce="x", software="1"))
+    state = Spending(chain=chain)
+    assert [each.at for each in state.charges] == [0]
+    chain.apply(3, replace(draft(1), at=9).under(chain.head, nonce="y", software="1"))
+    assert [each.at for each in state.charges] == [0, 1]
