@@ -34,7 +34,7 @@ class Verb:
     example: str = ""
 
 
-_FIRST, _JOBS, _RESULTS = "First steps", "Jobs", "Results"
+_FIRST, _JOBS, _RESULTS, _PRIVACY = "First steps", "Jobs", "Results", "Privacy"
 VERBS = {
     "demo": Verb(
         _FIRST,
@@ -185,6 +185,12 @@ VERBS = {
         "producers:producers",
         "List who reports to a job, or end a producer for good.",
         "students --retire gateway-2",
+    ),
+    "verify-stage": Verb(
+        _PRIVACY,
+        "verify_stage:verify_stage",
+        "Hold the stages that one has to trust to the rules. Exit code 1 if one is broken.",
+        "students --wheel dpstream-0.1.0-py3-none-any.whl",
     ),
     "dead-letters": Verb(
         _RESULTS,

@@ -197,6 +197,7 @@ class SimulatedCluster:
         job: deployed with empty topics.
         generators: by purpose and number.
         noise_key: for a job that asks the shuffle stage for dummies; drawn if there is none.
+        around: from the job as it runs, a stage's name and the stage, what is driven in its place.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class SimulatedCluster:
         job: DeployedJob,
         generators: Callable[[str, int], np.random.Generator],
         noise_key: NoiseKey | None = None,
+        around: Callable[[DeployedJob, str, Stage], Stage] = lambda job, name, stage: stage,
     ) -> None:
         if job.needs_noise_key:
             noise_key = noise_key or NoiseKey(generators("noise key", 0).bytes(KEY_BYTES))
@@ -246,7 +248,7 @@ class SimulatedCluster:
             PublishStage(job),
         ]
         self._workers = [
-            MemoryWorker(stage, self.log, reader=name)
+            MemoryWorker(around(job, name, stage), self.log, reader=name)
             for name, stage in zip(job.stages, stages, strict=True)
         ]
         for worker in self._workers:
