@@ -18,6 +18,7 @@ from pipeline.cli.errors import UsageProblem
 from pipeline.cli.keygen import key_ring
 from pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.descriptions import signing_key_at
 from pipeline.jobs.noise_keys import read_noise_key
 from pipeline.jobs.sealing_keys import KeyRing
 from pipeline.kafka.broker_clock import BrokerClock
@@ -26,6 +27,7 @@ from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.kafka.workers.monitor import MonitorAddress
 from pipeline.kafka.workers.observer import WindowTally
 from pipeline.operations.deployments import check_has_devices
+from pipeline.operations.installed_software import installed_software, python_version
 from pipeline.operations.lifeline import tell
 from pipeline.operations.status.facts import hides_messages, stages_of
 from pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
@@ -37,8 +39,9 @@ from pipeline.stages.hop_stage import HopStage
 from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.shuffling_stage import shuffling_stage
+from pipeline.stages.signed_stage import SignedStage, Signer, is_signed
 from pipeline.stages.stage import Stage
-from pipeline.state import noise_key_file, private_folder, worker_folder
+from pipeline.state import noise_key_file, private_folder, stage_key_file, worker_folder
 from randomizers.randomness import cryptographic_generator
 from topics.names import Role
 
@@ -107,6 +110,16 @@ def run(
         ),
     ] = None,
     keys: SealingKeys = None,
+    stage_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--stage-key",
+            envvar="DPSTREAM_STAGE_KEY",
+            metavar="FILE",
+            help="Of stages that have to be trusted: the key by which they sign what they decide "
+            "and write, made if it is missing. Default: one for each stage on this machine.",
+        ),
+    ] = None,
     metrics: Annotated[
         int | None,
         typer.Option(
@@ -135,6 +148,8 @@ def run(
             raise UsageProblem(f"{option} is for run shuffle: run {stage} adds no noise")
     if keys is not None and stage is StageName.publish:
         raise UsageProblem("--keys is for stages that open reports: run publish opens none")
+    if stage_key is not None and stage in (StageName.aggregate, StageName.publish):
+        raise UsageProblem(f"--stage-key is for stages that have to be trusted: run {stage} is not")
     as_json = log_format is LogFormat.json
     if job is None:
         if noise_key is not None:
@@ -147,6 +162,7 @@ def run(
             keys=None if keys is None else keys.absolute(),
             as_json=as_json,
             monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
+            stage_key=None if stage_key is None else stage_key.absolute(),
         )
         with cluster_of(servers, kafka_config) as cluster:
             raise typer.Exit(supervise(cluster.connection, settings))
@@ -172,10 +188,21 @@ def run(
     # Not at the top: a supervisor, which runs without JOB, needs neither Faust nor its memory.
     from pipeline.kafka.workers.worker import run_worker
 
+    made = _make_stage(
+        stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched
+    )
+    if is_signed(deployed, stage):
+        signer = Signer(
+            signing_key_at(stage_key or stage_key_file(stage)),
+            stage,
+            worker,
+            installed_software(),
+            python_version(),
+            _noise_key_digest(stage, deployed, noise_key),
+        )
+        made = SignedStage(made, deployed, signer, wall_clock=clock.milliseconds)
     code = run_worker(
-        _make_stage(
-            stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched
-        ),
+        made,
         deployed,
         connection,
         stage_name=stage,
@@ -243,6 +270,13 @@ def _make_stage(
                 keys=keys,
                 listener=listener,
             )
+
+
+def _noise_key_digest(stage: StageName, job: DeployedJob, noise_key: Path | None) -> bytes | None:
+    """SHA-256 of the noise key that a worker holds; None where it needs none."""
+    if stage is not StageName.shuffle or not job.needs_noise_key:
+        return None
+    return read_noise_key(noise_key or noise_key_file(job.name)).digest
 
 
 def _role_of(stage: StageName, job: DeployedJob) -> Role:

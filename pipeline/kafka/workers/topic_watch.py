@@ -19,18 +19,18 @@ _LOOKS = 3
 # What a stage reads and writes, by the topic whose partitions its workers share.
 _USED: Mapping[Role, tuple[Role, ...]] = {
     Role.REPORTS: (
-        *(Role.REPORTS, Role.PRODUCERS, Role.MANIFESTS),
+        *(Role.REPORTS, Role.PRODUCERS, Role.STAGES, Role.MANIFESTS),
         *(Role.SHUFFLED, Role.DEAD_LETTERS, Role.STATUS),
     ),
     **{
         role: (
-            *(role, Role.PRODUCERS, Role.MANIFESTS),
+            *(role, Role.PRODUCERS, Role.STAGES, Role.MANIFESTS),
             *(Role.SHUFFLED, Role.DEAD_LETTERS, Role.STATUS),
         )
         for role in FURTHER_REPORTS
     },
-    Role.HOP_1: (Role.HOP_1, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
-    Role.HOP_2: (Role.HOP_2, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
+    Role.HOP_1: (Role.HOP_1, Role.STAGES, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
+    Role.HOP_2: (Role.HOP_2, Role.STAGES, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
     Role.SHUFFLED: (
         *(Role.SHUFFLED, Role.PARTIALS_A, Role.PARTIALS_B, Role.PARTIALS),
         *(Role.DEAD_LETTERS, Role.STATUS),

@@ -42,6 +42,7 @@ class SupervisorSettings:
         pattern: a shell pattern of job names.
         noise_keys: a folder with a file for each job; the default places without it.
         keys: the folder of sealing keys; the default one without it.
+        stage_key: of the key that the stage signs with; the default one without it.
         as_json: whether lines are JSON.
         monitor: where metrics and health of all workers are served; nowhere by default.
     """
@@ -51,6 +52,7 @@ class SupervisorSettings:
     pattern: str = "*"
     noise_keys: Path | None = None
     keys: Path | None = None
+    stage_key: Path | None = None
     as_json: bool = False
     monitor: MonitorAddress | None = None
 
@@ -66,6 +68,8 @@ class SupervisorSettings:
             command += ["--noise-key", str(self.noise_key(job))]
         if self.keys is not None:
             command += ["--keys", str(self.keys)]
+        if self.stage_key is not None:
+            command += ["--stage-key", str(self.stage_key)]
         if descriptor is not None:
             command += ["--metrics-descriptor", str(descriptor)]
         return [*command, *connection.arguments()]

@@ -49,6 +49,7 @@ COMMANDS = [
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
     *("record", "replay", "serve", "password", "collect"),
     *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
+    "verify-stage",
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]
 
@@ -234,6 +235,7 @@ def test_a_missing_job_file(dpstream: Commands, tmp_path: Path) -> None:
         "diff small large",
         "producers small",
         "dead-letters small",
+        "verify-stage small",
         "undeploy small",
         "ledger small",
         "budget students",

@@ -1,0 +1,302 @@
+"""What stages leave behind, read once and put in order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pipeline.actions import LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import place_problem
+from pipeline.jobs.roster import Roster
+from pipeline.stages.boxes_of_windows import distinct
+from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.signed_stage import TRUSTED_ROLES, read_piece
+from topics.chunks import Chunk
+from topics.frames import CodecError
+from topics.manifests import Manifest, decode_manifest
+from topics.names import SUMS, Role
+from topics.records import Drain, decode_producer_record
+from topics.signed import Signed, digest_of, read_statement
+from topics.words import Words, split_words
+
+Read: TypeAlias = Callable[[Role, int], Iterable[LogRecord]]
+"""From a role and a partition, the deployment's records that are still there, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRecord:
+    """A manifest in the log, first or not.
+
+    Attributes:
+        offset: in the log.
+        timestamp: when the broker wrote it, milliseconds since 1970.
+        manifest: what it says.
+        digest: SHA-256 of the record.
+    """
+
+    offset: int
+    timestamp: int
+    manifest: Manifest
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRecord:
+    """A statement in the log; None where the record is no statement, and `problem` says why."""
+
+    offset: int
+    signed: Signed | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One writing of a window, or of a party's sum.
+
+    Attributes:
+        role: of the topic.
+        epoch, instance, manifest_offset, attempt, total: as its chunks say.
+        complete: whether all chunks are there.
+        rows, messages: of the words.
+        contents: `digest_of` the words, in order.
+        multiset: the same of the words in canonical order: of windows, equal where they are.
+        disorder: why the words do not stand as canonical order has it; empty: they do.
+        words: in canonical order, where rules look at them; else None.
+    """
+
+    role: Role
+    epoch: int
+    instance: int
+    manifest_offset: int
+    attempt: bytes
+    total: int
+    complete: bool
+    rows: int = 0
+    messages: int = 0
+    contents: bytes = b""
+    multiset: bytes = b""
+    disorder: str = ""
+    words: Words | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All of it.
+
+    Attributes:
+        job: the deployed job.
+        manifests: of the deployment, in the order of the log.
+        decisions: by epoch, the first manifest that counts, and its place in `manifests`.
+        statements: of ``<job>.stages``, in the order of the log; those of earlier deployments are
+            left out.
+        attempts: by topic and in the order of its log.
+        roster: who is registered, as of now.
+        drains: when an operator drained a partition of the reports: milliseconds since 1970.
+        raw: raw reports by partition, where they were asked for and are still there.
+    """
+
+    job: DeployedJob
+    manifests: tuple[ManifestRecord, ...]
+    decisions: dict[int, tuple[Decision, ManifestRecord]]
+    statements: tuple[StatementRecord, ...]
+    attempts: tuple[Attempt, ...]
+    roster: Roster
+    drains: dict[int, int]
+    raw: dict[int, tuple[LogRecord, ...]] = field(default_factory=dict)
+
+    @property
+    def signs(self) -> bool:
+        """Whether the deployment has a topic for what stages sign."""
+        return Role.STAGES in self.job.start_offsets
+
+    def released(self, role: Role) -> dict[tuple[int, int], Attempt]:
+        """The first complete attempt of every epoch and instance: what whoever reads takes."""
+        found: dict[tuple[int, int], Attempt] = {}
+        for attempt in self.attempts:
+            if attempt.role is role and attempt.complete:
+                found.setdefault((attempt.epoch, attempt.instance), attempt)
+        return found
+
+
+def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidence:
+    """Read what there is.
+
+    Args:
+        job: the deployed job, no replay.
+        read: the records of a topic.
+        raw: whether to read raw reports, too.
+    """
+    manifests = tuple(_manifests(job, read(Role.MANIFESTS, 0)))
+    roster, drains = Roster(job), dict[int, int]()
+    for record in read(Role.PRODUCERS, 0):
+        roster.apply(record)
+        _note_drain(job, record, drains)
+    statements: tuple[StatementRecord, ...] = ()
+    if Role.STAGES in job.start_offsets:
+        statements = tuple(_statements(job, read(Role.STAGES, 0)))
+    attempts = [
+        attempt
+        for role in TRUSTED_ROLES
+        if role in job.start_offsets
+        for partition in range(len(job.start_offsets[role]))
+        for attempt in _attempts(job, role, partition, read(role, partition), keeps_words=raw)
+    ]
+    partitions = range(job.partitions) if raw else ()
+    return Evidence(
+        job,
+        manifests,
+        _decisions(job, manifests, read(Role.MANIFESTS, 0)),
+        statements,
+        tuple(attempts),
+        roster,
+        drains,
+        {partition: tuple(read(Role.REPORTS, partition)) for partition in partitions},
+    )
+
+
+def _manifests(job: DeployedJob, records: Iterable[LogRecord]) -> Iterator[ManifestRecord]:
+    for record in records:
+        try:
+            manifest = decode_manifest(record.value)
+        except CodecError:
+            continue
+        if (manifest.deployment, manifest.fingerprint) == (job.deployment, job.fingerprint):
+            digest = hashlib.sha256(record.value).digest()
+            yield ManifestRecord(record.offset, record.timestamp, manifest, digest)
+
+
+def _decisions(
+    job: DeployedJob, manifests: Sequence[ManifestRecord], records: Iterable[LogRecord]
+) -> dict[int, tuple[Decision, ManifestRecord]]:
+    by_offset = {each.offset: each for each in manifests}
+    found: dict[int, tuple[Decision, ManifestRecord]] = {}
+
+    def note(decision: Decision) -> None:
+        found[decision.manifest.epoch] = decision, by_offset[decision.offset]
+
+    log = DecisionLog(job, note)
+    for record in records:
+        log.apply(record)
+    return found
+
+
+def _statements(job: DeployedJob, records: Iterable[LogRecord]) -> Iterator[StatementRecord]:
+    for record in records:
+        try:
+            signed = read_statement(record.value)
+        except CodecError as error:
+            yield StatementRecord(record.offset, None, str(error))
+            continue
+        if signed.statement.deployment == job.deployment:
+            yield StatementRecord(record.offset, signed)
+
+
+def _note_drain(job: DeployedJob, record: LogRecord, drains: dict[int, int]) -> None:
+    try:
+        said = decode_producer_record(record.value)
+    except CodecError:
+        return
+    if isinstance(said, Drain) and said.deployment == job.deployment:
+        drains.setdefault(said.partition, record.timestamp)
+
+
+def _attempts(
+    job: DeployedJob,
+    role: Role,
+    partition: int,
+    records: Iterable[LogRecord],
+    *,
+    keeps_words: bool,
+) -> Iterator[Attempt]:
+    """The attempts of a partition: complete ones as they end, and then the others."""
+    begun: dict[bytes, dict[int, Chunk]] = {}
+    identity = job.deployment, job.fingerprint
+    keeps_words = keeps_words or (role is job.decided_role and job.stage_dummies is not None)
+    finished: set[bytes] = set()
+    for record in records:
+        try:
+            chunk = read_piece(record.value)
+        except CodecError:
+            continue
+        misplaced = role not in SUMS and place_problem(job, chunk.epoch, partition) is not None
+        if (chunk.deployment, chunk.fingerprint) != identity or misplaced:
+            continue
+        if chunk.attempt in finished:
+            continue
+        chunks = begun.setdefault(chunk.attempt, {})
+        chunks.setdefault(chunk.index, chunk)
+        if len(chunks) == chunk.total:
+            finished.add(chunk.attempt)
+            pieces = [chunks[index].words for index in sorted(chunks)]
+            del begun[chunk.attempt]
+            yield _whole(job, role, chunk, pieces, keeps_words=keeps_words)
+    for chunks in begun.values():
+        first = next(iter(chunks.values()))
+        yield _attempt(role, first, complete=False)
+
+
+def _attempt(role: Role, chunk: Chunk, *, complete: bool) -> Attempt:
+    return Attempt(
+        role,
+        chunk.epoch,
+        chunk.instance,
+        chunk.manifest_offset,
+        chunk.attempt,
+        chunk.total,
+        complete,
+    )
+
+
+def _whole(
+    job: DeployedJob, role: Role, chunk: Chunk, pieces: list[Words], *, keeps_words: bool
+) -> Attempt:
+    contents = digest_of(pieces)
+    canonical, ordered, disorder = None, pieces, ""
+    if role not in SUMS:
+        try:
+            canonical = _canonical(job, role, pieces)
+        except (CodecError, ValueError, IndexError) as error:
+            disorder = f"its words are none of the job's: {error}"
+        else:
+            ordered = split_words(canonical)
+            if not _same(ordered, pieces):
+                disorder = "its words do not stand in canonical order"
+    return Attempt(
+        role,
+        chunk.epoch,
+        chunk.instance,
+        chunk.manifest_offset,
+        chunk.attempt,
+        chunk.total,
+        complete=True,
+        rows=sum(piece.rows for piece in pieces),
+        messages=sum(piece.messages for piece in pieces),
+        contents=contents,
+        multiset=digest_of(ordered),
+        disorder=disorder,
+        words=canonical if keeps_words else None,
+    )
+
+
+def _canonical(job: DeployedJob, role: Role, pieces: list[Words]) -> Words:
+    """The words of an attempt as a multiset has them."""
+    form = job.form_of(role)
+    multiset = WordMultiset(form)
+    for piece in pieces:
+        if piece.values.dtype != form.dtype or piece.width != form.width:
+            raise CodecError(
+                f"{piece.width} words of {piece.values.dtype}, must be {form.width} of {form.dtype}"
+            )
+        multiset.add(piece)
+    ordered = multiset.sorted()
+    multiset.close()
+    return ordered if job.sealed is None else distinct(ordered)
+
+
+def _same(expected: Sequence[Words], found: Sequence[Words]) -> bool:
+    # Not by strict zip: of another number of pieces, others are shorter or longer.
+    return digest_of(expected) == digest_of(found)

@@ -1,0 +1,243 @@
+"""A stage that signs what it decides and writes, so that others can hold it to its word.
+
+It stands around any stage, and changes nothing that the stage does: what goes by is looked at, and
+what there is to say of it is written to ``<job>.stages`` beside it. So `verify-stage` needs no
+secret to find a stage that went on under another decision than the first, wrote a window in two
+versions, or was not what it says it is.
+
+* Before it reads anything, the stage says who it is and what it runs.
+* A manifest is announced before it is written, and that is acknowledged first: no manifest is in
+  the log that nobody has signed.
+* A window is signed before it is flushed. A worker that is killed in between may leave an attempt
+  behind that nobody has signed; whoever takes over writes the window again, signed, and the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from pipeline.actions import Append, Flush, Result, Steps
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.stage import Stage
+from topics.chunks import Chunk, decode_chunk
+from topics.frames import Kind, kind_of
+from topics.manifests import decode_manifest
+from topics.names import HOPS, SUMS, Role
+from topics.partials import decode_partial
+from topics.signed import (
+    Decided,
+    Released,
+    Software,
+    StageRecord,
+    Statement,
+    digest_of,
+    sign_statement,
+)
+from topics.words import Words
+
+WINDOW_ROLES: Final = (*HOPS, Role.SHUFFLED)
+"""Topics of windows, in chunks."""
+TRUSTED_ROLES: Final = (*WINDOW_ROLES, *SUMS)
+"""What is signed: windows, and each party's sums of tables that are in two shares."""
+_UNTRUSTED: Final = frozenset({"aggregate", "publish"})
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Who signs.
+
+    Attributes:
+        key: of the stage, which none but its operator has.
+        stage: as in ``dpstream run STAGE``.
+        worker: its name.
+        software: what is installed, see `pipeline.operations.installed_software`.
+        python: the version of the interpreter.
+        noise_key: SHA-256 of the noise key that the stage holds; None where it needs none.
+    """
+
+    key: Ed25519PrivateKey = field(repr=False)
+    stage: str
+    worker: str
+    software: Mapping[str, Software]
+    python: str
+    noise_key: bytes | None = None
+
+
+def is_signed(job: DeployedJob, stage: str) -> bool:
+    """Whether a stage signs what it does: one that has to be trusted, of a deployment with room.
+
+    Deployments that were made before there was a topic for it have none.
+    """
+    return Role.STAGES in job.start_offsets and stage not in _UNTRUSTED and job.replay_of is None
+
+
+@dataclass(slots=True)
+class _Writing:
+    """An attempt that has gone by in part."""
+
+    role: Role
+    epoch: int
+    instance: int
+    manifest_offset: int
+    total: int
+    pieces: list[Words]
+
+
+class SignedStage:
+    """Does what a stage does, and signs it.
+
+    Args:
+        stage: not used before.
+        job: the deployed job, for which `is_signed`.
+        signer: who it is.
+        wall_clock: milliseconds since 1970.
+    """
+
+    def __init__(
+        self, stage: Stage, job: DeployedJob, signer: Signer, *, wall_clock: Callable[[], int]
+    ) -> None:
+        self._stage = stage
+        self._job = job
+        self._signer = signer
+        self._wall_clock = wall_clock
+        self._introduced = False
+        self._writing: dict[bytes, _Writing] = {}
+
+    @property
+    def role(self) -> Role:
+        """See `Stage`."""
+        return self._stage.role
+
+    def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
+        """See `Stage`; before anything else the worker says who it is."""
+        # What an owner that was stopped had begun to write is no more its own.
+        self._writing.clear()
+        if not self._introduced:
+            yield self._said(self._introduction())
+            yield Flush()
+            self._introduced = True
+        return (yield from self._signing(self._stage.assign(partition, committed, now)))
+
+    def revoke(self, partition: int) -> None:
+        """See `Stage`."""
+        self._stage.revoke(partition)
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """See `Stage`."""
+        yield from self._signing(self._stage.record(partition, offset, value, now, written))
+
+    def tick(self, now: float) -> Steps[None]:
+        """See `Stage`."""
+        yield from self._signing(self._stage.tick(now))
+
+    def unfinished(self, partition: int) -> str:
+        """See `Stage`."""
+        return self._stage.unfinished(partition)
+
+    def heartbeat(self) -> Mapping[str, object]:
+        """See `Stage`."""
+        return self._stage.heartbeat()
+
+    def _signing(self, steps: Steps[Result]) -> Steps[Result]:
+        """The same steps, with what is to be said of them in between."""
+        reply: object = None
+        while True:
+            try:
+                action = steps.send(reply)
+            except StopIteration as finished:
+                result: Result = finished.value
+                return result
+            if isinstance(action, Append) and action.role is Role.MANIFESTS:
+                yield self._said(self._decision(action.value))
+                yield Flush()
+            elif isinstance(action, Append) and action.role in TRUSTED_ROLES:
+                self._note(action)
+            elif isinstance(action, Flush):
+                for release in self._releases():
+                    yield self._said(release)
+            reply = yield action
+
+    def _said(self, statement: Statement) -> Append:
+        return Append(Role.STAGES, 0, sign_statement(statement, self._signer.key))
+
+    def _introduction(self) -> StageRecord:
+        signer = self._signer
+        return StageRecord(
+            self._job.deployment,
+            signer.stage,
+            signer.worker,
+            self._wall_clock(),
+            signer.python,
+            signer.software,
+            signer.noise_key,
+        )
+
+    def _decision(self, record: bytes) -> Decided:
+        manifest = decode_manifest(record)
+        return Decided(
+            self._job.deployment,
+            self._signer.stage,
+            self._signer.worker,
+            manifest.epoch,
+            manifest.instance,
+            hashlib.sha256(record).digest(),
+        )
+
+    def _note(self, action: Append) -> None:
+        """Remember a record of an attempt: views of it, which is written in a moment."""
+        chunk = read_piece(action.value)
+        writing = self._writing.get(chunk.attempt)
+        if writing is None:
+            writing = self._writing[chunk.attempt] = _Writing(
+                action.role, chunk.epoch, chunk.instance, chunk.manifest_offset, chunk.total, []
+            )
+        writing.pieces.append(chunk.words)
+
+    def _releases(self) -> list[Released]:
+        """What is to be said of the attempts that have gone by whole."""
+        writings, self._writing = self._writing, {}
+        return [
+            Released(
+                self._job.deployment,
+                self._signer.stage,
+                self._signer.worker,
+                writing.epoch,
+                writing.instance,
+                writing.role.value,
+                writing.manifest_offset,
+                attempt,
+                writing.total,
+                digest_of(writing.pieces),
+            )
+            for attempt, writing in writings.items()
+            if len(writing.pieces) == writing.total
+        ]
+
+
+def read_piece(record: bytes) -> Chunk:
+    """A chunk of a window, or a part of a sum, whose bytes then stand for its words.
+
+    Raises:
+        CodecError: the record is neither.
+    """
+    if kind_of(record) is not Kind.PARTIAL:
+        return decode_chunk(record)
+    part = decode_partial(record)
+    return Chunk(
+        part.fingerprint,
+        part.deployment,
+        part.epoch,
+        part.manifest_offset,
+        part.attempt,
+        part.index,
+        part.total,
+        Words(np.frombuffer(part.payload, np.uint8)[:, None]),
+    )
