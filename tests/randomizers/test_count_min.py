@@ -19,7 +19,7 @@ from randomizers.accounting.shuffled_oracles import poisson_for_rows
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.cell_noise_law import DummyLaw
 from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
-from randomizers.count_min.calibration import calibrate
+from randomizers.count_min.calibration import calibrate, epsilon_with
 from randomizers.count_min.cell_noise import (
     differing_cells,
     noise_for,
@@ -67,6 +67,14 @@ def test_items_are_composed() -> None:
     for items in (1, 3, 8):
         noise = noise_for(replace(ASKED, items=items), code, 1000)
         assert noise.mean == pytest.approx(poisson_for_rows(1.0, 1e-6, items).mean, rel=1e-4)
+
+
+def test_what_is_stated_of_sets_is_of_all_their_items() -> None:
+    law = law_of(items=3)
+    parts = [ShiftedCells(PoissonNoise(law.noise.mean), shift, 3) for shift in (1, -1)]
+    assert delta_spent(parts, law.epsilon * (1 + 1e-9)) <= 1e-6
+    assert delta_spent(parts, 0.99 * law.epsilon) > 0.9e-6
+    assert epsilon_with(law, 1000) == pytest.approx(epsilon_spent(parts, 1e-6))
 
 
 def test_epochs_are_composed() -> None:

@@ -241,6 +241,14 @@ def test_what_is_cut_off_counts_as_certain_loss_or_as_more_loss() -> None:
     assert cut.masses[0] == 0.4 + 1e-9
 
 
+def test_what_either_gives_away_both_together_give_away() -> None:
+    one = LossDistribution(0.1, 0, np.array([0.9]), 0.1)
+    other = LossDistribution(0.1, 0, np.array([0.8]), 0.2)
+    for both in (one.composed_with(other), other.composed_with(one)):
+        assert both.certain == pytest.approx(0.28)
+        assert both.masses.sum() + both.certain == pytest.approx(1)
+
+
 def test_epsilon_is_infinite_where_delta_does_not_reach_and_0_where_it_is_not_needed() -> None:
     one = on_grid(Losses(np.array([-0.5, 0.5]), np.array([0.4, 0.5]), 0.1, 0.0, 0.0), 0.1)
     assert one.epsilon(0.09) == math.inf

@@ -57,6 +57,15 @@ def reports_and_size(draw: st.DrawFn) -> tuple[NDArray[Any], FixedSize]:
     return values.astype(dtype), fixed_size(form, most)
 
 
+def test_counts_take_as_much_room_however_large_they_are() -> None:
+    sizes = set()
+    for count in (1, 255, 256, 65_535):
+        words = Words(np.array([[2]], np.uint8), np.array([count], np.uint32))
+        (piece,) = split_fixed(words, Table(0, 4, 2))
+        sizes.add(len(encode_batch(batch_of(*piece))))
+    assert len(sizes) == 1
+
+
 @given(reports_and_size(), st.sampled_from([16, 100, 60_000]), st.booleans())
 def test_all_reports_arrive_and_their_number_and_values_do_not_show(
     reports: tuple[NDArray[Any], FixedSize], payload_bytes: int, canonical: bool

@@ -77,6 +77,18 @@ def test_bodies_that_come_together_are_written_together(job: DeployedJob) -> Non
     run(work)
 
 
+def test_answers_are_the_same_whatever_reports_say(job: DeployedJob) -> None:
+    async def work() -> None:
+        world = World(job)
+        for words in ([], [0], [1]):
+            world.offer(body(job, 1, [envelope(job, 1, words)]))
+        await world.gathering.finish()
+        assert world.statuses == [202] * 3
+        assert len(set(world.answers)) == 1
+
+    run(work)
+
+
 def test_enrolments_are_acknowledged_before_reports_are_written(job: DeployedJob) -> None:
     async def work() -> None:
         world = World(job)

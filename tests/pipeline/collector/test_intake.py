@@ -236,6 +236,22 @@ def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
     assert tag in {row[:8].tobytes() for row in batch.rows}
 
 
+def test_a_refusal_says_nothing_of_what_is_refused(job: DeployedJob) -> None:
+    bodies = [
+        body(
+            job,
+            1,
+            [
+                encode_envelope(
+                    b"d" * 16, b"r" * 16, False, job.content_form.pack(words_of(job, [w]))
+                )
+            ],
+        )
+        for w in (77, 99)
+    ]
+    assert list(taken(Intake(job, KEY), *bodies).refusals) == [Problem.FOREIGN.answer()] * 2
+
+
 def test_nothing_is_written_of_nothing(job: DeployedJob) -> None:
     foreign = encode_envelope(b"d" * 16, b"r" * 16, True, job.content_form.pack(words_of(job, [9])))
     found = taken(Intake(job, KEY), body(job, 1, [foreign]))

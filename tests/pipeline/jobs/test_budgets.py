@@ -93,6 +93,14 @@ def test_horizons_are_as_many_as_the_budget_has_room_for() -> None:
     check_budget(one_more, [*earlier, charge])
 
 
+def test_all_horizons_of_a_job_must_fit_its_budget() -> None:
+    job = renewing(budget={"epsilon": 14})
+    earlier = [Charge.of(deployed(population="students"))]
+    check_budget(job.model_copy(update={"horizons": 2}), earlier)
+    with pytest.raises(BudgetError, match="took 4 and this one would take 12"):
+        check_budget(job.model_copy(update={"horizons": 3}), earlier)
+
+
 def test_a_job_without_room_for_one_horizon_is_refused() -> None:
     job = renewing(budget={"epsilon": 3.9})
     assert horizons_within_budget(job, []) == 1

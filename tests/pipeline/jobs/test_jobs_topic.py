@@ -87,6 +87,7 @@ def test_charges_stay_when_jobs_go_and_the_last_of_a_deployment_counts() -> None
     state = JobsTopic()
     charges = [Charge("people", "small", name * 32, 1.0, 0.0, 5) for name in "ab"]
     fewer = Charge("people", "small", "a" * 32, 1.0, 0.0, 5, horizons=3)
+    apply_job(state, deployed())
     for charge in [*charges, fewer]:
         state.apply(charge.key, charge.to_bytes())
     state.apply(b"small", None)

@@ -1,0 +1,54 @@
+"""The table as a page: which mutations there are, and who convicted each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from tests.mutations.mutation import AUDIT, Mutation
+from tests.mutations.trying import Trial
+
+PAGE: Final = Path(__file__).parent / "README.md"
+_LONGEST: Final = 30
+BEGIN: Final = "<!-- written by python -m tests.mutations -->"
+
+
+def page_of(trials: Sequence[Trial]) -> str:
+    """The page with the table of mutations that were all convicted; its first part stays."""
+    head, _, _ = PAGE.read_text().partition(BEGIN)
+    return f"{head}{BEGIN}\n\n" + "\n".join(_lines(trials)) + "\n"
+
+
+def row_of(mutation: Mutation) -> str:
+    """The row of a mutation, up to what was measured."""
+    return f"| {mutation.name} | `{mutation.file}` | {mutation.weakens} |"
+
+
+def _lines(trials: Sequence[Trial]) -> Iterator[str]:
+    kinds = Counter(_kind(trial) for trial in trials)
+    yield f"{len(trials)} mutations, all of them convicted: " + ", ".join(
+        f"{count} by {kind}" for kind, count in kinds.most_common()
+    )
+    for area, of_area in groupby(trials, lambda trial: trial.mutation.area):
+        yield f"\n## {area.capitalize()}\n"
+        yield "| mutation | in | what it weakens | convicted by | seconds |"
+        yield "|---|---|---|---|---:|"
+        for trial in of_area:
+            yield f"{row_of(trial.mutation)} `{_short(trial.by)}` | {trial.seconds:.0f} |"
+
+
+def _short(test: str) -> str:
+    """Its name, with what it is about if that is a word."""
+    name, _, about = test.partition("[")
+    return test if len(about) <= _LONGEST else name
+
+
+def _kind(trial: Trial) -> str:
+    if trial.by.startswith(AUDIT):
+        return "`dpstream audit`"
+    if trial.by.startswith("tests/conformance/"):
+        return "the conformance suite"
+    return "tests of privacy beside the code"

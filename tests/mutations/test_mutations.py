@@ -1,0 +1,81 @@
+"""Whoever takes privacy away is convicted."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.mutations.__main__ import describe
+from tests.mutations.mutation import ROOT, Mutation, MutationError, all_mutations, mutations_named
+from tests.mutations.page import PAGE, row_of
+from tests.mutations.trying import Trial, Verdict, try_mutations
+
+MUTATIONS = all_mutations()
+CHEAP = "tests/randomizers/test_guarantee.py::test_a_pure_guarantee_does_not_speak_of_delta"
+
+
+def test_every_mutation_is_one_of_the_source_as_it_is() -> None:
+    for mutation in MUTATIONS:
+        mutated = mutation.applied((ROOT / mutation.file).read_text())
+        if mutation.module is not None:
+            ast.parse(mutated)
+
+
+def test_there_are_enough_in_every_area() -> None:
+    areas = {mutation.area for mutation in MUTATIONS}
+    assert areas == {"accounting", "budgets", "collector", "producer", "randomizers", "stages"}
+    assert len(MUTATIONS) >= 60
+
+
+def test_who_convicts_is_there() -> None:
+    for mutation in MUTATIONS:
+        assert mutation.convicted_by, mutation.name
+        for test in mutation.convicted_by:
+            path, _, name = test.partition("::")
+            text = (ROOT / path).read_text()
+            assert f"def {name.partition('[')[0]}(" in text or not name, test
+
+
+def test_the_page_has_a_row_of_each() -> None:
+    page = PAGE.read_text()
+    assert [m.name for m in MUTATIONS if row_of(m) not in page] == []
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(rows) == len(MUTATIONS)
+
+
+def test_a_text_that_is_gone_or_there_twice_is_named() -> None:
+    mutation = Mutation("half", "area", "a.py", "1", "2", "it", ())
+    for source in ("", "1 + 1"):
+        with pytest.raises(MutationError, match=r"half: its text occurs . times in a\.py"):
+            mutation.applied(source)
+    with pytest.raises(MutationError, match="no mutation or area is called nothing"):
+        mutations_named(["nothing", "stages"])
+
+
+def changed(new: str, test: str = CHEAP) -> Mutation:
+    """A change of what `CHEAP` is about."""
+    old = 'delta = f", delta {self.delta:g}" if self.delta else ""'
+    return Mutation(new, "area", "randomizers/guarantee.py", old, new, "it", (test,))
+
+
+def test_only_what_a_test_asserts_convicts(tmp_path: Path) -> None:
+    expected = {
+        changed('delta = f", delta {self.delta:g}"'): Verdict.CONVICTED,
+        changed('delta = f", delta {self.delta:g}" if self.delta > 0 else ""'): Verdict.SURVIVED,
+        changed('delta = f", delta {self.delte:g}"'): Verdict.BROKEN,
+        changed('delta = f", delta'): Verdict.BROKEN,
+        changed("", test="tests/randomizers/test_guarantee.py::test_of_nothing"): Verdict.UNFOUNDED,
+    }
+    trials = try_mutations(list(expected), tmp_path)
+    assert [trial.verdict for trial in trials] == list(expected.values())
+
+
+@pytest.mark.verify
+def test_every_mutation_is_convicted(tmp_path: Path) -> None:
+    def tell(trial: Trial) -> None:
+        print(describe(trial), flush=True)
+
+    trials = try_mutations(MUTATIONS, tmp_path, parallel=2, tell=tell)
+    assert [describe(t) for t in trials if t.verdict is not Verdict.CONVICTED] == []
