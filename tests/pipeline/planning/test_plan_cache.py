@@ -1,4 +1,4 @@
-"""Plans that are kept: read as they were made, by their owner alone, and never where they differ."""
+"""Plans that are kept: read as they were made, by their owner alone, and only where they agree."""
 
 from __future__ import annotations
 
