@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 
 
+# Several attacks begin with the same job, and calibrating one takes a while.
+@lru_cache(maxsize=64)
 def job_of(case: Case, *, epochs: int, minimum: int) -> DeployedJob:
     """The example of a case as a deployed job; `minimum` if it asks for fewer devices."""
     written = {key: value for key, value in asdict(case.parameters).items() if value is not None}

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.audit.audits import FULL, QUICK, Attack, Effort, attacks_on, run_attacks
+from pipeline.audit.audit_plot import write_audit_plot
+from pipeline.audit.audits import Attack, Audit, run_attacks
+from pipeline.audit.plans import (
+    FULL,
+    QUICK,
+    Effort,
+    attacks_on_all,
+    attacks_on_job,
+    attacks_on_protocol,
+)
 from pipeline.cli.audit_lines import show_audit
+from pipeline.cli.cluster_and_jobs import job_of_file
+from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import progress_bar
 from pipeline.cli.options import AsJson
-from pipeline.cli.output import say_json
+from pipeline.cli.output import say_json, tell
 from pipeline.errors import FAILED
 from pipeline.protocols.registry import PROTOCOLS
 
@@ -34,12 +46,16 @@ def audit(
     seed: Annotated[
         int | None, typer.Option(help="Makes the attacks repeatable. Default: new randomness.")
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw what is claimed and observed into a PNG file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack the installed code as who sees what a party sees. Exit code 1 if convicted."""
     effort = QUICK if quick else FULL
     if trials is not None:
-        effort = replace(effort, trials=trials)
+        effort = replace(effort, trials=trials, windows=min(effort.windows, trials))
     attacks = _attacks(subject, effort)
     with progress_bar() as progress:
         bar = progress.add_task("attacking", total=len(attacks))
@@ -52,10 +68,23 @@ def audit(
         say_json(found.to_json())
     else:
         show_audit(found)
+    if plot is not None:
+        _plot(found, plot)
     if found.convicted:
         raise typer.Exit(FAILED)
 
 
+def _plot(found: Audit, path: Path) -> None:
+    try:
+        write_audit_plot(found, path)
+        tell(f"{path} is written")
+    except ValueError as error:  # a file name that no kind of picture has
+        raise UsageProblem(f"--plot {path}: {error}") from None
+
+
 def _attacks(subject: str | None, effort: Effort) -> list[Attack]:
-    names = list(PROTOCOLS) if subject is None else [subject]
-    return [attack for name in names for attack in attacks_on(name, effort)]
+    """Those on all protocols, on one by its name, or on a job by its file."""
+    if subject is None:
+        return attacks_on_all(effort)
+    job = None if subject in PROTOCOLS else job_of_file(subject)
+    return attacks_on_protocol(subject, effort) if job is None else attacks_on_job(job, effort)

@@ -127,7 +127,7 @@ class Producer:
         self._clock = clock
         self._times = times_of(job)
         self._transport = transport
-        self._generators = generators or _cryptographic()
+        self._generators = generators or cryptographic_generators()
         self._identifiers = identifiers
         learns = job.protocol_entry.learning is not None
         self._models = ModelLog(job, keep=True) if learns else None
@@ -655,6 +655,7 @@ class Producer:
                 self._store.delete_sent(last)
 
 
-def _cryptographic() -> Generators:
+def cryptographic_generators() -> Generators:
+    """One generator for all draws, keyed by the operating system."""
     generator = cryptographic_generator()
     return lambda purpose, number: generator

@@ -90,7 +90,9 @@ def fix_coins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secrets.token_bytes", token_bytes)
     monkeypatch.setattr("secrets.token_hex", lambda size=32: coins.bytes(size).hex())
     monkeypatch.setattr("pipeline.connect.token_bytes", token_bytes)
-    monkeypatch.setattr("pipeline.devices.producer._cryptographic", generators_of_a_producer)
+    monkeypatch.setattr(
+        "pipeline.devices.producer.cryptographic_generators", generators_of_a_producer
+    )
 
 
 def seen_topic(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,3 +68,28 @@ def test_a_conviction_is_told_and_ends_with_code_1(
     told = json.loads(said.output)
     assert told["verdict"] == "CONVICTED"
     assert [each["attack"] for each in told["findings"] if each["verdict"] == "CONVICTED"]
+
+
+JOB = """
+name: weekly
+protocol: split_budget
+parameters: {epsilon: 2}
+epochs: {count: 3}
+shuffle: {minimum: 2}
+"""
+
+
+def test_a_job_is_attacked_by_its_own_law_and_drawn(dpstream: Commands, tmp_path: Path) -> None:
+    job, picture = tmp_path / "job.yaml", tmp_path / "audit.png"
+    job.write_text(JOB)
+    said = dpstream("audit", job, "--trials", 40, "--seed", 3, "--json", "--plot", picture)
+    assert said.code == 0, said.output + said.errors
+    findings = {each["attack"]: each for each in said.json["findings"]}
+    assert findings["likelihood ratios"]["observed"] == pytest.approx(2.0)
+    for attack in ("local reports", "released windows", "published history"):
+        assert findings[attack]["claimed"] == pytest.approx(2.0)
+        assert "3 epochs" in findings[attack]["what"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    said = dpstream("audit", job, "--quick", "--plot", tmp_path / "audit.xyz")
+    assert said.code == 2
+    assert "--plot" in said.errors

@@ -1,0 +1,147 @@
+"""Whether released windows tell who sent what: by their order, or by ids of batches and producers.
+
+Of two people with different values, each with a producer of its own, one is the first to report. If
+they exchange their values, what is released has to look the same with the same probability, and no
+record of it may hold the id of a producer or of one of its batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.actions import Append
+from pipeline.audit.findings import Finding, Verdict
+from pipeline.audit.hockey_stick import Sight, choose_event, loss_bound
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import SimulatedCluster
+from topics.batches import Batch, decode_batch
+from topics.chunks import decode_chunk
+from topics.frames import CodecError
+from topics.names import Role
+
+ATTACK = "linkage"
+# Devices that say nearly the truth, so that only the order hides who sent what; in words that no
+# table of counts holds, whose order is lost in any case.
+_JOB = {
+    "name": "audit",
+    "protocol": "laplace_histogram",
+    "parameters": {"epsilon": 12, "domain": ["a", "b"]},
+    "topics": {"partitions": 2},
+}
+_HELD = ((1, 2), (2, 1))
+"""The items of the first person to report and of the second, before and after the exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linkage:
+    """An attack on the order and the ids of released windows.
+
+    Attributes:
+        order: of windows, as in job files.
+        trials: windows of either arrangement, that are judged; as many are drawn before.
+    """
+
+    order: str
+    trials: int
+
+    def run(self, coins: np.random.Generator, false_alarm: float) -> Finding:
+        """Exchange values, and compare."""
+        values = {
+            **_JOB,
+            "epochs": {"count": 1},
+            "shuffle": {"minimum": 2, "producers": 2, "order": self.order},
+        }
+        job = deploy_job(make_job(values), deployed_at=0)
+        linked: list[str] = []
+        one, other = (
+            [_window(job, held, coins, linked) for _ in range(2 * self.trials)] for held in _HELD
+        )
+        event = choose_event(one[: self.trials], other[: self.trials], 0.0, false_alarm)
+        observed = loss_bound(
+            event.count(one[self.trials :]),
+            self.trials,
+            event.count(other[self.trials :]),
+            self.trials,
+            0.0,
+            false_alarm,
+        )
+        reason = linked[0] if linked else ""
+        if observed > 0:
+            reason = (
+                "windows in the order in which reports arrived: who of two sent what is seen by at "
+                f"least epsilon {observed:.4g}"
+            )
+        return Finding(
+            "shuffle stage",
+            ATTACK,
+            f"order {self.order}: {self.trials:,} windows of two people who exchange their values",
+            Verdict.CONVICTED if reason else Verdict.CONSISTENT,
+            claimed=0.0,
+            observed=observed,
+            false_alarm=false_alarm,
+            reason=reason,
+        )
+
+
+class _Log(MemoryLog):
+    """Topics that remember the ids of producers and batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.identities: set[bytes] = set()
+
+    def append(self, action: Append) -> None:
+        """Write a record, and note whose it is."""
+        if action.role is Role.REPORTS:
+            try:
+                batch: Batch = decode_batch(action.value)
+            except CodecError:
+                pass
+            else:
+                self.identities |= {batch.batch, batch.enrolment}
+        super().append(action)
+
+
+def _window(
+    job: DeployedJob, held: tuple[int, int], coins: np.random.Generator, linked: list[str]
+) -> Sight:
+    """Words of a released window in their order, each at a place of its own."""
+
+    def generators(purpose: str, number: int) -> np.random.Generator:
+        return coins
+
+    log = _Log()
+    cluster = SimulatedCluster(job, generators, log=log)
+    producers = [
+        Producer(
+            cluster.job,
+            None,
+            name=name,
+            transport=MemoryDriver(log),
+            generators=generators,
+            identifiers=lambda: coins.bytes(16),
+        )
+        for name in ("first", "second")
+    ]
+    for producer, value in zip(producers, held, strict=True):
+        producer.enrol([producer.name])
+        producer.report_all(1, np.array([[value]]))
+        producer.close(1)
+        producer.shut()
+    shuffle = cluster.workers["shuffle"]
+    shuffle.run(shuffle.drain())
+    words: list[tuple[int, ...]] = []
+    for partition in range(len(job.start_offsets[Role.SHUFFLED])):
+        for value_bytes in log.values(Role.SHUFFLED, partition):
+            chunk = decode_chunk(value_bytes)
+            rows, counts = chunk.words.values, chunk.words.counts
+            rows = rows if counts is None else np.repeat(rows, counts, axis=0)
+            words += map(tuple, rows.tolist())
+            if any(identity in value_bytes for identity in log.identities):
+                linked.append("a released record holds the id of a batch or of its producer")
+    return tuple(((word, 1),) for word in words)

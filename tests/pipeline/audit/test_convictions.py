@@ -1,0 +1,237 @@
+"""Broken mechanisms are convicted by the attack that is to see them, and what is whole is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from randomgen import AESCounter
+
+from pipeline.audit import randomness
+from pipeline.audit.draws import compare_draws
+from pipeline.audit.exact import enumerate_losses
+from pipeline.audit.findings import Finding
+from pipeline.audit.linkage import Linkage
+from pipeline.audit.plans import noise_of_stage
+from pipeline.audit.randomness import attack_generators, attack_randomness
+from pipeline.audit.sampling import Sample
+from pipeline.audit.side_channels import compare_neighbours
+from pipeline.audit.subjects import job_of
+from pipeline.audit.targets import History, Windows
+from pipeline.conformance.cases import Case
+from pipeline.conformance.finding import FoundCase, find_cases
+from pipeline.devices.producer import Producer
+from pipeline.devices.producer_store import ProducerStore
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage_noise import StageNoise
+from randomizers.future_rand import FutureRand
+from randomizers.randomness import seeded_generator
+from topics.words import Words
+
+ALARM = 1e-11
+
+
+def case_of(name: str, number: int = 0) -> FoundCase:
+    return find_cases(name)[number]
+
+
+def with_entry(case: FoundCase, **changed: Any) -> FoundCase:
+    return replace(case, protocol=replace(case.protocol, **changed))
+
+
+def draws(case: Case) -> Finding:
+    return compare_draws(case, seeded_generator(8), windows=60, together=20_000, false_alarm=ALARM)
+
+
+def any_convicted(findings: Iterable[Finding]) -> bool:
+    return any(finding.convicted for finding in findings)
+
+
+def test_half_the_noise_is_convicted() -> None:
+    """Devices and law have twice the epsilon that is claimed."""
+    case = case_of("future_rand")
+    entry = case.protocol
+
+    def loud(parameters: Any, last_epoch: int, minimum: int) -> Any:
+        return entry.calibrate(replace(parameters, epsilon=2 * parameters.epsilon), last_epoch, 1)
+
+    class Claiming(FutureRand):
+        @property
+        def guarantee(self) -> Any:
+            stated = super().guarantee
+            return replace(stated, epsilon=stated.epsilon / 2)
+
+    broken = with_entry(case, calibrate=loud, randomizer=Claiming)
+    (finding,) = enumerate_losses(broken)
+    assert finding.convicted
+    assert finding.observed == pytest.approx(2.0, abs=1e-6)
+    assert not any_convicted(enumerate_losses(case))
+
+
+def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_is_convicted() -> None:
+    """Each report alone is as it should be: what gives it away are several of them."""
+
+    class Forgetful(FutureRand):
+        def report(
+            self,
+            epoch: int,
+            values: NDArray[Any],
+            present: NDArray[np.bool_] | None,
+            rng: np.random.Generator,
+        ) -> Any:
+            kept = self._order.copy()
+            drawn = self._draw(self.population, rng)
+            self._signs[kept == drawn["order"]] = drawn["signs"][kept == drawn["order"]]
+            return super().report(epoch, values, present, rng)
+
+    case = with_entry(case_of("future_rand", 1), randomizer=Forgetful)
+    assert "draws signs again at epoch 1, which was drawn at enrolment" in [
+        each.reason for each in attack_randomness(case)
+    ]
+
+
+class Biased:
+    """Coins that come up low more often."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rng, name)
+
+    def integers(self, *arguments: Any, **named: Any) -> Any:
+        drawn = self._rng.integers(*arguments, **named)
+        return drawn // 2 if isinstance(drawn, np.ndarray) and drawn.dtype == np.uint64 else drawn
+
+
+@pytest.mark.parametrize("name", ["split_budget", "value_stream", "future_rand"])
+def test_a_biased_coin_is_convicted(name: str) -> None:
+    case = case_of(name)
+    rng: Any = Biased(seeded_generator(8))
+    finding = compare_draws(case, rng, windows=60, together=20_000, false_alarm=ALARM)
+    assert finding.convicted
+    assert not draws(case).convicted
+
+
+def test_devices_without_their_dummies_are_convicted() -> None:
+    case = case_of("shuffled_counts")
+    assert not draws(case).convicted
+    without = noise_of_stage(case)
+    assert without is not None
+    law, randomizer = without.law, case.protocol.randomizer
+    silent = with_entry(case, randomizer=lambda _: randomizer(law))
+    assert draws(silent).convicted
+
+
+def released(case: Case, trials: int) -> Finding:
+    job = job_of(case, epochs=trials if case.protocol.per_epoch else 1, minimum=case.minimum)
+    sample = Sample("it", "windows", job, Windows(job), job.guarantee(), trials, searched=False)
+    return sample.run(seeded_generator(9), ALARM)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("count_min", marks=pytest.mark.verify), "shuffled_counts"]
+)
+def test_a_stage_without_its_dummies_is_convicted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = noise_of_stage(case_of(name), 0.4)
+    assert case is not None
+    assert not released(case, 70).convicted
+    monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
+    finding = released(case, 70)
+    assert finding.convicted
+    assert "can be told from" in finding.reason
+
+
+def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples() -> None:
+    """At the trials that an audit draws unless it is told otherwise."""
+    job = job_of(case_of("split_budget"), epochs=1, minimum=1)
+    honest = job.guarantee()
+    for factor, convicted in ((1.3, True), (1.0, False)):
+        claimed = replace(honest, epsilon=honest.epsilon / factor)
+        sample = Sample("it", "reports", job, History(job), claimed, 10_000)
+        assert sample.run(seeded_generator(10), ALARM).convicted == convicted
+
+
+def test_a_shuffle_that_keeps_the_order_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for order in ("sorted", "random"):
+        assert not Linkage(order, 40).run(seeded_generator(11), ALARM).convicted
+
+    def as_they_came(multiset: Any, *generator: Any) -> Words:
+        return Words(np.concatenate(multiset._plain))
+
+    monkeypatch.setattr(WordMultiset, "permuted", as_they_came)
+    monkeypatch.setattr(WordMultiset, "sorted", as_they_came)
+    for order in ("sorted", "random"):
+        finding = Linkage(order, 40).run(seeded_generator(11), ALARM)
+        assert finding.convicted
+        assert "order in which reports arrived" in finding.reason
+
+
+def test_a_stage_that_releases_too_small_windows_is_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = case_of("split_budget")
+    assert not compare_neighbours(case, seed=4, released=False).convicted
+    job = job_of(case, epochs=4, minimum=120)
+    shuffle = job.shuffle.model_copy(update={"minimum": 1})
+    init = ShuffleStage.__init__
+
+    def careless(stage: Any, job: Any, **named: Any) -> None:
+        init(stage, job.model_copy(update={"shuffle": shuffle}), **named)
+
+    monkeypatch.setattr(ShuffleStage, "__init__", careless)
+    finding = compare_neighbours(case, seed=4, released=False)
+    assert finding.convicted
+    assert "below the minimum" in finding.reason
+
+
+class TestRandomness:
+    def test_what_is_whole_is_acquitted(self) -> None:
+        assert not any_convicted(attack_generators())
+        assert not any_convicted(attack_randomness(case_of("future_rand")))
+
+    def test_a_seed_that_forks_share_is_convicted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        shared = np.random.Generator(AESCounter())
+        monkeypatch.setattr(randomness, "cryptographic_generator", lambda: shared)
+        assert any_convicted(attack_generators())
+
+    def test_another_generator_is_convicted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(randomness, "cryptographic_generator", np.random.default_rng)
+        assert any_convicted(attack_generators())
+
+    def test_an_epoch_that_is_drawn_again_after_a_crash_is_convicted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        set_fact = ProducerStore.set_fact
+
+        def forgetting(store: ProducerStore, name: str, value: Any) -> None:
+            if name != "closed_epoch":
+                set_fact(store, name, value)
+
+        monkeypatch.setattr(ProducerStore, "set_fact", forgetting)
+        found = [each.reason for each in attack_randomness(case_of("split_budget"))]
+        assert "draws an epoch again that was drawn before a crash" in found
+
+    def test_a_secret_in_a_heartbeat_is_convicted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        case = case_of("fragments", 6)
+        told: list[str] = []
+        report = Producer.close
+
+        def telling(producer: Producer, epoch: int) -> None:
+            told.extend(row.tobytes().hex() for row in producer.store.arrays()["key"])
+            report(producer, epoch)
+
+        heartbeat = ShuffleStage.heartbeat
+        assert not any_convicted(attack_randomness(case))
+        monkeypatch.setattr(Producer, "close", telling)
+        monkeypatch.setattr(
+            ShuffleStage, "heartbeat", lambda stage: {**heartbeat(stage), "told": told}
+        )
+        assert any("stands in a topic" in each.reason for each in attack_randomness(case))
