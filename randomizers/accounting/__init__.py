@@ -1,5 +1,63 @@
 """Privacy accounting: noise laws, loss distributions, amplification and composition.
 
 Runs where a job is planned or deployed, never on a device, and knows no protocol: what these ask of
-it stands in their calibrations. Begin with `cell_noise` and `loss_distributions`.
+it stands in their calibrations. Begin with `cell_noise` and `loss_distributions`. It is a library
+of its own as well: README.md says what for, and which names are imported from here.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from randomizers.accounting.amplification import HiddenCoin as HiddenCoin
+    from randomizers.accounting.amplification import amplified_delta as amplified_delta
+    from randomizers.accounting.amplification import amplified_epsilon as amplified_epsilon
+    from randomizers.accounting.amplification import most_local_loss as most_local_loss
+    from randomizers.accounting.amplification import of_any_randomizer as of_any_randomizer
+    from randomizers.accounting.amplification import (
+        of_randomized_response as of_randomized_response,
+    )
+    from randomizers.accounting.connected_dots import laplace_losses as laplace_losses
+    from randomizers.accounting.connected_dots import normal_losses as normal_losses
+    from randomizers.accounting.dp_accounting_events import losses_of as losses_of
+    from randomizers.accounting.dp_accounting_events import to_dp_accounting as to_dp_accounting
+    from randomizers.accounting.loss_distributions import LossDistribution as LossDistribution
+    from randomizers.accounting.loss_distributions import Losses as Losses
+    from randomizers.accounting.loss_distributions import composed as composed
+    from randomizers.accounting.normal_loss import normal_delta as normal_delta
+    from randomizers.accounting.normal_loss import normal_deviation as normal_deviation
+    from randomizers.accounting.whole_streams import charged_once as charged_once
+    from randomizers.accounting.whole_streams import epsilon_of_streams as epsilon_of_streams
+    from randomizers.accounting.whole_streams import local_loss_of_streams as local_loss_of_streams
+    from randomizers.accounting.whole_streams import there_throughout as there_throughout
+
+PUBLIC = {
+    "HiddenCoin": "amplification",
+    "amplified_delta": "amplification",
+    "amplified_epsilon": "amplification",
+    "most_local_loss": "amplification",
+    "of_any_randomizer": "amplification",
+    "of_randomized_response": "amplification",
+    "laplace_losses": "connected_dots",
+    "normal_losses": "connected_dots",
+    "losses_of": "dp_accounting_events",
+    "to_dp_accounting": "dp_accounting_events",
+    "LossDistribution": "loss_distributions",
+    "Losses": "loss_distributions",
+    "composed": "loss_distributions",
+    "normal_delta": "normal_loss",
+    "normal_deviation": "normal_loss",
+    "charged_once": "whole_streams",
+    "epsilon_of_streams": "whole_streams",
+    "local_loss_of_streams": "whole_streams",
+    "there_throughout": "whole_streams",
+}
+"""The module of every name that may be imported from here: it is loaded when the name is."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in PUBLIC:
+        return getattr(import_module(f"{__name__}.{PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

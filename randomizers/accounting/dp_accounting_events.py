@@ -1,0 +1,189 @@
+"""Between our privacy losses and those of Google's dp_accounting, which is imported when needed.
+
+`losses_of` reads what dp_accounting calls events: descriptions of mechanisms. Where the loss of one
+is known here it is exact, or rounded against ourselves; an event that is not known is refused, and
+never guessed. `to_dp_accounting` hands distributions of ours to its composition and its reports.
+Numbers with noise differ by 1 between neighbours unless an event says otherwise, and a randomized
+response is about any two values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.accounting import rounding
+from randomizers.accounting.connected_dots import laplace_losses, normal_losses
+from randomizers.accounting.loss_distributions import LossDistribution, Losses, Powers, on_grid
+from randomizers.accounting.shifted_noise import GRID_FINENESS
+
+if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+_TRUNCATED: Final = 1e-20
+# Finer than for compositions of very many: a single mechanism is rounded by less than it shows.
+_FINENESS: Final = GRID_FINENESS / 10
+# Of the logarithms and exponentials that a loss here is made of.
+_SLACK: Final = 16 * rounding.FUNCTION
+
+# What a mechanism is, its number, and its size: buckets or sensitivity.
+_Mechanism = tuple[str, float, int]
+
+
+class UnknownEventError(ValueError):
+    """The loss of an event is not known here; the message names the event."""
+
+
+def losses_of(event: DpEvent) -> LossDistribution:
+    """The privacy loss of an event of dp_accounting.
+
+    Known are randomized response, Gaussian, Laplace and discrete Laplace noise, nothing at all, and
+    compositions of these, also with themselves.
+
+    Raises:
+        UnknownEventError: it is, or contains, another one, or one without any noise.
+    """
+    mechanisms: Counter[_Mechanism] = Counter()
+    precision = 0.0
+    for mechanism, count in _mechanisms(event, 1):
+        if mechanism[0] == "normal":
+            # Independent normal noises are as one, with the sum of their precisions.
+            precision += count / mechanism[1] ** 2
+        else:
+            mechanisms[mechanism] += count
+    discrete = {each: _losses(each) for each in mechanisms if each[0] != "laplace"}
+    squares = [precision] if precision else []
+    squares += [_square(each, discrete.get(each)) for each in mechanisms]
+    if not squares:
+        return LossDistribution(1.0, 0, np.ones(1), 0.0)
+    # One grid for all, fine enough for the one that loses least.
+    width = _FINENESS * math.sqrt(min(squares))
+    whole = normal_losses(1 / math.sqrt(precision), width) if precision else None
+    for each, count in mechanisms.items():
+        told = discrete.get(each)
+        single = laplace_losses(each[1], width) if told is None else on_grid(told, width)
+        part = Powers(single, count).of(count)
+        whole = part if whole is None else whole.composed_with(part, _TRUNCATED)
+    assert whole is not None
+    return whole
+
+
+def to_dp_accounting(
+    first: LossDistribution, second: LossDistribution | None = None
+) -> PrivacyLossDistribution:
+    """A distribution as dp_accounting has it, with all roundings charged.
+
+    Args:
+        first: of the loss of one neighbour against the other.
+        second: the other way round; None where that is the same. The widths of both are equal.
+    """
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    pmf = _pmf(first)
+    return PrivacyLossDistribution(pmf, pmf if second is None else _pmf(second))
+
+
+def event_of_response(loss: float, symbols: int = 2) -> DpEvent:
+    """Randomized response over so many symbols with this local loss.
+
+    >>> event_of_response(math.log(3)).noise_parameter
+    0.5
+    """
+    from dp_accounting.dp_event import RandomizedResponseDpEvent
+
+    return RandomizedResponseDpEvent(symbols / (math.exp(loss) + symbols - 1), symbols)
+
+
+def event_of_normal_noise(deviation: float) -> DpEvent:
+    """A number that differs by 1 between neighbours, with normal noise."""
+    from dp_accounting.dp_event import GaussianDpEvent
+
+    return GaussianDpEvent(deviation)
+
+
+def event_of_discrete_laplace(loss: float) -> DpEvent:
+    """A whole number that differs by 1 between neighbours, with P(z) ~ e^(-loss |z|)."""
+    from dp_accounting.dp_event import DiscreteLaplaceDpEvent
+
+    return DiscreteLaplaceDpEvent(loss, 1)
+
+
+def _pmf(losses: LossDistribution) -> Any:
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+
+    # Losses that may be larger go up by whole points; masses that may be larger, to infinity.
+    up = math.ceil(losses.slack / losses.width)
+    more = math.expm1(losses.rounding) * float(losses.masses.sum())
+    return DensePLDPmf(losses.width, losses.first + up, losses.masses, losses.certain + more, True)
+
+
+def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
+    """What an event is made of, and how often; what loses nothing is left out."""
+    from dp_accounting import dp_event
+
+    match event:
+        case dp_event.NoOpDpEvent():
+            return
+        case dp_event.ComposedDpEvent(events=events):
+            for each in events:
+                yield from _mechanisms(each, count)
+        case dp_event.SelfComposedDpEvent(event=single, count=times):
+            if times:
+                yield from _mechanisms(single, count * times)
+        case dp_event.GaussianDpEvent(noise_multiplier=deviation) if deviation > 0:
+            yield ("normal", float(deviation), 1), count
+        case dp_event.LaplaceDpEvent(noise_multiplier=scale) if scale > 0:
+            yield ("laplace", float(scale), 1), count
+        case dp_event.DiscreteLaplaceDpEvent(noise_parameter=loss, sensitivity=size) if loss > 0:
+            yield ("discrete laplace", float(loss), int(size)), count
+        case dp_event.RandomizedResponseDpEvent(num_buckets=1):
+            return
+        case dp_event.RandomizedResponseDpEvent(noise_parameter=noise, num_buckets=size) if (
+            0 < noise <= 1
+        ):
+            if noise < 1:
+                yield ("response", float(noise), int(size)), count
+        case _:
+            raise UnknownEventError(
+                f"the privacy loss of {event} is not known here: give randomized response, "
+                "Gaussian, Laplace or discrete Laplace noise, or compositions of these"
+            )
+
+
+def _losses(mechanism: _Mechanism) -> Losses:
+    """What one outcome of a mechanism with finitely many losses gives away."""
+    kind, number, size = mechanism
+    losses, masses = _of_response(number, size) if kind == "response" else _of_steps(number, size)
+    return Losses(losses, masses, 0.0, _SLACK * (1 + float(np.abs(losses).max())), _SLACK)
+
+
+def _of_response(noise: float, symbols: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The own symbol is replaced by one of all, at random, with the probability `noise`."""
+    other = noise / symbols
+    own = 1 - noise + other
+    loss = math.log(own / other)
+    return np.array([loss, -loss, 0.0]), np.array([own, other, (symbols - 2) * other])
+
+
+def _of_steps(loss: float, distance: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Discrete Laplace noise around 0, seen against the same around `distance`."""
+    places = np.arange(distance + 1).astype(np.float64)
+    decay = math.exp(-loss)
+    masses = (1 - decay) / (1 + decay) * decay**places
+    # All places on either side of both centres have one and the same loss.
+    masses[[0, -1]] = 1 / (1 + decay) * np.array([1.0, decay**distance])
+    losses = loss * (distance - 2.0 * places)
+    return losses, masses
+
+
+def _square(mechanism: _Mechanism, told: Losses | None) -> float:
+    """The mean square of its loss, or a scale of it."""
+    if told is None:
+        return 1 / mechanism[1] ** 2
+    return float(told.masses @ np.square(told.losses))

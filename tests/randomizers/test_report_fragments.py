@@ -1,0 +1,67 @@
+"""The lemmas about reports of randomized bits: attained, sharper, and where a text is wrong."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
+from randomizers.accounting.equal_bits import epsilon_among_equal_bits
+from randomizers.accounting.report_fragments import cascade, equation_1, shuffled_reports
+
+HORSE = 1_914_589
+"""Users of the data set of the paper's Tables IV to VII, with delta 5e-8."""
+
+
+@pytest.mark.parametrize("backstop", [0.1, 1.0, 6.0])
+@pytest.mark.parametrize("report", [0.05, 2.0, 9.0])
+def test_binary_responses_attain_the_cascade(backstop: float, report: float) -> None:
+    kept, told = (1 / (1 + math.exp(-loss)) for loss in (backstop, report))
+    as_it_is = kept * told + (1 - kept) * (1 - told)
+    loss = math.log(as_it_is / (1 - as_it_is))
+    assert cascade(backstop, report) == pytest.approx(loss, rel=1e-9)
+    assert cascade(backstop, report) <= min(backstop, report)
+
+
+def test_the_golden_exposures() -> None:
+    """A backstop of 6 and reports of 2: of 1, 2, 3, 4 and 8 of them."""
+    found = [cascade(6.0, 2.0 * seen) for seen in (1, 2, 3, 4, 8)]
+    assert found == pytest.approx([1.9822, 3.8731, 5.3069, 5.8731, 6.0], abs=6e-5)
+    assert cascade(800.0, 900.0) == pytest.approx(800.0)
+    assert cascade(0.0, 3.0) == 0.0
+    with pytest.raises(ValueError, match="must not be negative"):
+        cascade(-1.0, 1.0)
+
+
+@pytest.mark.parametrize(("reports", "golden"), [(1, 0.3365), (4, 0.3329), (16, 0.3313)])
+def test_shuffled_reports_of_the_paper_s_data(reports: int, golden: float) -> None:
+    report = math.asinh(math.sinh(8.547) / reports)
+    found = shuffled_reports(8.547, report, reports, HORSE, 5e-8)
+    assert found == pytest.approx(golden, abs=1e-4)
+
+
+def test_no_bound_alone_is_always_the_smaller_one() -> None:
+    once = amplified_epsilon(of_randomized_response(2.0, 2), 10**4, 1e-6)
+    assert shuffled_reports(2.0, 2.0, 3, 10**4, 1e-6) == once
+    each = amplified_epsilon(of_randomized_response(1.0, 2), 10**4, 1e-6, 2)
+    assert shuffled_reports(6.0, 1.0, 2, 10**4, 1e-6) == each
+    assert shuffled_reports(2.0, 2.0, 1, 10**4, 1e-6, bits=2) > once
+
+
+def test_equation_1_is_the_rule_behind_the_tables() -> None:
+    assert equation_1(8.547, HORSE, 5e-8) == pytest.approx(1.0, abs=1e-3)
+    # Exactly it is a third of that, and a quarter where others are taken to hold equal bits.
+    exact = amplified_epsilon(of_randomized_response(8.547, 2), HORSE, 5e-8)
+    assert exact == pytest.approx(0.3365, abs=1e-4)
+    conditional = epsilon_among_equal_bits(8.547, HORSE, 5e-8, 1, 0)
+    assert conditional < exact < equation_1(8.547, HORSE, 5e-8)
+    for local, users in ((20.0, HORSE), (0.5, 200)):
+        with pytest.raises(ValueError, match=r"Lemma II\.6 is proven"):
+            equation_1(local, users, 5e-8)
+
+
+def test_theorem_iv_2_says_less_than_is_lost() -> None:
+    """Its first term with one report of loss 8.55: 8 tau eps_f ln^2(n / (eps_f delta)) / n."""
+    stated = 0.1133
+    assert shuffled_reports(8.55, 8.55, 1, HORSE, 5e-8) > 2 * stated
