@@ -78,8 +78,9 @@ def ledger(
     with cluster_of(servers, kafka_config) as cluster:
         if reopen is not None:
             _reopen(cluster, reopen, yes=yes)
-        report = report_on(cluster)
-    selection = Selection(None if job is None else name_of(job), population)
+        name = None if job is None else name_of(job)
+        report = report_on(cluster, None if name is None or verify else [name])
+    selection = Selection(name, population)
     findings = report.findings(head) if verify else None
     if as_json:
         say_json(ledger_json(report, selection, findings))

@@ -87,6 +87,15 @@ class Spending:
         ]
 
     @property
+    def withdrawn(self) -> dict[str, Entry]:
+        """By deployment in hexadecimal, the entry that says its charge counts no more."""
+        return {
+            str(entry.said.facts.get("deployment")): entry
+            for entry in self.chain.entries
+            if entry.said.kind == Kind.WITHDRAWN
+        }
+
+    @property
     def lost(self) -> list[Receipt]:
         """Receipts for entries that do not stand in the ledger any more."""
         return [each for each in self.topic.receipts if not self.chain.has(each.entry)]

@@ -74,6 +74,7 @@ def verify(
         *_receipts(state),
         *_kept(state, kept),
         *_deployed(state),
+        *_withdrawn(state, published or {}),
         *_published(state, published or {}),
     ]
 
@@ -163,6 +164,20 @@ def _deployed(state: Spending) -> Iterator[Finding]:
                 f"job {job.name} runs as deployment {deployment[:8]} and costs its people more "
                 "than they are charged",
                 at=job.deployed_at,
+            )
+
+
+def _withdrawn(state: Spending, published: Mapping[str, Published]) -> Iterator[Finding]:
+    """Charges are taken back of deployments that never began, and of no others."""
+    charged = state.written_charges
+    begun = {receipt.about for receipt in state.topic.receipts} | published.keys()
+    begun |= {job.deployment.hex() for job in state.topic.jobs.values()}
+    for deployment, entry in state.withdrawn.items():
+        if deployment in begun and deployment not in charged:
+            yield Finding(
+                f"the charge of deployment {deployment[:8]} is withdrawn, which was deployed",
+                state.chain.offset_of(entry.hash),
+                entry.said.at,
             )
 
 

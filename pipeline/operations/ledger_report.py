@@ -54,8 +54,9 @@ class LedgerReport:
         runs = self.state.topic.jobs.get(charge.job)
         if runs is not None and runs.deployment.hex() == charge.deployment:
             return "deployed"
-        if not charge.epsilon and not charge.delta:
-            return "refused, charged nothing"
+        taken_back = self.state.withdrawn.keys() - self.state.written_charges.keys()
+        if charge.deployment in taken_back or not (charge.epsilon or charge.delta):
+            return "refused, and the charge withdrawn"
         if self._was_deployed(charge):
             return "ended"
         return "charged, never deployed"

@@ -70,6 +70,7 @@ class Reader:
         self._only = frozenset(only)
         self._spending = Spending()
         self._position = 0
+        self._complete = False
         self._said: tuple[tuple[Charge, ...], tuple[StatedBudget, ...]] = ((), ())
         self._jobs: dict[str, _Estimates] = {}
 
@@ -94,6 +95,7 @@ class Reader:
             for record in records:
                 self._spending.topic.apply(record.key, record.value)
                 self._position = record.offset + 1
+            self._complete = not behind
             return None if behind else self._jobs_now()
         if topic == LEDGER_TOPIC:
             for record in records:
@@ -101,7 +103,7 @@ class Reader:
                 chain.apply(record.offset, record.value, record.timestamp, record.key)
             # Mostly dpstream.jobs has said the same.
             same = self._accounts() == self._said
-            return None if behind or same or not self._position else self._jobs_now()
+            return None if behind or same or not self._complete else self._jobs_now()
         for reader in self._jobs.values():
             if reader.topic == topic:
                 points = reader.take(records)

@@ -39,7 +39,7 @@ from tests.support.public_view import (
     Seen,
     api_paths,
     fix_coins,
-    seen_jobs_topic,
+    seen_deployments,
     seen_newest,
     seen_topic,
 )
@@ -209,7 +209,7 @@ def _seen_while_it_runs(
         "progress": (_commits(cluster, job), cluster.start_offsets(job.topic(Role.REPORTS))),
         "heartbeats": _heartbeats(cluster, job),
         "metrics": [worker.metrics() for worker in workers],
-        "deployments": seen_jobs_topic(cluster, job),
+        "deployments": seen_deployments(cluster, job),
         "status": [
             said(command, job.name, "--json") for command in ("status", "producers", "dead-letters")
         ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from pipeline.actions import Steps
 from pipeline.audit.records_seen import seen_record
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
+from pipeline.operations.ledger_topic import read_spending
 from pipeline.stages.decision_log import Decision
 from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.multisets import WordMultiset
@@ -120,9 +121,14 @@ def of_job(job: DeployedJob) -> Callable[[bytes], bool]:
     return lambda key: key == name or key.endswith(b"/" + name)
 
 
-def seen_jobs_topic(cluster: Cluster, job: DeployedJob) -> dict[bytes, Any]:
-    """What ``dpstream.jobs`` says of a job."""
-    return seen_newest(cluster, JOBS_TOPIC, of_job(job))
+def seen_deployments(cluster: Cluster, job: DeployedJob) -> tuple[dict[bytes, Any], list[object]]:
+    """What ``dpstream.jobs`` says of a job, and the ledger: without times, and what it draws."""
+    charged: list[object] = [
+        (said.kind, [replace(charge, at=0) for charge in charges], said.facts)
+        for said in (entry.said for entry in read_spending(cluster).chain.entries)
+        if (charges := [each for each in said.charges if each.deployment == job.deployment.hex()])
+    ]
+    return seen_newest(cluster, JOBS_TOPIC, of_job(job)), charged
 
 
 def seen_commands(dpstream: Commands, job: str) -> dict[str, object]:

@@ -44,7 +44,6 @@ SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "r
 COMMANDS = [
     *("demo", "up", "plan", "simulate", "evaluate"),
     *("keygen", "erase-keys", "audit"),
-    *("keygen", "erase-keys"),
     *("ledger", "budget"),
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
     *("record", "replay", "serve", "password", "collect"),

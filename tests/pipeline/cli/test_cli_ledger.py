@@ -18,6 +18,7 @@ from pipeline.jobs.job_files import Job, make_job
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.receipts import is_receipt
 from pipeline.kafka.cluster import Cluster
+from pipeline.ledger.entries import Draft, Kind
 from pipeline.operations.deployments import deploy, read_jobs
 from pipeline.operations.ledger_topic import read_spending
 from pipeline.stages.estimate_records import EstimateRecord
@@ -330,6 +331,45 @@ def test_a_job_that_nobody_is_charged_for_is_found(
     cluster.append(JOBS_TOPIC, less.to_bytes(), key=less.key)
     begin(cluster, "second")
     assert "costs its people more than they are charged" in dpstream("ledger", "--verify").output
+
+
+def test_who_is_refused_after_an_older_version_has_charged_is_withdrawn(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
+) -> None:
+    """It knows nothing of the ledger, and its charge arrives between reading and deploying."""
+    begin(cluster, "first", 2)
+    append = cluster.append
+    others = [Charge("students", "other", "ab" * 16, 1.0, 0.0, 5)]
+
+    def race(topic: str, value: bytes | None, key: bytes | None = None) -> int:
+        offset = append(topic, value, key)
+        while topic == LEDGER_TOPIC and others:
+            each = others.pop()
+            append(JOBS_TOPIC, each.to_bytes(), each.key)
+        return offset
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "append", race)
+        said = dpstream("deploy", job_file(tmp_path), "--yes")
+    assert "2 earlier deployments took 2 and this one would take 1" in said.errors
+    assert "refused, and the charge withdrawn" in dpstream("ledger").output
+    state = read_spending(cast(Cluster, cluster))
+    assert sum(charge.epsilon for charge in state.charges) == 2
+    assert dpstream("ledger", "--verify").code == 0
+
+
+def test_a_withdrawal_of_what_was_deployed_is_found(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    job = begin(cluster, "first")
+    chain = read_spending(cast(Cluster, cluster)).chain
+    facts = {"entry": chain.head, "deployment": job.deployment.hex(), "job": "first"}
+    lie = Draft(Kind.WITHDRAWN, 9, facts=facts).under(chain.head, nonce="x", software="1")
+    cluster.append(LEDGER_TOPIC, lie)
+    said = dpstream("ledger", "--verify")
+    assert said.code == 1
+    assert "offset 1: the charge of deployment 66697273 is withdrawn, which was" in said.output
+    assert sum(charge.epsilon for charge in read_spending(cast(Cluster, cluster)).charges) == 1
 
 
 def test_an_estimate_without_a_manifest_is_found(

@@ -96,6 +96,17 @@ def test_a_budget_that_only_the_ledger_says_yet_is_told() -> None:
     assert after.charges == before.charges
 
 
+def test_a_ledger_that_is_read_first_does_not_say_that_no_job_is_deployed() -> None:
+    cluster, reader = MemoryCluster(), Reader()
+    deploy_text(cluster, COUNT)
+    jobs, entries = list(cluster.read(JOBS_TOPIC)), list(cluster.read(LEDGER_TOPIC))
+    assert reader.take(JOBS_TOPIC, jobs[:1], behind=True) is None
+    assert reader.take(LEDGER_TOPIC, entries) is None
+    told = reader.take(JOBS_TOPIC, jobs[1:])
+    assert isinstance(told, Jobs)
+    assert list(told.jobs) == ["count"]
+
+
 def test_an_epoch_that_was_written_twice_is_told_once() -> None:
     cluster, reader = MemoryCluster(), Reader()
     job = deploy_text(cluster, COUNT)
