@@ -16,7 +16,7 @@ from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import load_truth
 from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
 from pipeline.cli.output import say, silence, tell
-from pipeline.cli.server_tls import given_tls
+from pipeline.cli.server_tls import given_tls, warn_of_readers
 from pipeline.devices.item_log import ValueLog
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.serve.access import AccessSettings
@@ -152,6 +152,8 @@ def _access(password: Path | None, header: str | None, proxies: list[str]) -> Ac
         raise UsageProblem(
             f"--trusted-proxy {error}: give an address or a network, such as 10.0.0.0/8"
         ) from None
+    if password is not None:
+        warn_of_readers(password)
     hashed = None if password is None else HashedPassword.read(password)
     known = AccessSettings(hashed, header)
     return replace(known, proxies=trusted) if trusted else known

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ssl
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.cli.errors import UsageProblem
+from pipeline.cli.output import tell
 
 
 def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
@@ -18,7 +21,18 @@ def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | No
         return None
     if certificate is None or key is None:
         raise UsageProblem("--tls-cert and --tls-key are needed together")
+    warn_of_readers(key)
     return tls_context(certificate, key)
+
+
+def warn_of_readers(path: Path) -> None:
+    """Say so, if others on this machine can read a secret that was made elsewhere.
+
+    Such files are mounted into containers with modes that nobody there chooses, so it is no error.
+    """
+    with suppress(OSError):
+        if path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            tell(f"others on this machine can read {path}, which is a secret: chmod 600 {path}")
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:

@@ -8,6 +8,7 @@ the privacy budget twice.
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,13 +43,17 @@ class ProducerStore:
     """The file; `None` keeps everything in memory, for simulations.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be made, or others than its owner have access to it.
         sqlite3.Error: it cannot be opened or written.
     """
 
     def __init__(self, path: Path | None) -> None:
         if path is not None:
             path.touch(mode=0o600)
+            if path.stat().st_mode & 0o077:
+                # As ssh does with a key: what devices have drawn undoes what was randomized.
+                why = f"others have access to what devices have drawn: chmod 600 {path}"
+                raise PermissionError(errno.EPERM, why, str(path))
         self._connection = sqlite3.connect(
             ":memory:" if path is None else path, isolation_level=None
         )

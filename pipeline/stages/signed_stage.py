@@ -6,10 +6,9 @@ secret to find a stage that went on under another decision than the first, wrote
 versions, or was not what it says it is.
 
 * Before it reads anything, the stage says who it is and what it runs.
-* A manifest is announced before it is written, and that is acknowledged first: no manifest is in
-  the log that nobody has signed.
-* A window is signed before it is flushed. A worker that is killed in between may leave an attempt
-  behind that nobody has signed; whoever takes over writes the window again, signed, and the same.
+* A manifest is announced before it is written, and a window when all of it is there to be written;
+  that is acknowledged first. So no manifest and no chunk is in the log that nobody has signed,
+  whoever is killed when.
 """
 
 from __future__ import annotations
@@ -79,13 +78,9 @@ def is_signed(job: DeployedJob, stage: str) -> bool:
 
 @dataclass(slots=True)
 class _Writing:
-    """An attempt that has gone by in part."""
+    """The records of an attempt that have gone by, and views of what is in them."""
 
-    role: Role
-    epoch: int
-    instance: int
-    manifest_offset: int
-    total: int
+    appends: list[Append]
     pieces: list[Words]
 
 
@@ -159,10 +154,9 @@ class SignedStage:
                 yield self._said(self._decision(action.value))
                 yield Flush()
             elif isinstance(action, Append) and action.role in TRUSTED_ROLES:
-                self._note(action)
-            elif isinstance(action, Flush):
-                for release in self._releases():
-                    yield self._said(release)
+                yield from self._write(action)
+                reply = None
+                continue
             reply = yield action
 
     def _said(self, statement: Statement) -> Append:
@@ -191,35 +185,33 @@ class SignedStage:
             hashlib.sha256(record).digest(),
         )
 
-    def _note(self, action: Append) -> None:
-        """Remember a record of an attempt: views of it, which is written in a moment."""
+    def _write(self, action: Append) -> Steps[None]:
+        """Hold a record of an attempt back until all are there; then sign, and write them."""
         chunk = read_piece(action.value)
         writing = self._writing.get(chunk.attempt)
         if writing is None:
-            writing = self._writing[chunk.attempt] = _Writing(
-                action.role, chunk.epoch, chunk.instance, chunk.manifest_offset, chunk.total, []
-            )
+            writing = self._writing[chunk.attempt] = _Writing([], [])
+        writing.appends.append(action)
         writing.pieces.append(chunk.words)
-
-    def _releases(self) -> list[Released]:
-        """What is to be said of the attempts that have gone by whole."""
-        writings, self._writing = self._writing, {}
-        return [
+        if len(writing.pieces) < chunk.total:
+            return
+        del self._writing[chunk.attempt]
+        yield self._said(
             Released(
                 self._job.deployment,
                 self._signer.stage,
                 self._signer.worker,
-                writing.epoch,
-                writing.instance,
-                writing.role.value,
-                writing.manifest_offset,
-                attempt,
-                writing.total,
+                chunk.epoch,
+                chunk.instance,
+                action.role.value,
+                chunk.manifest_offset,
+                chunk.attempt,
+                chunk.total,
                 digest_of(writing.pieces),
             )
-            for attempt, writing in writings.items()
-            if len(writing.pieces) == writing.total
-        ]
+        )
+        yield Flush()
+        yield from writing.appends
 
 
 def read_piece(record: bytes) -> Chunk:

@@ -32,4 +32,5 @@ def write_certificate(certificate: Path, key: Path) -> None:
         .sign(private_key, hashes.SHA256())
     )
     certificate.write_bytes(made.public_bytes(Encoding.PEM))
+    key.touch(mode=0o600)
     key.write_bytes(private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

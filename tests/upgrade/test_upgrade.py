@@ -98,7 +98,9 @@ class Left:
         for producer in PRODUCERS:
             (folder / producer).mkdir(parents=True, mode=0o700)
             store = gzip.decompress((self.folder / f"{producer}.sqlite3.gz").read_bytes())
-            (folder / producer / "producer.sqlite3").write_bytes(store)
+            path = folder / producer / "producer.sqlite3"
+            path.touch(mode=0o600)
+            path.write_bytes(store)
         world = world_of(self.job, folder)
         world.log = self.log()
         # Ids are random: what is made today is never what was made before.

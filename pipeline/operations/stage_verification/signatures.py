@@ -204,7 +204,6 @@ def _unsigned_windows(evidence: Evidence) -> Iterator[Violation]:
     for attempt in evidence.attempts:
         writings[attempt.role, attempt.epoch, attempt.instance].append(attempt)
     for (role, epoch, instance), attempts in writings.items():
-        held = {a.multiset for a in attempts if a.complete and said[role.value, a.attempt]}
         for attempt in attempts:
             name = f"{role.value} attempt {attempt.attempt.hex()[:8]}"
             words = said[role.value, attempt.attempt]
@@ -218,8 +217,7 @@ def _unsigned_windows(evidence: Evidence) -> Iterator[Violation]:
                     yield Violation(epoch, f"{name} holds other words than its writer has signed")
                 if word.manifest_offset != attempt.manifest_offset or word.epoch != epoch:
                     yield Violation(epoch, f"{name} names another manifest than its writer")
-            # Who was killed before it signed leaves an attempt that the next one writes again.
-            if not words and attempt.complete and attempt.multiset not in held:
+            if not words:
                 yield Violation(epoch, f"no stage has signed {name}")
 
 

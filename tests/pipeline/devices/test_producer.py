@@ -197,7 +197,9 @@ def test_a_producer_that_cannot_be_opened_says_so_and_can_be_later(
 
 def test_a_file_that_is_no_state_is_named(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "producer.sqlite3").write_bytes(b"no database " * 1000)
+    file = tmp_path / "state" / "producer.sqlite3"
+    file.touch(mode=0o600)
+    file.write_bytes(b"no database " * 1000)
     with pytest.raises(ProducerError, match="not a database; nothing was drawn"):
         open_producer(job, tmp_path / "state", log)
 

@@ -222,8 +222,8 @@ class TestSignatures:
         world = lived(tmp_path, outside=change)
         assert rules(evidence_of(world.job, world.log)) == {"signatures"}
 
-    def test_a_window_of_which_no_writing_is_signed(self, tmp_path: Path) -> None:
-        """An unsigned attempt beside a signed one that is the same is what a kill leaves behind."""
+    def test_a_writing_that_nobody_signed(self, tmp_path: Path) -> None:
+        """Beside a signed one that is the same, too: stages sign before they write."""
 
         def unsigned(chunk: Chunk) -> list[Chunk]:
             return [replace(chunk, attempt=bytes([chunk.epoch]) * 16)]
@@ -234,7 +234,7 @@ class TestSignatures:
         instead = lived(tmp_path / "instead", outside=chunks(unsigned))
         assert rules(evidence_of(instead.job, instead.log)) == {"signatures"}
         beside = lived(tmp_path / "beside", outside=chunks(both))
-        assert rules(evidence_of(beside.job, beside.log)) == set()
+        assert rules(evidence_of(beside.job, beside.log)) == {"signatures"}
 
     def test_a_key_that_is_not_to_be_expected(self, tmp_path: Path) -> None:
         world = lived(tmp_path)

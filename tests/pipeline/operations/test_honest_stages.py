@@ -154,7 +154,7 @@ def test_sums_of_shares_are_signed_by_who_adds_them_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keep", "stride"),
     [
-        pytest.param(True, 11, id="unflushed kept, some actions"),
+        pytest.param(True, 3, id="unflushed kept, every third action"),
         pytest.param(True, 1, id="unflushed kept", marks=pytest.mark.verify),
         pytest.param(False, 1, id="unflushed lost", marks=pytest.mark.verify),
     ],

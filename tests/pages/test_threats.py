@@ -1,0 +1,51 @@
+"""The threat model names tests that show its promises: they exist, and every promise has one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "THREATS.md").read_text()
+NAMED = re.compile(r"\[`(test_\w+)`\]\((tests/[\w/]+\.py)\)")
+
+
+@cache
+def functions(path: str) -> dict[str, set[str]]:
+    """The test functions of a file, with what marks them."""
+    return {
+        node.name: {ast.unparse(each) for each in node.decorator_list}
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def promises() -> list[str]:
+    """The rows of its tables of promises."""
+    section = TEXT.partition("\n## Promises\n")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return [row for row in rows if not row.startswith(("| promise |", "|---"))]
+
+
+def test_every_test_that_is_named_exists_and_is_run() -> None:
+    named = NAMED.findall(TEXT)
+    assert len(named) > 30
+    for name, path in named:
+        assert name in functions(path), f"{path} has no {name}"
+        assert not any("skip" in mark or "xfail" in mark for mark in functions(path)[name])
+
+
+def test_every_promise_has_a_test_that_shows_it() -> None:
+    assert len(promises()) > 20
+    for row in promises():
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        assert len(cells) == 3, row
+        assert all(cells), row
+        assert NAMED.search(cells[2]), f"no test shows: {cells[0]}"
+
+
+def test_nothing_else_is_called_a_test() -> None:
+    """A name that is spelt otherwise would be passed over."""
+    assert len(re.findall(r"test_\w+`", TEXT)) == len(NAMED.findall(TEXT))
