@@ -76,7 +76,7 @@ def open_producer(
         group=group,
         clock=clock.milliseconds,
     ) as producer:
-        check_registered(cluster, producer)
+        check_registered(cluster, producer, notify)
         yield producer
 
 

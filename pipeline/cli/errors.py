@@ -16,6 +16,7 @@ from typing import Any
 import typer
 
 from pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError
+from pipeline.kafka.errors import ANY_ROLE, AccessError
 from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
 from pipeline.whole_files import NO_ROOM
@@ -37,6 +38,23 @@ _RENAMED = {
     "--quantiles": "give --quantile Q for each of them",
     "--median": "give --quantile 0.5",
 }
+
+
+# Of whom a command is; all others are the operator's.
+_ROLES = {
+    "produce": "producer",
+    "collect": "collector",
+    "serve": "page",
+    **dict.fromkeys(("estimates", "query", "diff"), "analyst"),
+}
+
+
+def _role_of(arguments: Sequence[str]) -> str:
+    """The role in a job of who gives a command, as `dpstream acl` calls it."""
+    verb, *rest = arguments or ("",)
+    if verb == "run":
+        return next((each for each in rest if not each.startswith("-")), ANY_ROLE)
+    return _ROLES.get(verb, "operator")
 
 
 class UsageProblem(DpstreamError):  # noqa: N818 - an error is what it leads to
@@ -61,7 +79,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
         if hasattr(error, "format_message"):  # Typer's, whichever of its bases there is
             _complain(_usage(error))
             return WRONG_INPUT
-        known = explain(error)
+        known = explain(error, _role_of(arguments))
         if known is None:
             raise
         message, code = known
@@ -78,8 +96,15 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def explain(error: Exception) -> tuple[str, int] | None:
-    """What to say about an error and the exit code; None for one that nobody expected."""
+def explain(error: Exception, role: str = ANY_ROLE) -> tuple[str, int] | None:
+    """What to say about an error and the exit code; None for one that nobody expected.
+
+    Args:
+        error: that ended a command.
+        role: in a job, of whoever gave the command.
+    """
+    if isinstance(error, AccessError):
+        return error.asking_for(role), error.exit_code
     if isinstance(error, DpstreamError):
         return str(error), error.exit_code
     return _explain_others(error)

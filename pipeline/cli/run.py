@@ -41,6 +41,7 @@ from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.shuffling_stage import shuffling_stage
 from pipeline.stages.signed_stage import SignedStage, Signer, is_signed
 from pipeline.stages.stage import Stage
+from pipeline.stages.topic_uses import topic_uses
 from pipeline.state import noise_key_file, private_folder, stage_key_file, worker_folder
 from randomizers.randomness import cryptographic_generator
 from topics.names import Role
@@ -212,6 +213,7 @@ def run(
         windows=windows,
         monitor=monitor,
         clock=clock,
+        used=topic_uses(deployed, stage).topics,
     )
     raise typer.Exit(code)
 

@@ -143,6 +143,12 @@ VERBS = {
         "kafka:app",
         "The local broker: a real Apache Kafka on this machine, without Docker or Java.",
     ),
+    "acl": Verb(
+        _PRIVACY,
+        "acl:acl",
+        "Say the least that each role of a job needs on Kafka; --apply adds it to the ACLs.",
+        "students --role shuffle --principal shuffle=User:ann",
+    ),
     "audit": Verb(
         _PRIVACY,
         "audit:audit",

@@ -243,7 +243,8 @@ class Collector:
             case WantedJobs():
                 self._set_jobs(news)
             case Away(reason):
-                self._lines(None).warning(f"Kafka does not answer: {reason}")
+                away = reason if news.refused else f"Kafka does not answer: {reason}"
+                self._lines(None).warning(away)
             case Exception():
                 self._failed(news)
             case None:

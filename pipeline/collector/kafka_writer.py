@@ -12,6 +12,7 @@ from pipeline.collector.gathering import WriteError
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.cluster import CLIENT_ID
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.errors import access_problem, refused_kind
 from topics.names import BATCH_BYTES_MAX
 
 # The client counts the records of a batch, the topic what is around them too.
@@ -34,6 +35,7 @@ class KafkaWriter:
     """
 
     def __init__(self, connection: Connection, clock: BrokerClock) -> None:
+        self._principal = connection.principal
         options: dict[str, Any] = {"client_id": CLIENT_ID, **connection.aiokafka()}
         self._clock = clock
         self._producer = AIOKafkaProducer(
@@ -69,6 +71,10 @@ class KafkaWriter:
         try:
             written = await self._producer.send_and_wait(topic, value, key=key, partition=partition)
         except (KafkaError, OSError, AssertionError) as error:
+            if (kind := refused_kind(error)) is not None:
+                raise WriteError(
+                    access_problem(self._principal, "write", kind, topic, "collector")
+                ) from None
             # An assertion is how the client says that a topic has no such partition.
             raise WriteError(str(error) or type(error).__name__) from None
         if written.timestamp_type != _LOG_APPEND_TIME:

@@ -9,13 +9,20 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
-from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError, for_code
+from kafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 
 from pipeline.actions import (
     Action,
@@ -29,9 +36,12 @@ from pipeline.actions import (
     Steps,
     carry_out,
 )
-from pipeline.errors import DpstreamError
 from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.errors import AccessError as AccessError
+from pipeline.kafka.errors import ClusterError as ClusterError
+from pipeline.kafka.errors import NoTopicError as NoTopicError
+from pipeline.kafka.errors import is_unknown_login, refused_kind
 from pipeline.kafka.topic_spread import TopicSpreadError, metadata_of_brokers, wait_for_brokers
 from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
 from topics.topic_checks import refuse_topic
@@ -47,6 +57,8 @@ _METADATA_AGE_MS = 3_000
 # A cluster that has just started, or was just changed, needs a moment until all of it knows.
 _SETTLING_SECONDS = 10.0
 _SPREADING_SECONDS = 30.0
+# Ages of records are told no finer, in milliseconds.
+_FINEST_AGE_MS = 1_000
 # Bytes appended and not yet acknowledged; the client itself has no limit.
 _IN_FLIGHT = 1 << 25
 # Bytes of records that are read at a time.
@@ -58,14 +70,6 @@ _RETRY_SECONDS = 0.2
 
 
 T = TypeVar("T")
-
-
-class ClusterError(DpstreamError):
-    """The cluster cannot be reached or refuses; the message says what to do."""
-
-
-class NoTopicError(ClusterError):
-    """There is no such topic."""
 
 
 class Cluster:
@@ -131,6 +135,14 @@ class Cluster:
         """The names of all topics."""
         return set(self._admin.list_topics())
 
+    def exists(self, topic: str) -> bool:
+        """Whether there is a topic.
+
+        Raises:
+            AccessError: this login may not know.
+        """
+        return topic in self.topics() or self._is_hidden(topic)
+
     def partition_counts(self) -> dict[str, int]:
         """How many partitions every topic has, as the brokers know it now.
 
@@ -166,6 +178,7 @@ class Cluster:
                 patience=_SPREADING_SECONDS,
             )
         except KafkaError as error:
+            self._check_refusal(error, "create", ", ".join(wanted))
             raise ClusterError(f"cannot create the topics: {error}") from error
         except TopicSpreadError as error:
             raise ClusterError(
@@ -227,7 +240,11 @@ class Cluster:
             ConfigResource(ConfigResourceType.TOPIC, name, dict(changed))
             for name, changed in configs.items()
         ]
-        for name, said in self._admin.alter_configs(resources).get("topic", {}).items():
+        # Unless told not to, the client looks at what there is, and finds nothing where it may not.
+        answers = self._admin.alter_configs(resources, raise_on_unknown=False).get("topic", {})
+        for name, said in answers.items():
+            if "TopicAuthorizationFailed" in str(said):
+                raise self._refusal("change", "topic", name)
             if said != "OK":
                 raise ClusterError(f"cannot change the settings of topic {name}: {said}")
 
@@ -235,7 +252,8 @@ class Cluster:
         """Delete the topics that exist."""
         doomed = self.topics() & set(names)
         if doomed:
-            self._admin.delete_topics(sorted(doomed))
+            with self._asking("delete", ", ".join(sorted(doomed))):
+                self._admin.delete_topics(sorted(doomed))
 
     def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
         """Delete a partition's records below an offset.
@@ -246,6 +264,7 @@ class Cluster:
         try:
             self._admin.delete_records({TopicPartition(topic, partition): offset})
         except KafkaError as error:
+            self._check_refusal(error, "delete records of", topic)
             raise ClusterError(
                 f"records of {topic} below {offset} could not be deleted: {error}; retention will "
                 "do it"
@@ -263,12 +282,44 @@ class Cluster:
         starts = self._consumer.beginning_offsets(partitions)
         return [int(starts[partition]) for partition in partitions]
 
+    def written(self, topic: str, partition: int, offset: int, now: int) -> int | None:
+        """About when a record was written, in milliseconds since 1970, without reading it.
+
+        Found by asking where the records of some time begin: to within a second, or a twentieth of
+        the record's age. For topics that go by the broker's clock.
+
+        Args:
+            topic: where it is.
+            partition: the same.
+            offset: the same.
+            now: by the broker's clock.
+
+        Returns:
+            None if the record is not there.
+        """
+        assigned = TopicPartition(topic, partition)
+        if offset >= self._consumer.end_offsets([assigned])[assigned]:
+            return None
+
+        def is_older(age: int) -> bool:
+            found = self._consumer.offsets_for_times({assigned: max(0, now - age)})[assigned]
+            return found is None or int(found.offset) > offset
+
+        younger, older = 0, _FINEST_AGE_MS
+        while older < now and is_older(older):
+            younger, older = older, 2 * older
+        while older - younger > max(_FINEST_AGE_MS, older // 20):
+            middle = (younger + older) // 2
+            younger, older = (middle, older) if is_older(middle) else (younger, middle)
+        return now - younger
+
     def committed(self, group: str, topic: str) -> list[int | None]:
         """The offsets a consumer group has committed, by partition."""
         partitions = self._partitions(topic)
-        offsets = self._patiently(lambda: self._admin.list_group_offsets({group: partitions}))[
-            group
-        ]
+        with self._asking("see", group):
+            offsets = self._patiently(lambda: self._admin.list_group_offsets({group: partitions}))[
+                group
+            ]
         known = [offsets.get(partition) for partition in partitions]
         return [None if entry is None or entry.offset < 0 else int(entry.offset) for entry in known]
 
@@ -321,6 +372,7 @@ class Cluster:
             future = self.producer.send(topic, value, key=key, partition=0)
             return int(future.get(timeout=60).offset)
         except KafkaError as error:
+            self._check_refusal(error, "write", topic)
             raise ClusterError(f"cannot write to {topic}: {error}") from error
 
     @property
@@ -351,15 +403,41 @@ class Cluster:
                 time.sleep(0.1)
 
     def _poll(self, partition: TopicPartition) -> list[Any]:
-        records: list[Any] = self._consumer.poll(_READ_TIMEOUT_MS).get(partition, [])
+        with self._asking("read", partition.topic):
+            records: list[Any] = self._consumer.poll(_READ_TIMEOUT_MS).get(partition, [])
         return records
 
     def _partitions(self, topic: str) -> list[TopicPartition]:
         numbers = self._consumer.partitions_for_topic(topic)
         if not numbers:
+            self._is_hidden(topic)
             raise NoTopicError(f"there is no topic {topic} on {self.servers}")
         self._asked[topic] = len(numbers)
         return [TopicPartition(topic, number) for number in sorted(numbers)]
+
+    def _is_hidden(self, topic: str) -> bool:
+        """False; `AccessError` if the cluster does not say whether there is a topic."""
+        (found,) = self._admin.describe_topics([topic])
+        if found["error_code"] == TopicAuthorizationFailedError.errno:
+            raise self._refusal("see", "topic", topic)
+        return False
+
+    def _refusal(self, action: str, kind: str, name: str) -> AccessError:
+        return AccessError(self.connection.principal, action, kind, name)
+
+    def _check_refusal(self, error: KafkaError, action: str, name: str) -> None:
+        """Raise `AccessError` if that is what an error means."""
+        if (kind := refused_kind(error)) is not None:
+            raise self._refusal(action, kind, name) from error
+
+    @contextmanager
+    def _asking(self, action: str, name: str) -> Iterator[None]:
+        """Say of a refusal what it is about."""
+        try:
+            yield
+        except KafkaError as error:
+            self._check_refusal(error, action, name)
+            raise
 
     @property
     def _admin(self) -> KafkaAdminClient:
@@ -384,14 +462,20 @@ class Cluster:
             shared = {"client_id": CLIENT_ID, "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS}
             return client(**shared | self.connection.kafka_python() | self._settings | settings)
         except KafkaError as error:
+            if is_unknown_login(error):
+                raise ClusterError(
+                    f"Kafka at {self.servers} does not know {self.connection.principal} by this "
+                    "password: see sasl.jaas.config and sasl.mechanism of --kafka-config"
+                ) from error
             raise ClusterError(f"cannot reach Kafka at {self.servers}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A record on its way: its size, and when it set out by a steady clock and by our own."""
+    """A record on its way: where to, its size, and when it set out, by two clocks."""
 
     future: Any
+    topic: str
     size: int
     begun: float
     own: int
@@ -480,10 +564,9 @@ class KafkaTransport:
 
     def _append(self, role: Role, partition: int, value: bytes) -> None:
         begun, own = self._clock.begin(), own_milliseconds()
-        future = self._cluster.producer.send(
-            topic_name(self._job, role), value, partition=partition, timestamp_ms=own
-        )
-        self._pending.append(_Sent(future, len(value), begun, own))
+        topic = topic_name(self._job, role)
+        future = self._cluster.producer.send(topic, value, partition=partition, timestamp_ms=own)
+        self._pending.append(_Sent(future, topic, len(value), begun, own))
         self._pending_bytes += len(value)
         self._settle(_IN_FLIGHT)
 
@@ -504,6 +587,10 @@ class KafkaTransport:
                     continue
                 self._pending.clear()
                 self._pending_bytes = 0
+                if refused_kind(error) is not None:
+                    raise AccessError(
+                        self._cluster.connection.principal, "write", "topic", sent.topic
+                    ) from error
                 raise ClusterError(
                     f"Kafka did not take a record: {error}; it is kept, run the same again"
                 ) from error

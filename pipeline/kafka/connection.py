@@ -58,6 +58,14 @@ class Connection:
         """Kafka's name of what guards the connection."""
         return ("SASL_" if self.login else "") + ("SSL" if self.tls else "PLAINTEXT")
 
+    @property
+    def principal(self) -> str | None:
+        """Who we are to the cluster, as its ACLs say it; None without a login.
+
+        A certificate is told by its whole subject, and a cluster may have rules for that.
+        """
+        return None if self.login is None else f"User:{self.login.username}"
+
     def kafka_python(self) -> dict[str, Any]:
         """Return the settings of a kafka-python producer, consumer or admin client."""
         return {**self._settings(), "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS}

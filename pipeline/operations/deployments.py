@@ -52,7 +52,7 @@ from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 def read_jobs(cluster: Cluster) -> JobsTopic:
     """What the jobs topic says now."""
     state = JobsTopic()
-    if JOBS_TOPIC in cluster.topics():
+    if cluster.exists(JOBS_TOPIC):
         for record in cluster.read(JOBS_TOPIC):
             state.apply(record.key, record.value)
     return state

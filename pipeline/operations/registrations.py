@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from pipeline.devices.producer import Producer, ProducerError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.roster import EnrolledProducer, Roster
-from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.cluster import AccessError, Cluster
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations.deployments import DeploymentError
 from pipeline.stages.decision_log import Decision, DecisionLog
@@ -115,7 +116,9 @@ class Registrations:
         )
 
 
-def check_registered(cluster: Cluster, producer: Producer) -> None:
+def check_registered(
+    cluster: Cluster, producer: Producer, notify: Callable[[str], None] = lambda sentence: None
+) -> None:
     """See that a producer's registration counts and its state is the latest, before it draws.
 
     Raises:
@@ -131,7 +134,16 @@ def check_registered(cluster: Cluster, producer: Producer) -> None:
             f"producer {producer.name} of job {job.name} has registered before, with another state "
             "directory: give that one, or another --name"
         )
-    latest = max(registrations.last_in(enrolled), _latest_sent(cluster, producer))
+    latest = registrations.last_in(enrolled)
+    try:
+        latest = max(latest, _latest_sent(cluster, producer))
+    except AccessError:
+        # Its reports are among those of others, which no producer needs to see.
+        notify(
+            f"note: epochs that producer {producer.name} has sent and that are not decided yet "
+            "cannot be compared with its state directory, for it may not read the reports: never "
+            "give it a copy of an earlier state"
+        )
     if latest > producer.closed_epoch:
         raise ProducerError(
             f"the state directory of producer {producer.name} of job {job.name} is an old copy: it "

@@ -116,7 +116,7 @@ def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None
     """The results of a deployed job; see `pipeline.results.read`."""
     with Cluster(find_cluster(bootstrap_servers, kafka_config)) as cluster:
         state = JobsTopic()
-        if JOBS_TOPIC in cluster.topics():
+        if cluster.exists(JOBS_TOPIC):
             for record in cluster.read(JOBS_TOPIC):
                 state.apply(record.key, record.value)
         job = state.jobs.get(name)

@@ -21,7 +21,7 @@ from kafka.errors import KafkaError
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster, ClusterError, NoTopicError
+from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from pipeline.operations.status import JobWatch
 from pipeline.results.smoothing import SmoothedHorizon, look_back, read_from
 from pipeline.serve.pipeline_view import behind, pipeline_json
@@ -64,6 +64,9 @@ class Listener(Protocol):
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
         """A horizon was looked back at."""
+
+    def refused(self, message: str) -> None:
+        """Kafka does not allow to look; what to do."""
 
 
 class LookBack:
@@ -131,7 +134,11 @@ class Background(threading.Thread):
                 self._watches.clear()
                 self._look_backs.clear()
                 while not self._ended.is_set():
-                    self.watch(cluster)
+                    try:
+                        self.watch(cluster)
+                    except AccessError as error:
+                        self._listener.refused(error.asking_for("page"))
+                        raise
                     self._ended.wait(WATCHED_SECONDS / 4)
             self._ended.wait(_BACK_OFF_SECONDS)
 

@@ -21,8 +21,9 @@ from pipeline.actions import LogRecord
 from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.kafka.cluster import CLIENT_ID
+from pipeline.kafka.cluster import CLIENT_ID, Cluster
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.errors import AccessError, ClusterError, refused_kind
 from pipeline.ledger.spending import Spending
 from pipeline.serve.board import Jobs
 from pipeline.serve.history import Point
@@ -56,7 +57,14 @@ class Answers:
     answers: bool
 
 
-News: TypeAlias = Jobs | Published | Answers
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Kafka does not allow what the page takes; the message says what to do."""
+
+    message: str
+
+
+News: TypeAlias = Jobs | Published | Answers | Refused
 
 
 class Reader:
@@ -191,6 +199,7 @@ class KafkaSource:
         self._consumer: Any = None
         self._assigned: frozenset[str] = frozenset()
         self._probed = 0.0
+        self._missing: frozenset[str] = frozenset()
 
     def poll(self, positions: Mapping[str, int]) -> Polled:
         """As of `Source`."""
@@ -217,7 +226,13 @@ class KafkaSource:
             self._assign(positions)
         if not self._assigned:
             return Polled({})
-        polled = self._consumer.poll(_POLL_MILLISECONDS)
+        try:
+            polled = self._consumer.poll(_POLL_MILLISECONDS)
+        except KafkaError as error:
+            if refused_kind(error) is not None:
+                topics = ", ".join(sorted(self._assigned))
+                raise AccessError(self._connection.principal, "read", "topic", topics) from error
+            raise
         records = {
             partition.topic: [
                 LogRecord(record.offset, record.value or b"", record.timestamp, record.key)
@@ -243,6 +258,7 @@ class KafkaSource:
         there = self._assigned
         if set(positions) != there:
             there = frozenset(positions) & frozenset(self._consumer.topics())
+            self._look_for(frozenset(positions) - there)
         partitions = {topic: TopicPartition(topic, 0) for topic in there}
         if partitions:
             self._consumer.end_offsets(
@@ -254,6 +270,15 @@ class KafkaSource:
                 self._consumer.seek(partition, positions[topic])
             self._assigned = there
         self._probed = time.monotonic()
+
+    def _look_for(self, missing: frozenset[str]) -> None:
+        """See once that topics which seem not to be there are not merely hidden."""
+        if missing <= self._missing:
+            return
+        with Cluster(self._connection) as cluster:
+            for topic in sorted(missing):
+                cluster.exists(topic)
+        self._missing = missing
 
     def close(self) -> None:
         """As of `Source`."""
@@ -284,13 +309,17 @@ class Follower(threading.Thread):
         """Read; while Kafka is away, ask again and again."""
         answers = False
         behind = frozenset[str]()
+        refusals: set[str] = set()
         while not self._ended.is_set():
             polled = Polled({}, behind)
             before = answers
             try:
                 polled, answers = self._source.poll(self._reader.positions), True
-            except (KafkaError, OSError):
+            except (KafkaError, ClusterError, OSError) as error:
                 answers = False
+                if isinstance(error, AccessError) and str(error) not in refusals:
+                    refusals.add(str(error))
+                    self._tell(Refused(error.asking_for("page")))
                 self._ended.wait(_BACK_OFF_SECONDS)
             # Who has caught up has something to say, though the last records told nothing.
             for topic in (*polled.records, *(behind - polled.behind - polled.records.keys())):

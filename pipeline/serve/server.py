@@ -31,7 +31,15 @@ from pipeline.serve.assets import load_login_page
 from pipeline.serve.background import Background, Shown
 from pipeline.serve.board import Board, Jobs
 from pipeline.serve.connections import Connections
-from pipeline.serve.follower import Answers, Follower, KafkaSource, News, Published, Reader
+from pipeline.serve.follower import (
+    Answers,
+    Follower,
+    KafkaSource,
+    News,
+    Published,
+    Reader,
+    Refused,
+)
 from pipeline.serve.limits import Limits
 from pipeline.serve.login import LoginDesk
 from pipeline.serve.security import Gatekeeper
@@ -111,6 +119,7 @@ class Site:
         self._loading: set[asyncio.Task[None]] = set()
         self._asked_truths: set[bytes] = set()
         self._told_missing = False
+        self._refusals: set[str] = set()
         self._shown: tuple[Shown, ...] = ()
         self.sockets = Sockets(self.board, limits)
         gatekeeper = Gatekeeper.of(settings.hosts)
@@ -238,10 +247,18 @@ class Site:
                 self._tell_who_is_missing()
             case Published():
                 self.board.add_points(news.job, news.deployment, news.points)
+            case Refused(message):
+                self.refused(message)
             case Answers():
                 self.board.set_answers(news.answers)
                 if not news.answers:
                     self._notify("Kafka does not answer; the page says so, and waits for it")
+
+    def refused(self, message: str) -> None:
+        """As of `pipeline.serve.background.Listener`: said once."""
+        if message not in self._refusals:
+            self._refusals.add(message)
+            self._call(self._notify, message)
 
     def _tell_who_is_missing(self) -> None:
         """Once, of jobs that were named."""

@@ -67,6 +67,9 @@ class MemoryCluster:
     def topics(self) -> set[str]:
         return set(self.partitions)
 
+    def exists(self, topic: str) -> bool:
+        return topic in self.partitions
+
     def partition_counts(self) -> dict[str, int]:
         return dict(self.partitions)
 
@@ -99,6 +102,10 @@ class MemoryCluster:
 
     def start_offsets(self, topic: str) -> list[int]:
         return [self.starts.get((topic, each), 0) for each in range(self.partitions[topic])]
+
+    def written(self, topic: str, partition: int, offset: int, now: int) -> int | None:
+        held = self.records[topic, partition]
+        return held[offset].timestamp if offset < len(held) else None
 
     def committed(self, group: str, topic: str) -> list[int | None]:
         return [None] * self.partitions[topic]

@@ -26,6 +26,7 @@ from pipeline.actions import (
     ReadRange,
     Steps,
 )
+from pipeline.kafka.errors import AccessError
 from pipeline.kafka.workers.errors import AbandonedError, PositionDeletedError, WorkerError
 from pipeline.stages.stage import Stage
 from topics.names import Role
@@ -337,7 +338,7 @@ class Execution:
             while (offset := self._doomed.pop((role, partition), None)) is not None:
                 try:
                     await self._log.delete_below(role, partition, offset)
-                except KafkaError as error:
+                except (KafkaError, AccessError) as error:
                     self._report(
                         f"{self._topic(role)}, partition {partition}: records below {offset} "
                         f"could not be deleted ({error}); retention will do it"

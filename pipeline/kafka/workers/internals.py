@@ -11,9 +11,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
 from faust.transport.consumer import RecordMap
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
-from faust.types import TP, Message
+from faust.types import TP, AppT, Message
+
+from pipeline.kafka.errors import refused_kind
 
 _FETCH_WAIT_MILLISECONDS = 50
 _POLL_SECONDS = 0.02
@@ -78,6 +81,17 @@ class ClientThread(AIOKafkaConsumerThread):
         generation: int = self.client._coordinator.generation
         return generation
 
+    @property
+    def refusal(self) -> KafkaError | None:
+        """What keeps the client out of its group for good; None: nothing does.
+
+        aiokafka keeps it for whoever asks for records next, which Faust does not do without any
+        partitions: a worker would wait without a word.
+        """
+        coordinator = None if self._consumer is None else self._consumer._coordinator
+        found: KafkaError | None = getattr(coordinator, "_pending_exception", None)
+        return found if found is not None and refused_kind(found) is not None else None
+
     async def heartbeat(self) -> bool:
         """Ask the group's coordinator whether it takes this client for a member of its generation.
 
@@ -87,6 +101,12 @@ class ClientThread(AIOKafkaConsumerThread):
         await coordinator.ensure_coordinator_known()
         taken: bool = await coordinator._do_heartbeat()
         return taken
+
+
+def refusal_of(app: AppT) -> KafkaError | None:
+    """What keeps the consumer of an application out of its group; see `ClientThread.refusal`."""
+    thread = getattr(app.consumer, "client_thread", None)
+    return thread.refusal if isinstance(thread, ClientThread) else None
 
 
 def never_give_up(producer: AIOKafkaProducer) -> None:

@@ -8,17 +8,20 @@ given. Only errors that waiting does not cure are raised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.structs import ConsumerRecord
 
 from pipeline.actions import Append, LogRecord, LogSlice
 from pipeline.kafka.broker_clock import BrokerClock
+from pipeline.kafka.errors import AccessError, refused_kind
 from pipeline.kafka.workers.errors import PositionDeletedError
 from pipeline.kafka.workers.internals import never_give_up
 from pipeline.kafka.workers.patience import patiently
@@ -39,6 +42,10 @@ class KafkaLog:
         options: what every aiokafka client is given: servers, security, timeouts, client id.
         topic: names the topic of a role.
         clock: is told by every acknowledgement what the broker's clock says.
+        principal: who we are to the cluster, for what it does not allow.
+
+    Raises:
+        AccessError: the cluster does not allow what is asked; of what is appended, `flush` says it.
     """
 
     def __init__(
@@ -46,8 +53,10 @@ class KafkaLog:
         options: Mapping[str, Any],
         topic: Callable[[Role], str],
         clock: BrokerClock | None = None,
+        principal: str | None = None,
     ) -> None:
         self._topic = topic
+        self._principal = principal
         self._clock = clock or BrokerClock()
         self._producer = AIOKafkaProducer(
             **options,
@@ -98,6 +107,16 @@ class KafkaLog:
         metadata = await self._producer.client.fetch_all_metadata()
         return {role: len(metadata.partitions_for_topic(self._topic(role)) or ()) for role in Role}
 
+    async def check_visible(self, roles: Iterable[Role]) -> None:
+        """See that topics which seem not to be there are not merely hidden from us.
+
+        Raises:
+            AccessError: one is.
+        """
+        for found in await self._admin.describe_topics([self._topic(role) for role in roles]):
+            if found["error_code"] == TopicAuthorizationFailedError.errno:
+                raise AccessError(self._principal, "see", "topic", found["topic"])
+
     async def settings(self, roles: Iterable[Role]) -> dict[str, dict[str, str]]:
         """The settings that say whose clock topics go by, by name of the topic."""
         asked = [
@@ -113,14 +132,17 @@ class KafkaLog:
 
     async def append(self, action: Append) -> None:
         """Hand a record to the producer, for `flush` to wait for."""
-        sent = await self._send(action)
+        topic = self._topic(action.role)
+        with self._asking("write", topic):
+            sent = await self._send(action)
         self._sent.add(sent)
         self._pending.add(sent)
-        sent.add_done_callback(self._acknowledged)
+        sent.add_done_callback(partial(self._acknowledged, topic))
 
     async def write(self, action: Append) -> None:
         """Write a record and wait until it has been acknowledged, apart from all others."""
-        await (await self._send(action))
+        with self._asking("write", self._topic(action.role)):
+            await (await self._send(action))
 
     async def flush(self) -> None:
         """Wait until everything appended has been acknowledged, or raise why it was not."""
@@ -147,7 +169,8 @@ class KafkaLog:
     async def end_offsets(self, role: Role, partitions: Collection[int]) -> dict[int, int]:
         """The ends of several partitions; raises aiokafka's `KafkaError` when no broker answers."""
         topic = self._topic(role)
-        ends = await self._reader.end_offsets([TopicPartition(topic, p) for p in partitions])
+        with self._asking("see", topic):
+            ends = await self._reader.end_offsets([TopicPartition(topic, p) for p in partitions])
         return {partition.partition: end for partition, end in ends.items()}
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
@@ -158,7 +181,8 @@ class KafkaLog:
         """
         where = TopicPartition(self._topic(role), partition)
         async with self._reading:
-            found = await patiently(lambda: self._read(where, start, stop))
+            with self._asking("read", where.topic):
+                found = await patiently(lambda: self._read(where, start, stop))
         if found and found[0].offset > start and role not in COMPACTED:
             raise PositionDeletedError(where.topic, partition, start, found[0].offset)
         records = tuple(
@@ -177,7 +201,8 @@ class KafkaLog:
     async def delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete a partition's records below `offset`; raises `KafkaError` if that fails."""
         where = TopicPartition(self._topic(role), partition)
-        await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
+        with self._asking("delete records of", where.topic):
+            await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
 
     async def _send(self, action: Append) -> asyncio.Future[object]:
         begun = self._clock.begin()
@@ -222,9 +247,25 @@ class KafkaLog:
             # Idle partitions are paused: their fetches would hold up whatever is asked next.
             reader.pause(where)
 
-    def _acknowledged(self, sent: asyncio.Future[object]) -> None:
+    @contextmanager
+    def _asking(self, action: str, topic: str) -> Iterator[None]:
+        """Say of a refusal what it is about."""
+        try:
+            yield
+        except KafkaError as error:
+            if (refused := self._refusal(error, action, topic)) is not None:
+                raise refused from error
+            raise
+
+    def _refusal(self, error: BaseException, action: str, topic: str) -> AccessError | None:
+        kind = refused_kind(error)
+        return None if kind is None else AccessError(self._principal, action, kind, topic)
+
+    def _acknowledged(self, topic: str, sent: asyncio.Future[object]) -> None:
         self._sent.discard(sent)
         failure = None if sent.cancelled() else sent.exception()
+        if failure is not None:
+            failure = self._refusal(failure, "write", topic) or failure
         if sent in self._pending:
             self._pending.discard(sent)
             self._failure = self._failure or failure

@@ -8,39 +8,14 @@ elsewhere is not read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from pipeline.kafka.workers.errors import WorkerError
-from topics.names import FURTHER_REPORTS, SUMS, Role
+from topics.names import Role
 
 # Looks in a row: a broker that has just come back may not know everything yet.
 _LOOKS = 3
-# What a stage reads and writes, by the topic whose partitions its workers share.
-_USED: Mapping[Role, tuple[Role, ...]] = {
-    Role.REPORTS: (
-        *(Role.REPORTS, Role.PRODUCERS, Role.STAGES, Role.MANIFESTS),
-        *(Role.SHUFFLED, Role.DEAD_LETTERS, Role.STATUS),
-    ),
-    **{
-        role: (
-            *(role, Role.PRODUCERS, Role.STAGES, Role.MANIFESTS),
-            *(Role.SHUFFLED, Role.DEAD_LETTERS, Role.STATUS),
-        )
-        for role in FURTHER_REPORTS
-    },
-    Role.HOP_1: (Role.HOP_1, Role.STAGES, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
-    Role.HOP_2: (Role.HOP_2, Role.STAGES, Role.PARTIALS, Role.DEAD_LETTERS, Role.STATUS),
-    Role.SHUFFLED: (
-        *(Role.SHUFFLED, Role.PARTIALS_A, Role.PARTIALS_B, Role.PARTIALS),
-        *(Role.DEAD_LETTERS, Role.STATUS),
-    ),
-    Role.PARTIALS_A: (*SUMS, Role.MANIFESTS, Role.PARTIALS, Role.STATUS),
-    Role.PARTIALS: (
-        *(Role.PARTIALS, Role.MANIFESTS, Role.MODEL),
-        *(Role.ESTIMATES, Role.RESULTS, Role.STATUS),
-    ),
-}
 
 
 class Job(Protocol):
@@ -63,11 +38,13 @@ class TopicWatch:
 
     Args:
         job: the deployed job.
-        role: of the topic that the stage reads.
+        role: of the topic whose partitions the workers of the stage share.
+        used: what else the stage reads and writes, as of `pipeline.stages.topic_uses`.
     """
 
-    def __init__(self, job: Job, role: Role) -> None:
+    def __init__(self, job: Job, role: Role, used: Collection[Role] = ()) -> None:
         self._job = job
+        self._used = frozenset({role, Role.STATUS, *used})
         self._role = role
         self._bad_counts = self._bad_ends = 0
         self._told: set[Role] = set()
@@ -80,7 +57,7 @@ class TopicWatch:
     @property
     def used(self) -> tuple[Role, ...]:
         """The topics that the stage reads and writes, of those the job was deployed with."""
-        return tuple(role for role in _USED[self._role] if role in self._job.start_offsets)
+        return tuple(role for role in Role if role in self._used & self._job.start_offsets.keys())
 
     def see_partitions(self, counts: Mapping[Role, int]) -> list[str]:
         """Look at how many partitions the topics have; returns what is new and harmless.

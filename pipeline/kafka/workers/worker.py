@@ -15,9 +15,10 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from faust.types import AppT
 from pipeline.actions import Append
 from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.errors import AccessError, access_problem, refused_kind
 from pipeline.kafka.workers import groups, topic_watch
 from pipeline.kafka.workers.app import build_app
 from pipeline.kafka.workers.errors import WorkerError
@@ -35,6 +37,7 @@ from pipeline.kafka.workers.execution import Execution
 from pipeline.kafka.workers.groups import group_name as group_name
 from pipeline.kafka.workers.health import liveness, readiness
 from pipeline.kafka.workers.heartbeats import heartbeat
+from pipeline.kafka.workers.internals import refusal_of
 from pipeline.kafka.workers.kafka_log import KafkaLog
 from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.kafka.workers.metrics import WorkerSnapshot, registry_of
@@ -72,6 +75,7 @@ def run_worker(
     windows: WindowTally | None = None,
     monitor: MonitorAddress | None = None,
     clock: BrokerClock | None = None,
+    used: Collection[Role] = (),
 ) -> int:
     """Run a stage until this process is told to stop; returns the exit code.
 
@@ -90,6 +94,8 @@ def run_worker(
         windows: that `stage` tells of its windows, for metrics.
         monitor: where metrics and health are served; nowhere by default.
         clock: is told by every acknowledgement what the broker's clock says.
+        used: topics that the stage reads or writes, to see whether they stay as they were deployed;
+            that of the stage is among them.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
@@ -105,6 +111,7 @@ def run_worker(
         timings or Timings(),
         lines,
         clock or BrokerClock(),
+        used=used,
     )
     if monitor is not None:
         process.watch(monitor, windows or WindowTally())
@@ -138,9 +145,11 @@ class _Process:
     timings: Timings
     lines: LogLines
     clock: BrokerClock
+    used: Collection[Role] = ()
     ends: dict[int, int] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     faust: _FaustWorker | None = None
+    refused: Callable[[], KafkaError | None] | None = None
     monitor: MonitorAddress | None = None
     observer: Observer | None = None
     log: KafkaLog = field(init=False)
@@ -173,8 +182,8 @@ class _Process:
             loop.add_signal_handler(number, self._end, None)
         self.outage = Outage(",".join(self.connection.bootstrap_servers), self.lines.warning)
         options = {"client_id": self._client, **self.connection.aiokafka()}
-        self.log = KafkaLog(options, self.job.topic, self.clock)
-        self.topics = TopicWatch(self.job, self.stage.role)
+        self.log = KafkaLog(options, self.job.topic, self.clock, self.connection.principal)
+        self.topics = TopicWatch(self.job, self.stage.role, self.used)
         self.execution = Execution(
             self.stage,
             self.log,
@@ -193,7 +202,7 @@ class _Process:
         try:
             await self.ended
         except Exception as error:
-            self.lines.error(_describe(error))
+            self.lines.error(self._describe(error))
             code = 1
         _exit_after(_STOP_SECONDS, code)
         # Without a broker Faust's threads do not stop without an error, and nothing hangs on them.
@@ -242,6 +251,7 @@ class _Process:
         await self._connect()
         role = self.stage.role
         if not await self.log.partitions(role):
+            await self.log.check_visible([role])
             raise WorkerError(f"there is no topic {self.job.topic(role)}: deploy the job first")
         self._start(self._probe())
         self._start(self._watch_topics())
@@ -258,6 +268,7 @@ class _Process:
             timings=self.timings,
         )
         self.faust = _FaustWorker(app)
+        self.refused = partial(refusal_of, app)
         await self.faust.start()
         raise self.faust.crash_reason or WorkerError("Faust has stopped")
 
@@ -328,6 +339,8 @@ class _Process:
             else:
                 self.outage.asked(answered=True)
                 self.topics.see_ends(self.ends, reached)
+            if self.refused is not None and (refusal := self.refused()) is not None:
+                raise refusal
             await asyncio.sleep(1.0)
 
     async def _watch_topics(self) -> None:
@@ -355,6 +368,9 @@ class _Process:
         try:
             async with asyncio.timeout(self.timings.probe):
                 counts = await self.log.partition_counts()
+                gone = [role for role in self.topics.used if not counts[role]]
+                if gone:
+                    await self.log.check_visible(gone)
         except (KafkaError, TimeoutError):
             return False
         for notice in self.topics.see_partitions(counts):
@@ -392,6 +408,22 @@ class _Process:
             self.lines.info("this machine's clock is right again")
         self.clock_is_off = problem is not None
 
+    def _describe(self, error: BaseException) -> str:
+        """One line for people: what we know how to say, or where the unexpected happened."""
+        text = " ".join(str(error).split())
+        if isinstance(error, AccessError):
+            return error.asking_for(self.stage_name)
+        if isinstance(error, WorkerError):
+            return text
+        if refused_kind(error) == "group":
+            group = group_name(self.job, self.stage_name)
+            return access_problem(
+                self.connection.principal, "join", "group", group, self.stage_name
+            )
+        if isinstance(error, KafkaError):
+            return f"Kafka refused: {text}"
+        return _unexpected(error)
+
     async def _say_goodbye(self) -> None:
         """Say that this worker was ended, so that nobody takes it for lost."""
         self.stopping = True
@@ -411,6 +443,13 @@ class _Process:
         value = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
         key = f"{self.stage_name}/{self.worker}".encode()
         await self.log.write(Append(Role.STATUS, 0, value, key=key))
+
+
+def _unexpected(error: BaseException) -> str:
+    """Where the unexpected happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"unexpected {type(error).__name__}: {' '.join(str(error).split())}{where}"
 
 
 def _identity(directory: Path) -> str:
@@ -435,15 +474,3 @@ def _exit_after(seconds: float, code: int) -> None:
         os._exit(code)
 
     threading.Thread(target=exit_now, name="exit", daemon=True).start()
-
-
-def _describe(error: BaseException) -> str:
-    """One line for people: what we know how to say, or where the unexpected happened."""
-    text = " ".join(str(error).split())
-    if isinstance(error, WorkerError):
-        return text
-    if isinstance(error, KafkaError):
-        return f"Kafka refused: {text}"
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"unexpected {type(error).__name__}: {text}{where}"

@@ -21,7 +21,7 @@ from pipeline.jobs.phases import Phase
 from pipeline.jobs.roster import Roster
 from pipeline.jobs.sealed import SHARERS
 from pipeline.kafka.broker_clock import steady_seconds
-from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.cluster import AccessError, Cluster
 from pipeline.operations.dead_letters import DeadLetterLog, place_of
 from pipeline.operations.status.clocks import ComparedClock
 from pipeline.operations.status.facts import (
@@ -48,6 +48,10 @@ from topics.topic_checks import wrong_clock
 _HEARTBEATS_READ = 5_000
 # An estimate that a paused publisher repeats is among the latest ones.
 _ESTIMATES_READ = 16
+_HIDDEN = (
+    "refused records are not counted: they hold reports, which this login may not read; "
+    "dpstream dead-letters counts them for the operator"
+)
 # Settings of topics are rarely changed.
 _SETTINGS_SECONDS = 60.0
 
@@ -91,6 +95,7 @@ class JobWatch:
         self._settings_read = float("-inf")
         self._other_clocks: tuple[str, ...] = ()
         self._dead_letters = DeadLetterLog(cluster, job)
+        self._hidden = False
         self._refused: list[tuple[tuple[str, int, int], str]] = []
         self._roster = Roster(job)
         self._decisions = DecisionLog(job, self._note_decision)
@@ -152,7 +157,7 @@ class JobWatch:
         return replace(
             status,
             problems=tuple(find_problems(job, status)),
-            notes=tuple(find_notes(job, status)),
+            notes=(*find_notes(job, status), *([_HIDDEN] if self._hidden else [])),
         )
 
     def _catch_up(self) -> None:
@@ -167,10 +172,13 @@ class JobWatch:
                 self._note_partial(stage, record.value)
         for record in self._new(Role.ESTIMATES, at_most=_ESTIMATES_READ):
             self._note_estimate(record.value)
-        if self._exists(Role.DEAD_LETTERS):
-            self._refused += (
-                (place_of(letter), letter.reason.value) for letter in self._dead_letters.read()
-            )
+        if self._exists(Role.DEAD_LETTERS) and not self._hidden:
+            try:
+                for letter in self._dead_letters.read():
+                    self._refused.append((place_of(letter), letter.reason.value))
+            except AccessError:
+                # They hold reports, which not everybody may see who may see the rest.
+                self._hidden = True
 
     def _new(
         self, role: Role, *, at_most: int | None = None, skip: bool = False
@@ -275,6 +283,9 @@ class JobWatch:
         for role, starts in self._job.start_offsets.items():
             name, deployed = self._job.topic(role), len(starts)
             found = self._counts.get(name, 0)
+            if not found:
+                # Gone, or hidden from this login, which is said then.
+                self._cluster.exists(name)
             if found != deployed:
                 added = self._cluster.end_offsets(name)[deployed:] if found else []
                 yield TopicStatus(name, found, deployed, stray=any(added))

@@ -59,15 +59,19 @@ class Lags:
             floor = max(wanted, first)
             if floor < end:
                 lag += end - floor
-                oldest += self._written(role, partition, floor)
+                oldest += self._written(role, partition, floor, now)
         waiting = max(0, now - min(oldest)) / 1000 if oldest else None
         return StageLag(lag, waiting, tuple(deleted))
 
-    def _written(self, role: Role, partition: int, offset: int) -> list[int]:
-        """When a record was written, if it is there; the last answer is remembered."""
+    def _written(self, role: Role, partition: int, offset: int, now: int) -> list[int]:
+        """When a record was written, if it is there; the last answer is remembered.
+
+        The record is not read: it may be a report, which is not the business of who looks.
+        """
         known = self._oldest.get((role, partition))
         if known is None or known[0] != offset:
-            topic = self._job.topic(role)
-            for record in self._cluster.read(topic, partition, offset, offset + 1):
-                known = self._oldest[role, partition] = offset, record.timestamp
-        return [known[1]] if known is not None and known[0] == offset else []
+            written = self._cluster.written(self._job.topic(role), partition, offset, now)
+            if written is None:
+                return []
+            known = self._oldest[role, partition] = offset, written
+        return [known[1]]

@@ -148,7 +148,10 @@ class _Supervisor:
                 raise event
             case Away(reason):
                 self._broker_answers = False
-                self._lines.warning(None, f"Kafka does not answer ({reason}); waiting for it")
+                if event.refused:
+                    self._lines.warning(None, f"{reason}; waiting for that")
+                else:
+                    self._lines.warning(None, f"Kafka does not answer ({reason}); waiting for it")
             case None:
                 self._broker_answers = True
                 self._lines.info(None, "Kafka is back")

@@ -19,7 +19,7 @@ from kafka.errors import KafkaError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster, ClusterError, NoTopicError
+from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from pipeline.kafka.connection import Connection
 from pipeline.operations.status.facts import stages_of
 from topics.names import JOBS_TOPIC
@@ -128,9 +128,10 @@ class JobsReader:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The broker does not answer, and why."""
+    """The broker does not answer, and why; or it does, and refuses what it takes."""
 
     reason: str
+    refused: bool = False
 
 
 Wanted = TypeVar("Wanted")
@@ -194,7 +195,8 @@ class Follower(Generic[Wanted]):
                     posted &= not reader.read()
             except (KafkaError, ClusterError, OSError) as error:
                 if not away:
-                    self._post(Away(str(error) or type(error).__name__))
+                    refused = isinstance(error, AccessError)
+                    self._post(Away(str(error) or type(error).__name__, refused))
                 away = True
             else:
                 if away:

@@ -11,6 +11,7 @@ from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.workers.errors import WorkerError
 from pipeline.kafka.workers.heartbeats import heartbeat
 from pipeline.kafka.workers.topic_watch import TopicWatch
+from pipeline.stages.topic_uses import topic_uses
 from tests.support.small_run import job_text
 from topics.names import Role
 
@@ -21,6 +22,7 @@ JOB = deploy_job(
     start_offsets={role: OFFSETS.get(role, (0,)) for role in SMALL.topic_settings()},
     deployed_at=0,
 )
+USED = {role: topic_uses(JOB, stage).topics for stage, role in JOB.stages.items()}
 AS_DEPLOYED = {role: len(offsets) for role, offsets in JOB.start_offsets.items()}
 
 
@@ -30,7 +32,7 @@ def counts(**changed: int) -> Mapping[Role, int]:
 
 @pytest.mark.parametrize("role", [Role.REPORTS, Role.SHUFFLED, Role.PARTIALS])
 def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
-    watch = TopicWatch(JOB, role)
+    watch = TopicWatch(JOB, role, USED[role])
     assert watch.partitions == AS_DEPLOYED[role]
     for _ in range(10):
         assert watch.see_partitions(AS_DEPLOYED) == []
@@ -38,7 +40,7 @@ def test_topics_as_they_were_are_nothing_to_speak_of(role: Role) -> None:
 
 
 def test_partitions_that_were_added_are_said_once() -> None:
-    watch = TopicWatch(JOB, Role.REPORTS)
+    watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
     (notice,) = watch.see_partitions(counts(reports=3))
     assert "small.reports has 3 partitions, the job was deployed with 2" in notice
     assert "epoch e belongs into partition e mod 2" in notice
@@ -61,7 +63,7 @@ def test_what_is_gone_for_some_looks_is_gone(
     role: Role, changed: Mapping[str, int], said: str
 ) -> None:
     """A broker that has just come back may not know of everything yet."""
-    watch = TopicWatch(JOB, role)
+    watch = TopicWatch(JOB, role, USED[role])
     for _ in range(2):
         watch.see_partitions(counts(**changed))
         watch.see_partitions(counts(**changed))
@@ -75,7 +77,7 @@ def test_what_is_gone_for_some_looks_is_gone(
 
 def test_a_stage_does_not_miss_what_it_does_not_use() -> None:
     """A replay may have no reports at all."""
-    watch = TopicWatch(JOB, Role.SHUFFLED)
+    watch = TopicWatch(JOB, Role.SHUFFLED, USED[Role.SHUFFLED])
     for _ in range(5):
         assert watch.see_partitions(counts(reports=0, producers=0, estimates=0)) == []
 
@@ -90,7 +92,7 @@ def test_a_stage_does_not_miss_what_it_does_not_use() -> None:
 def test_a_log_that_is_shorter_than_it_was_was_made_again(
     ends: Mapping[int, int], reached: Mapping[int, int], said: str
 ) -> None:
-    watch = TopicWatch(JOB, Role.REPORTS)
+    watch = TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS])
     watch.see_ends(ends, reached)
     watch.see_ends(ends, reached)
     watch.see_ends({0: 9, 1: 9}, reached)

@@ -42,6 +42,9 @@ class Topics:
     def cluster(self) -> Cluster:
         return cast(Cluster, self)
 
+    def exists(self, topic: str) -> bool:
+        return topic in self.topics()
+
     def topics(self) -> set[str]:
         return {JOBS_TOPIC}
 

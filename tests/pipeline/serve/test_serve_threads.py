@@ -288,6 +288,10 @@ class Heard:
 
     pipelines: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     horizons: list[tuple[int, SmoothedHorizon]] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def refused(self, message: str) -> None:
+        self.refusals.append(message)
 
     def pipeline(
         self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float

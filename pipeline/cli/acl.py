@@ -1,0 +1,267 @@
+"""``dpstream acl``: the least that each role of a job needs on Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline.cli.cluster_and_jobs import cluster_of, connection_of, job_of_file
+from pipeline.cli.errors import UsageProblem
+from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
+from pipeline.cli.output import plural, say, say_json, say_line, say_table, silence, tell
+from pipeline.jobs.job_files import Job
+from pipeline.kafka.connection import Connection, NoClusterError
+from pipeline.kafka.errors import ClusterError
+from pipeline.operations.deployments import find_deployed
+from pipeline.privileges.bindings import Binding, bindings_of, principals_of, tool_lines
+from pipeline.privileges.cluster_acls import ClusterAcls
+from pipeline.privileges.comparison import Comparison, compare, removable
+from pipeline.privileges.table import Privilege, Resource, privileges_of
+
+_NO_SERVERS = "HOST:PORT"
+
+
+class AclFormat(StrEnum):
+    """How privileges are printed."""
+
+    table = "table"
+    kafka_acls = "kafka-acls"
+    json = "json"
+
+
+def acl(
+    job: JobName,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--role", metavar="ROLE", help="Of this role alone. May be repeated. Default: all."
+        ),
+    ] = None,
+    principal: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--principal",
+            metavar="ROLE=User:NAME",
+            help="Who has this role; may be repeated, also for one role. Default: User:JOB-ROLE.",
+        ),
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Add what is missing; what is there stays.")
+    ] = False,
+    revoke: Annotated[
+        bool,
+        typer.Option("--revoke", help="Remove these ACLs, as after dpstream undeploy."),
+    ] = False,
+    form: Annotated[
+        AclFormat,
+        typer.Option(
+            "--format", help="kafka-acls: command lines of Kafka's own tool, to add or --revoke."
+        ),
+    ] = AclFormat.table,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say the least that each role of a job needs on Kafka; --apply adds it to the ACLs.
+
+    Without --apply or --revoke nothing is changed: shown is what is needed, and what of it is there
+    where the cluster tells. Of a job file, also before it is deployed. ACLs are added and removed
+    by whoever administers the cluster, which no role of a job does.
+    """
+    if apply and revoke:
+        raise UsageProblem("--apply adds ACLs and --revoke removes them: give one of them")
+    form = AclFormat.json if as_json else form
+    if form is AclFormat.kafka_acls and apply:
+        raise UsageProblem("--format kafka-acls prints commands, and --apply does it: give one")
+    silence("kafka")
+    loaded, connection = _find(job, servers, kafka_config, needed=apply or revoke)
+    principals = principals_of(loaded, role or (), principal or ())
+    wanted = tuple(bindings_of(loaded, principals))
+    if form is AclFormat.kafka_acls:
+        where = _NO_SERVERS if connection is None else ",".join(connection.bootstrap_servers)
+        for line in tool_lines(wanted, where, remove=revoke):
+            say_line(line)
+        return
+    found: Comparison | None
+    if apply or revoke:
+        assert connection is not None
+        with ClusterAcls(connection) as acls:
+            present = acls.present(_all(principals))
+            found = compared = compare(loaded, wanted, present)
+            done = removable(loaded, wanted, present) if revoke else compared.missing
+            (acls.remove if revoke else acls.add)(done)
+        if form is AclFormat.json:
+            changed = "removed" if revoke else "added"
+            say_json(_json(loaded, principals, compared) | {changed: [*map(_acl_json, done)]})
+            return
+        _say_done(loaded, compared, done, wanted, revoked=revoke)
+    else:
+        found = _look(loaded, connection, wanted, principals)
+        if form is AclFormat.json:
+            say_json(_json(loaded, principals, found))
+            return
+        _say_table(loaded, principals, found)
+    if found is not None and not revoke:
+        _warn_of_more(found)
+
+
+def _find(
+    job: str, servers: str | None, config: Path | None, *, needed: bool
+) -> tuple[Job, Connection | None]:
+    """The job, and the cluster it is or will be on; None where none is named nor needed."""
+    loaded = job_of_file(job)
+    if loaded is None:
+        with cluster_of(servers, config) as cluster:
+            return find_deployed(cluster, job), cluster.connection
+    try:
+        return loaded, connection_of(servers, config)
+    except NoClusterError:
+        if needed:
+            raise
+        return loaded, None
+
+
+def _all(principals: Mapping[str, tuple[str, ...]]) -> list[str]:
+    return [*dict.fromkeys(each for named in principals.values() for each in named)]
+
+
+def _look(
+    job: Job,
+    connection: Connection | None,
+    wanted: tuple[Binding, ...],
+    principals: Mapping[str, tuple[str, ...]],
+) -> Comparison | None:
+    """What of it is there; None where no cluster tells, which is said."""
+    if connection is None:
+        tell("no cluster is named, so that what is there already is not shown")
+        return None
+    try:
+        with ClusterAcls(connection) as acls:
+            return compare(job, wanted, acls.present(_all(principals)))
+    except ClusterError as error:
+        tell(f"what is there already is not shown: {error}")
+        return None
+
+
+def _say_table(
+    job: Job, principals: Mapping[str, tuple[str, ...]], found: Comparison | None
+) -> None:
+    for role, named in principals.items():
+        say(f"{role}: {', '.join(named)}", "bold")
+        grouped: dict[Resource, list[Privilege]] = {}
+        for each in privileges_of(job, role):
+            grouped.setdefault(each.resource, []).append(each)
+        columns = ["=on", "may", "because it"]
+        if found is not None:
+            columns.append("there")
+        say_table(
+            columns,
+            (
+                (
+                    f"  {_name(resource)}",
+                    ", ".join(each.operation for each in privileges),
+                    "; ".join(dict.fromkeys(each.why for each in privileges)),
+                    *(() if found is None else (_state(resource, privileges, named, found),)),
+                )
+                for resource, privileges in grouped.items()
+            ),
+        )
+        say()
+    if found is None:
+        return
+    missing, there = len(found.missing), len(found.there)
+    say(
+        f"{plural(missing, 'ACL')} missing, {there} there" + (": --apply adds them" * bool(missing))
+    )
+
+
+def _name(resource: Resource) -> str:
+    return f"{resource.kind} {resource.name}{'*' * resource.prefixed}"
+
+
+def _state(
+    resource: Resource, privileges: Iterable[Privilege], named: tuple[str, ...], found: Comparison
+) -> str:
+    wanted = {
+        Binding(principal, resource, each.operation) for each in privileges for principal in named
+    }
+    there = wanted & set(found.there)
+    return "yes" if there == wanted else "partly" if there else "no"
+
+
+def _say_done(
+    job: Job,
+    found: Comparison,
+    done: tuple[Binding, ...],
+    wanted: tuple[Binding, ...],
+    *,
+    revoked: bool,
+) -> None:
+    sign = "-" if revoked else "+"
+    for each in done:
+        say(f"{sign} {each.principal} {each.operation} {_name(each.resource)}", whole=True)
+    if revoked:
+        kept = len(found.there) - len(done)
+        others = f"; {kept} kept, which other jobs of theirs need" if kept else ""
+        say(f"{plural(len(done), 'ACL')} of {job.name} removed{others}")
+    else:
+        say(f"{plural(len(done), 'ACL')} added, {len(wanted) - len(done)} were there already")
+
+
+def _warn_of_more(found: Comparison) -> None:
+    for each in found.beyond:
+        tell(
+            f"WARNING: {each.principal} is also allowed {each.operation} on "
+            f"{_name(each.resource)}, which these roles do not need: remove it with kafka-acls.sh, "
+            "or name its other role too"
+        )
+
+
+def _json(
+    job: Job, principals: Mapping[str, tuple[str, ...]], found: Comparison | None
+) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "job": job.name,
+        "roles": [
+            {
+                "role": role,
+                "principals": list(named),
+                "privileges": [
+                    {
+                        **_resource_json(each.resource),
+                        "operation": each.operation.value,
+                        "why": each.why,
+                    }
+                    for each in privileges_of(job, role)
+                ],
+            }
+            for role, named in principals.items()
+        ],
+    }
+    if found is not None:
+        said |= {
+            "there": [*map(_acl_json, found.there)],
+            "missing": [*map(_acl_json, found.missing)],
+            "beyond": [*map(_acl_json, found.beyond)],
+        }
+    return said
+
+
+def _acl_json(binding: Binding) -> dict[str, str]:
+    return {
+        "principal": binding.principal,
+        **_resource_json(binding.resource),
+        "operation": binding.operation.value,
+    }
+
+
+def _resource_json(resource: Resource) -> dict[str, str]:
+    return {
+        "kind": resource.kind.value,
+        "name": resource.name,
+        "pattern": "prefixed" if resource.prefixed else "literal",
+    }

@@ -1,0 +1,78 @@
+"""What a cluster refuses: topics that are not there, and rights that a login has not.
+
+Kafka's clients come in two families, kafka-python and aiokafka, whose errors share numbers: those
+are what is looked at here.
+"""
+
+from __future__ import annotations
+
+from pipeline.errors import DpstreamError
+from topics.names import JOBS_TOPIC, Role
+
+# Kafka's numbers of refusals, by the kind of what they are about.
+_REFUSED = {29: "topic", 30: "group", 31: "cluster"}
+# Of a login that the cluster does not know.
+_UNKNOWN_LOGIN = 58
+ANY_ROLE = "ROLE"
+"""Stands for a role in what is to be typed, where nobody knows which one it is."""
+
+
+class ClusterError(DpstreamError):
+    """The cluster cannot be reached or refuses; the message says what to do."""
+
+
+class NoTopicError(ClusterError):
+    """There is no such topic."""
+
+
+class AccessError(ClusterError):
+    """Kafka does not allow this login what it takes.
+
+    Attributes:
+        principal: who asked, as Kafka calls it; None where only the cluster knows, by certificate.
+        action: a verb: read, write, see, create, change, delete.
+        kind: of what: topic, group or cluster.
+        name: of it.
+    """
+
+    def __init__(self, principal: str | None, action: str, kind: str, name: str) -> None:
+        self.principal, self.action, self.kind, self.name = principal, action, kind, name
+        super().__init__(self.asking_for(ANY_ROLE))
+
+    def asking_for(self, role: str) -> str:
+        """The message to somebody whose role in the job is known."""
+        return access_problem(self.principal, self.action, self.kind, self.name, role)
+
+
+def access_problem(
+    principal: str | None, action: str, kind: str, name: str, role: str = ANY_ROLE
+) -> str:
+    """What is not allowed to whom, and by which command it is.
+
+    >>> access_problem("User:ann", "read", "topic", "small.reports", "shuffle")
+    'Kafka does not allow User:ann to read topic small.reports: dpstream acl small --role shuffle \
+--principal shuffle=User:ann --apply, run by whoever administers the cluster, allows it'
+    """
+    who = principal or "this client"
+    said = f"Kafka does not allow {who} to {action} {kind} {name}".rstrip()
+    job, _, rest = name.partition(".")
+    if name == JOBS_TOPIC:
+        job = "JOB"
+    elif not (kind == "group" or rest in frozenset(Role)):
+        return f"{said}: ask whoever administers the cluster for that right"
+    named = principal or "User:NAME"
+    return (
+        f"{said}: dpstream acl {job} --role {role} --principal {role}={named} --apply, run by "
+        "whoever administers the cluster, allows it"
+    )
+
+
+def refused_kind(error: BaseException) -> str | None:
+    """What an error of Kafka's says that nobody allows: topic, group or cluster; None: no such."""
+    code = getattr(error, "errno", None)
+    return _REFUSED.get(code) if isinstance(code, int) else None
+
+
+def is_unknown_login(error: BaseException) -> bool:
+    """Whether the cluster does not know the login, or its password is another one."""
+    return getattr(error, "errno", None) == _UNKNOWN_LOGIN

@@ -1,0 +1,249 @@
+"""What each role of a job needs on Kafka, and nothing else.
+
+A function of the job alone, deployed or a job file: topics have the job's name, and consumer groups
+begin with it, so that privileges outlast a deployment. Where Kafka has one operation imply another
+(READ, WRITE, DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS), only the
+first is listed. Idempotent producers need no privilege of their own from Kafka 2.8 on: writing to
+any topic is enough. Nothing here uses transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import Job
+from pipeline.stages.topic_uses import topic_uses
+from topics.names import HOPS, JOBS_TOPIC, LEDGER_TOPIC, SUMS, Role, topic_name
+
+
+class Kind(StrEnum):
+    """Of a resource, as Kafka's tools call it."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+
+
+class Operation(StrEnum):
+    """What an ACL allows, as Kafka's protocol calls it."""
+
+    READ = "READ"
+    WRITE = "WRITE"
+    CREATE = "CREATE"
+    DELETE = "DELETE"
+    DESCRIBE = "DESCRIBE"
+    DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
+    ALTER_CONFIGS = "ALTER_CONFIGS"
+
+
+IMPLIED: Mapping[Operation, frozenset[Operation]] = {
+    Operation.READ: frozenset({Operation.DESCRIBE}),
+    Operation.WRITE: frozenset({Operation.DESCRIBE}),
+    Operation.DELETE: frozenset({Operation.DESCRIBE}),
+    Operation.ALTER_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS}),
+}
+"""What Kafka allows to whom another operation is allowed."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Resource:
+    """What something may be done to.
+
+    Attributes:
+        kind: topic or group.
+        name: of it, or what its name begins with.
+        prefixed: whether all are meant whose names begin so.
+    """
+
+    kind: Kind
+    name: str
+    prefixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Privilege:
+    """One thing that a role may do.
+
+    Attributes:
+        resource: to what.
+        operation: what.
+        why: what would not work without, in a few words.
+    """
+
+    resource: Resource
+    operation: Operation
+    why: str
+
+
+PRODUCER, COLLECTOR, PAGE, ANALYST, VERIFIER, OPERATOR = (
+    *("producer", "collector", "page"),
+    *("analyst", "verifier", "operator"),
+)
+
+_JOBS = Resource(Kind.TOPIC, JOBS_TOPIC)
+_LEDGER = Resource(Kind.TOPIC, LEDGER_TOPIC)
+
+
+def roles_of(job: Job) -> tuple[str, ...]:
+    """The roles of a job: who reports, a role for each stage, and who reads or operates it."""
+    if isinstance(job, DeployedJob) and job.replay_of is not None:
+        reporting: tuple[str, ...] = ()
+    else:
+        reporting = (PRODUCER if job.devices is None else COLLECTOR,)
+    return (*reporting, *_stages(job), PAGE, ANALYST, VERIFIER, OPERATOR)
+
+
+def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
+    """All that a role of a job needs.
+
+    Raises:
+        KeyError: the job has no such role.
+    """
+    if role not in roles_of(job):
+        raise KeyError(role)
+    if role in _stages(job):
+        return tuple(_of_stage(job, role))
+    named = {
+        PRODUCER: _of_producer,
+        COLLECTOR: _of_collector,
+        PAGE: _of_page,
+        ANALYST: _of_analyst,
+        VERIFIER: _of_verifier,
+        OPERATOR: _of_operator,
+    }
+    return tuple(named[role](job))
+
+
+def may(job: Job, role: str) -> frozenset[tuple[Resource, Operation]]:
+    """All that a role is allowed, with what Kafka takes to be implied."""
+    listed = {(each.resource, each.operation) for each in privileges_of(job, role)}
+    implied = {
+        (resource, other)
+        for resource, operation in listed
+        for other in IMPLIED.get(operation, frozenset())
+    }
+    return frozenset(listed | implied)
+
+
+def _stages(job: Job) -> tuple[str, ...]:
+    replayed = isinstance(job, DeployedJob) and job.replay_of is not None
+    skipped = (*job.report_roles, *job.hops) if replayed else ()
+    return tuple(stage for stage, role in job.stages.items() if role not in skipped)
+
+
+class _Grants:
+    """Makes privileges on the topics that a job has."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.roles = tuple(role for role in Role if role in job.topic_settings())
+
+    def on(self, operation: Operation, why: str, *roles: Role) -> Iterator[Privilege]:
+        for role in self.roles:
+            if role in roles:
+                resource = Resource(Kind.TOPIC, topic_name(self._job.name, role))
+                yield Privilege(resource, operation, why)
+
+
+def _reads_jobs(why: str = "finds the deployed job") -> Privilege:
+    return Privilege(_JOBS, Operation.READ, why)
+
+
+def group_prefix(job: Job, stage: str = "") -> str:
+    """What the names of all consumer groups of a stage of a job begin with, or of all stages."""
+    return f"{job.name}.{stage}." if stage else f"{job.name}."
+
+
+def _of_stage(job: Job, stage: str) -> Iterator[Privilege]:
+    grants, uses = _Grants(job), topic_uses(job, stage)
+    yield _reads_jobs()
+    group = Resource(Kind.GROUP, group_prefix(job, stage), prefixed=True)
+    yield Privilege(group, Operation.READ, "shares partitions, and commits how far it is")
+    yield from grants.on(Operation.READ, "works on what is there", *uses.reads)
+    yield from grants.on(Operation.WRITE, "writes what it makes", *uses.writes)
+    if uses.deletes is not None:
+        yield from grants.on(Operation.DELETE, "deletes reports it has finished", uses.deletes)
+    yield from grants.on(
+        Operation.DESCRIBE_CONFIGS, "warns of topics by another clock", *uses.topics
+    )
+
+
+def _of_producer(job: Job) -> Iterator[Privilege]:
+    grants = _Grants(job)
+    yield _reads_jobs()
+    yield from grants.on(Operation.WRITE, "sends reports", *job.report_roles)
+    yield from grants.on(Operation.WRITE, "registers, and leaves", Role.PRODUCERS)
+    yield from grants.on(Operation.READ, "sees that its registration counts", Role.PRODUCERS)
+    yield from grants.on(Operation.READ, "sees that its state is no old copy", Role.MANIFESTS)
+    yield from grants.on(Operation.READ, "computes at the model", Role.MODEL)
+
+
+def _of_collector(job: Job) -> Iterator[Privilege]:
+    grants = _Grants(job)
+    yield _reads_jobs("finds the jobs whose reports it takes")
+    yield from grants.on(Operation.WRITE, "writes reports and watermarks", *job.report_roles)
+    yield from grants.on(Operation.WRITE, "writes who has enrolled", Role.DEVICES)
+    yield from grants.on(Operation.WRITE, "says that it is alive", Role.STATUS)
+
+
+_WATCHED = (Role.MANIFESTS, Role.PARTIALS_A, Role.PARTIALS_B, Role.PARTIALS, Role.ESTIMATES)
+
+
+def _of_page(job: Job) -> Iterator[Privilege]:
+    grants = _Grants(job)
+    read = (*_WATCHED, Role.PRODUCERS, Role.STATUS)
+    yield _reads_jobs("finds the jobs it shows")
+    yield Privilege(_LEDGER, Operation.READ, "shows what people were charged")
+    yield from grants.on(Operation.READ, "shows estimates, and how far stages are", *read)
+    others = [role for role in grants.roles if role not in read]
+    yield from grants.on(Operation.DESCRIBE, "shows how far stages are behind", *others)
+    yield from grants.on(Operation.DESCRIBE_CONFIGS, "warns of topics by another clock", *Role)
+    group = Resource(Kind.GROUP, group_prefix(job), prefixed=True)
+    yield Privilege(group, Operation.DESCRIBE, "shows how far stages are behind")
+
+
+def _of_analyst(job: Job) -> Iterator[Privilege]:
+    grants = _Grants(job)
+    yield _reads_jobs("finds the guarantee and the domain")
+    yield from grants.on(Operation.READ, "reads what is published", Role.ESTIMATES, Role.RESULTS)
+
+
+def _of_verifier(job: Job) -> Iterator[Privilege]:
+    grants = _Grants(job)
+    yield _reads_jobs("finds what stages have promised")
+    seen = (*HOPS, Role.SHUFFLED, *SUMS, Role.MANIFESTS, Role.PRODUCERS, Role.STAGES)
+    yield from grants.on(Operation.READ, "verify-stage compares it with what was signed", *seen)
+
+
+def _of_operator(job: Job) -> Iterator[Privilege]:
+    grants = _Grants(job)
+    for operation, why in (
+        (Operation.CREATE, "makes the topic of jobs, once"),
+        (Operation.READ, "sees what is deployed and charged"),
+        (Operation.WRITE, "deploys, charges, pauses and undeploys"),
+        (Operation.ALTER_CONFIGS, "has the topic go by the broker's clock"),
+    ):
+        yield Privilege(_JOBS, operation, why)
+    # Nothing that could take back what the ledger says: neither DELETE nor ALTER_CONFIGS.
+    for operation, why in (
+        (Operation.CREATE, "makes the ledger, once"),
+        (Operation.READ, "sees what people were charged"),
+        (Operation.WRITE, "charges them"),
+        (Operation.DESCRIBE_CONFIGS, "sees that nothing rewrites the ledger"),
+    ):
+        yield Privilege(_LEDGER, operation, why)
+    yield from grants.on(Operation.CREATE, "deploy makes them", *Role)
+    yield from grants.on(Operation.DELETE, "undeploy --delete-topics", *Role)
+    yield from grants.on(Operation.ALTER_CONFIGS, "deploy changes retention", *Role)
+    read = (*_WATCHED, Role.PRODUCERS, Role.STATUS)
+    yield from grants.on(Operation.READ, "status, drain, producers, ledger", *read)
+    if job.epochs.renew:
+        yield from grants.on(Operation.READ, "deploy finds horizons that began", Role.REPORTS)
+    yield from grants.on(Operation.WRITE, "producers --retire, drain", Role.PRODUCERS)
+    yield from grants.on(Operation.READ, "dead-letters", Role.DEAD_LETTERS)
+    yield from grants.on(Operation.WRITE, "dead-letters --redrive, --dismiss", Role.DEAD_LETTERS)
+    yield from grants.on(Operation.WRITE, "dead-letters --redrive", *job.report_roles)
+    group = Resource(Kind.GROUP, group_prefix(job), prefixed=True)
+    yield Privilege(group, Operation.DESCRIBE, "status and drain see how far stages are")

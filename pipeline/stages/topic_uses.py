@@ -1,0 +1,76 @@
+"""Which topics each stage of a job reads and writes: the data flow, as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.jobs.job_files import Job
+from pipeline.jobs.sealed import SHARERS, input_role, output_role, shuffle_stage_name
+from topics.names import SUMS, Role
+
+# Of what they do nothing is taken on trust: they sign nothing.
+_UNTRUSTED = frozenset({"aggregate", "publish"})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUses:
+    """What one stage does with the topics of its job.
+
+    Attributes:
+        reads: topics of which it reads records.
+        writes: topics to which it writes.
+        deletes: the topic of which it deletes what it has finished with; None: it deletes nothing.
+    """
+
+    reads: frozenset[Role]
+    writes: frozenset[Role]
+    deletes: Role | None = None
+
+    @property
+    def topics(self) -> tuple[Role, ...]:
+        """All of them, in the order of the data flow."""
+        return tuple(role for role in Role if role in self.reads | self.writes)
+
+
+def topic_uses(job: Job, stage: str) -> TopicUses:
+    """What a stage of a job reads and writes.
+
+    Raises:
+        KeyError: the job has no such stage.
+    """
+    role = job.stages[stage]
+    # Every worker says what it does.
+    said = {Role.STATUS}
+    if stage not in _UNTRUSTED:
+        said.add(Role.STAGES)
+    if role in job.report_roles:
+        decides = role is Role.REPORTS
+        reads = {role, Role.PRODUCERS, Role.MANIFESTS}
+        if job.devices is not None and decides:
+            # Who is enrolled, and which collectors are alive.
+            reads |= {Role.DEVICES, Role.STATUS}
+        output = job.decided_role if decides else Role.SHUFFLED
+        said |= {Role.MANIFESTS, output, Role.DEAD_LETTERS}
+        return TopicUses(frozenset(reads), frozenset(said), deletes=role)
+    if role in job.hops:
+        index = next(
+            each for each in range(1, len(job.hops) + 1) if shuffle_stage_name(each) == stage
+        )
+        said |= {output_role(index, len(job.hops) + 1), Role.DEAD_LETTERS}
+        return TopicUses(frozenset({input_role(index), Role.PARTIALS}), frozenset(said))
+    if stage in SHARERS:
+        own = SUMS[SHARERS.index(stage)]
+        return TopicUses(frozenset({role, own}), frozenset(said | {own, Role.DEAD_LETTERS}))
+    if role is Role.PARTIALS_A:
+        return TopicUses(
+            frozenset({*SUMS, Role.MANIFESTS, Role.PARTIALS}), frozenset(said | {Role.PARTIALS})
+        )
+    if role is Role.SHUFFLED:
+        return TopicUses(
+            frozenset({role, Role.PARTIALS}),
+            frozenset(said | {Role.PARTIALS, Role.DEAD_LETTERS}),
+        )
+    published = {Role.ESTIMATES, Role.RESULTS}
+    if job.protocol_entry.learning is not None:
+        published.add(Role.MODEL)
+    return TopicUses(frozenset({role, Role.MANIFESTS, *published}), frozenset(said | published))

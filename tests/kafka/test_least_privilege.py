@@ -1,0 +1,252 @@
+"""A job on a broker that allows nobody anything but what ``dpstream acl`` gives: by TLS and SCRAM.
+
+Every role works as a user of its own. The broker's own log of authorizations says what each has
+asked for, and whether it was let.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.actions import Append
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import load_job
+from pipeline.jobs.sealing_keys import NO_KEYS
+from pipeline.kafka.broker_clock import own_milliseconds
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.operations.status.gathering import gather_status
+from pipeline.privileges.bindings import bindings_of, principals_of
+from pipeline.privileges.cluster_acls import ClusterAcls
+from pipeline.privileges.table import (
+    Kind,
+    Operation,
+    Resource,
+    group_prefix,
+    may,
+    roles_of,
+)
+from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.stages.adding_stages import adding_stages
+from pipeline.stages.publish_stage import PublishStage
+from tests.support.attempts import (
+    CLUSTER_OPERATIONS,
+    GROUP_OPERATIONS,
+    TOPIC_OPERATIONS,
+    Attempts,
+)
+from tests.support.commands import Commands
+from tests.support.secured_kafka import SecuredKafka
+from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings, topic_name
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0
+NAME = "small"
+# Of another job, whose name begins like ours.
+OTHER = ("small-2.reports", "small-2.estimates", "events")
+PLAIN = {"cleanup.policy": "delete"}
+
+
+@dataclass(frozen=True)
+class Secured:
+    """The broker, who its users are by role, and the job file."""
+
+    kafka: SecuredKafka
+    users: Mapping[str, Path]
+    job_file: Path
+
+    def cluster(self, role: str) -> Cluster:
+        config = self.kafka.admin if role == "admin" else self.users[role]
+        return Cluster(self.kafka.connection(config))
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    job_file = folder / "job.yaml"
+    job_file.write_text(job_text(NAME) + "shuffle: {minimum: 10}\n")
+    roles = roles_of(load_job(job_file))
+    with SecuredKafka(folder) as kafka:
+        users = kafka.users(*(f"{NAME}-{role}" for role in roles))
+        given = Secured(kafka, {role: users[f"{NAME}-{role}"] for role in roles}, job_file)
+        job = load_job(job_file)
+        with ClusterAcls(kafka.connection(kafka.admin)) as acls:
+            acls.add(bindings_of(job, principals_of(job)))
+        with given.cluster("operator") as operator:
+            deploy(operator, job, deployment=secrets.token_bytes(16), now=own_milliseconds())
+        yield given
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    return Commands(capsys)
+
+
+@contextmanager
+def worker(
+    secured: Secured, stage: str, role: str | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A worker as the user of its stage, or of another role."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "pipeline.cli", "run", stage, NAME, "--name", role or stage),
+            *("--kafka-config", str(secured.users[role or stage])),
+        ],
+        cwd=ROOT,
+        env=os.environ,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+
+
+def wait_for(look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
+    """The estimates that follow from the manifests and the released windows in the topics."""
+    log = MemoryLog()
+    for role in (Role.MANIFESTS, Role.SHUFFLED):
+        for partition in range(len(job.start_offsets[role])):
+            for record in cluster.read(job.topic(role), partition):
+                log.append(Append(role, partition, record.value))
+    for stage in (*adding_stages(job, NO_KEYS), PublishStage(job)):
+        held = MemoryWorker(stage, log)
+        for partition in range(len(job.start_offsets[stage.role])):
+            held.run(held.assign(partition))
+        held.run(held.drain())
+    return log.values(Role.ESTIMATES)
+
+
+def test_every_role_does_its_work_with_its_own_rights_alone(
+    secured: Secured, dpstream: Commands, tmp_path: Path
+) -> None:
+    def as_role(role: str, *line: object) -> list[object]:
+        return [*line, "--kafka-config", secured.users[role]]
+
+    changes = write_changes(tmp_path / "changes.csv")
+    produced = dpstream(*as_role("producer", "produce", NAME, "--input", changes, "--json"))
+    assert produced.json["closed_epoch"] == EPOCHS
+    with (
+        worker(secured, "shuffle"),
+        worker(secured, "aggregate"),
+        worker(secured, "publish"),
+        secured.cluster("analyst") as analyst,
+    ):
+        wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.ESTIMATES)) == [EPOCHS])
+        status = dpstream(*as_role("operator", "status", NAME, "--json"))
+        assert status.json["dead_letters"] == {}, status
+    results = dpstream(*as_role("analyst", "estimates", NAME, "--format", "json")).output
+    published = [json.loads(line) for line in results.splitlines()]
+    assert [each["epoch"] for each in published] == [*range(1, EPOCHS + 1)]
+    assert all(each["population"] == USERS for each in published)
+
+    with secured.cluster("admin") as admin:
+        job = find_deployed(admin, NAME)
+        held = [record.value for record in admin.read(job.topic(Role.ESTIMATES))]
+        assert held == recomputed(admin, job)
+    with secured.cluster("page") as page:
+        seen = gather_status(page, find_deployed(page, NAME), own_milliseconds())
+        assert seen.finished
+        assert {stage.stage for stage in seen.stages} == {"shuffle", "aggregate", "publish"}
+    # With what it was given, each has done its work: it has asked for nothing else.
+    _, denied = secured.kafka.decisions()
+    assert {each for each in denied if each.principal != "User:ANONYMOUS"} == set()
+
+
+def test_acls_are_added_once_and_removed(secured: Secured, dpstream: Commands) -> None:
+    job_file = secured.job_file.with_name("other.yaml")
+    job_file.write_text(job_text("other"))
+    # One user for two jobs, of which one ends.
+    line = ("acl", job_file, "--role", "analyst", "--principal", f"analyst=User:{NAME}-analyst")
+    as_admin = (*line, "--kafka-config", secured.kafka.admin)
+    assert len(dpstream(*as_admin, "--json").json["missing"]) == 2
+    added = dpstream(*as_admin, "--apply")
+    assert added.output.endswith("2 ACLs added, 1 were there already\n"), added
+    assert dpstream(*as_admin, "--apply").output == "0 ACLs added, 3 were there already\n"
+    assert dpstream(*as_admin, "--json").json["missing"] == []
+    removed = dpstream(*as_admin, "--revoke")
+    assert "2 ACLs of other removed; 1 kept, which other jobs of theirs need" in removed.output
+    with secured.cluster("analyst") as analyst:
+        assert find_deployed(analyst, NAME).name == NAME
+
+    more = (*as_admin, "--principal", f"analyst=User:{NAME}-page", "--json")
+    beyond = dpstream("acl", secured.job_file, *more[2:]).json["beyond"]
+    assert {"manifests", "partials", "reports"} <= {each["name"].split(".")[-1] for each in beyond}
+
+    refused = dpstream(*line, "--kafka-config", secured.users["operator"], "--apply")
+    assert refused.code == 1
+    assert "User:small-operator may not look at ACLs" in refused.errors
+
+
+def test_whatever_is_not_in_the_table_is_refused(secured: Secured) -> None:
+    with secured.cluster("admin") as admin:
+        job = find_deployed(admin, NAME)
+        admin.create_topics(TopicSettings(name, 1, 1, PLAIN) for name in OTHER)
+        # Something to be read.
+        for topic in (*OTHER, *map(job.topic, job.start_offsets)):
+            admin.append(topic, b"x", key=b"x")
+    topics = [JOBS_TOPIC, LEDGER_TOPIC, *map(job.topic, job.start_offsets), *OTHER]
+    stages = ("shuffle", "aggregate", "publish")
+    groups = [f"{group_prefix(job, stage)}x" for stage in stages]
+    groups += [f"{NAME}-2.shuffle.x", f"{NAME}.x", "x"]
+    let: list[object] = []
+    tried = 0
+    for role in roles_of(job):
+        allowed = may(job, role)
+        with Attempts(secured.kafka.connection(secured.users[role])) as attempts:
+            for topic in topics:
+                for operation in TOPIC_OPERATIONS:
+                    if (Resource(Kind.TOPIC, topic), operation) not in allowed:
+                        tried += 1
+                        if not attempts.topic(operation, topic):
+                            let.append((role, operation, topic))
+            for group in groups:
+                for operation in GROUP_OPERATIONS:
+                    if not _may_on_group(allowed, operation, group):
+                        tried += 1
+                        if not attempts.group(operation, group, job.topic(Role.REPORTS)):
+                            let.append((role, operation, group))
+            for operation in CLUSTER_OPERATIONS:
+                tried += 1
+                if not attempts.cluster(operation):
+                    let.append((role, operation, "cluster"))
+            if not attempts.transaction(f"{NAME}-{role}"):
+                let.append((role, "WRITE", "transactional id"))
+    assert let == []
+    assert tried > 700
+
+
+def _may_on_group(
+    allowed: frozenset[tuple[Resource, Operation]], operation: str, group: str
+) -> bool:
+    return any(
+        resource.kind is Kind.GROUP and held == operation and group.startswith(resource.name)
+        for resource, held in allowed
+    )

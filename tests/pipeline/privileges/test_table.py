@@ -1,0 +1,145 @@
+"""Who may do what, as far as it hangs on the table alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.jobs.deployed_job import Origin, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.privileges.table import (
+    ANALYST,
+    COLLECTOR,
+    OPERATOR,
+    PAGE,
+    PRODUCER,
+    VERIFIER,
+    Kind,
+    Operation,
+    Resource,
+    group_prefix,
+    may,
+    privileges_of,
+    roles_of,
+)
+from tests.support.device_jobs import device_job
+from tests.support.small_run import job_text
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
+
+JOB = parse_job(job_text())
+READ, WRITE = Operation.READ, Operation.WRITE
+
+
+def topic(role: Role, job: str = "small") -> Resource:
+    return Resource(Kind.TOPIC, f"{job}.{role}")
+
+
+def who_may(operation: Operation, role: Role) -> set[str]:
+    return {each for each in roles_of(JOB) if (topic(role), operation) in may(JOB, each)}
+
+
+@pytest.mark.parametrize(
+    ("role", "readers", "writers"),
+    [
+        (Role.REPORTS, {"shuffle"}, {PRODUCER, OPERATOR}),
+        (Role.DEAD_LETTERS, {OPERATOR}, {"shuffle", "aggregate", OPERATOR}),
+        (Role.SHUFFLED, {"aggregate", VERIFIER}, {"shuffle"}),
+        (Role.STAGES, {VERIFIER}, {"shuffle"}),
+        (Role.PARTIALS, {"aggregate", "publish", PAGE, OPERATOR}, {"aggregate"}),
+        (Role.MANIFESTS, {PRODUCER, "shuffle", "publish", PAGE, VERIFIER, OPERATOR}, {"shuffle"}),
+        (Role.PRODUCERS, {PRODUCER, "shuffle", PAGE, VERIFIER, OPERATOR}, {PRODUCER, OPERATOR}),
+        (Role.ESTIMATES, {"publish", PAGE, ANALYST, OPERATOR}, {"publish"}),
+        (Role.RESULTS, {"publish", ANALYST}, {"publish"}),
+        (Role.STATUS, {PAGE, OPERATOR}, {"shuffle", "aggregate", "publish"}),
+    ],
+)
+def test_a_topic_is_read_and_written_by_whom_it_is_for(
+    role: Role, readers: set[str], writers: set[str]
+) -> None:
+    assert who_may(READ, role) == readers
+    assert who_may(WRITE, role) == writers
+
+
+def test_only_the_shuffle_stage_and_the_operator_delete() -> None:
+    for role in Role:
+        assert who_may(Operation.DELETE, role) <= {"shuffle", OPERATOR}
+    assert who_may(Operation.DELETE, Role.REPORTS) == {"shuffle", OPERATOR}
+    assert who_may(Operation.DELETE, Role.MANIFESTS) == {OPERATOR}
+
+
+def test_groups_are_of_one_stage_and_of_no_job_whose_name_begins_alike() -> None:
+    groups = {
+        each: {
+            resource
+            for resource, operation in may(JOB, each)
+            if resource.kind is Kind.GROUP and operation is READ
+        }
+        for each in roles_of(JOB)
+    }
+    assert groups == {
+        each: (
+            {Resource(Kind.GROUP, f"small.{each}.", prefixed=True)} if each in JOB.stages else set()
+        )
+        for each in roles_of(JOB)
+    }
+    assert group_prefix(JOB) == "small."
+
+
+def test_nobody_is_given_the_cluster_or_all_of_anything() -> None:
+    for role in roles_of(JOB):
+        for each in privileges_of(JOB, role):
+            shared = (JOBS_TOPIC, LEDGER_TOPIC)
+            own = each.resource.name.startswith("small.") or each.resource.name in shared
+            assert own, each
+            assert "*" not in each.resource.name
+            assert each.why
+            assert not (each.resource.prefixed and each.resource.kind is Kind.TOPIC)
+
+
+def test_the_jobs_topic_is_written_by_the_operator_alone() -> None:
+    jobs = Resource(Kind.TOPIC, JOBS_TOPIC)
+    assert [each for each in roles_of(JOB) if (jobs, WRITE) in may(JOB, each)] == [OPERATOR]
+    assert all((jobs, READ) in may(JOB, each) for each in roles_of(JOB))
+
+
+def test_nobody_may_take_back_what_the_ledger_says() -> None:
+    ledger = Resource(Kind.TOPIC, LEDGER_TOPIC)
+    allowed = {
+        operation for each in roles_of(JOB) for on, operation in may(JOB, each) if on == ledger
+    }
+    assert not allowed & {Operation.DELETE, Operation.ALTER_CONFIGS}
+    assert [each for each in roles_of(JOB) if (ledger, WRITE) in may(JOB, each)] == [OPERATOR]
+    assert {each for each in roles_of(JOB) if (ledger, READ) in may(JOB, each)} == {PAGE, OPERATOR}
+
+
+def test_no_privilege_is_listed_twice() -> None:
+    for role in roles_of(JOB):
+        listed = [(each.resource, each.operation) for each in privileges_of(JOB, role)]
+        assert len(listed) == len(set(listed)), role
+
+
+def test_a_job_whose_devices_report_for_themselves_has_collectors() -> None:
+    job = device_job()
+    assert COLLECTOR in roles_of(job)
+    assert PRODUCER not in roles_of(job)
+    collector = may(job, COLLECTOR)
+    for role in (Role.REPORTS, Role.DEVICES, Role.STATUS):
+        assert (topic(role, "phones"), WRITE) in collector
+        assert (topic(role, "phones"), READ) not in collector
+    shuffle = may(job, "shuffle")
+    assert {(topic(Role.DEVICES, "phones"), READ), (topic(Role.STATUS, "phones"), READ)} <= shuffle
+
+
+def test_a_replay_has_no_reports_and_nobody_who_reads_them() -> None:
+    job = deploy_job(JOB, deployed_at=0)
+    replay = job.model_copy(
+        update={"replay_of": Origin.model_validate({"job": "first", "deployment": "00" * 16})}
+    )
+    assert set(roles_of(replay)) == {"aggregate", "publish", PAGE, ANALYST, VERIFIER, OPERATOR}
+    with pytest.raises(KeyError):
+        privileges_of(replay, "shuffle")
+
+
+def test_an_operator_reads_reports_only_of_a_job_that_renews() -> None:
+    renewing = parse_job(job_text(more=", renew: true"))
+    assert (topic(Role.REPORTS), READ) in may(renewing, OPERATOR)
+    assert (topic(Role.REPORTS), READ) not in may(JOB, OPERATOR)

@@ -1,0 +1,166 @@
+"""Tries what a login may not do on a cluster, one operation after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ConfigResource,
+    ConfigResourceType,
+    NewTopic,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.errors import refused_kind
+
+TOPIC_OPERATIONS = (
+    *("READ", "WRITE", "CREATE", "DELETE", "ALTER"),
+    *("DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+)
+GROUP_OPERATIONS = ("READ", "DESCRIBE", "DELETE")
+CLUSTER_OPERATIONS = ("ALTER", "DESCRIBE", "CREATE", "ALTER_CONFIGS")
+_PATIENCE = 20.0
+_TRANSACTIONAL_ID_REFUSED = 53
+
+
+class Attempts:
+    """What one login tries; every method says whether the broker refused it in so many words."""
+
+    def __init__(self, connection: Connection) -> None:
+        settings = connection.kafka_python()
+        self._admin: Any = KafkaAdminClient(**settings)
+        self._consumer: Any = KafkaConsumer(
+            **settings, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        # An idempotent one asks for more before it writes.
+        self._producer: Any = KafkaProducer(**settings, enable_idempotence=False, acks="all")
+        self._settings = settings
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._producer.close(timeout=1)
+        self._consumer.close()
+        self._admin.close()
+
+    def topic(self, operation: str, name: str) -> bool:
+        """Try an operation on a topic."""
+        return {
+            "READ": self._read,
+            "WRITE": lambda name: _refused(lambda: self._producer.send(name, b"x").get(_PATIENCE)),
+            "CREATE": lambda name: _refused(
+                lambda: self._admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)
+            ),
+            "DELETE": lambda name: _refused(lambda: self._admin.delete_topics([name])),
+            "ALTER": lambda name: _refused(
+                lambda: self._admin.create_partitions({name: 64}, validate_only=True)
+            ),
+            "DESCRIBE": lambda name: self._admin.describe_topics([name])[0]["error_code"] in (29,),
+            "DESCRIBE_CONFIGS": self._settings_are_hidden,
+            "ALTER_CONFIGS": self._may_not_configure,
+        }[operation](name)
+
+    def group(self, operation: str, name: str, topic: str) -> bool:
+        """Try an operation on a consumer group; of a topic of which it could commit offsets."""
+        where = TopicPartition(topic, 0)
+        return {
+            "READ": lambda: _refused(
+                lambda: self._admin.alter_group_offsets(name, {where: OffsetAndMetadata(0, "", -1)})
+            ),
+            "DESCRIBE": lambda: _refused(lambda: self._admin.list_group_offsets({name: [where]})),
+            "DELETE": lambda: _refused(lambda: self._admin.delete_groups([name])),
+        }[operation]()
+
+    def cluster(self, operation: str) -> bool:
+        """Try an operation on the cluster."""
+        everything = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
+        looked_for = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, everything)
+        mine = ACL(
+            *("User:thief", "*", ACLOperation.READ, ACLPermissionType.ALLOW),
+            ResourcePattern(ResourceType.TOPIC, "any"),
+        )
+        broker = ConfigResource(ConfigResourceType.BROKER, "1", {"log.retention.ms": "60000"})
+        return {
+            "ALTER": lambda: _refused(lambda: self._admin.create_acls([mine])["failed"]),
+            "DESCRIBE": lambda: _refused(lambda: self._admin.describe_acls(looked_for)),
+            "CREATE": lambda: self.topic("CREATE", "of-no-job"),
+            "ALTER_CONFIGS": lambda: _refused(
+                lambda: self._admin.alter_configs([broker], raise_on_unknown=False)
+            ),
+        }[operation]()
+
+    def transaction(self, name: str) -> bool:
+        """Try to begin a transaction."""
+        producer: Any = KafkaProducer(
+            **self._settings, transactional_id=name, max_block_ms=int(_PATIENCE * 1000)
+        )
+        try:
+            producer.init_transactions()
+        except KafkaError as error:
+            return getattr(error, "errno", None) == _TRANSACTIONAL_ID_REFUSED
+        finally:
+            producer.close(timeout=0)
+        return False
+
+    def _read(self, name: str) -> bool:
+        where = TopicPartition(name, 0)
+        if self.topic("DESCRIBE", name):
+            # Who may read may describe, too; and the client would ask for ever.
+            return True
+        self._consumer.assign([where])
+        self._consumer.seek(where, 0)
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                if self._consumer.poll(200):
+                    return False
+            except KafkaError as error:
+                return refused_kind(error) == "topic"
+        return False
+
+    def _settings_are_hidden(self, name: str) -> bool:
+        asked = ConfigResource(ConfigResourceType.TOPIC, name)
+        answer = self._admin.describe_configs([asked], config_filter="all")
+        return not answer["topic"][name]
+
+    def _may_not_configure(self, name: str) -> bool:
+        asked = ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": "86400000"})
+        return _refused(lambda: self._admin.alter_configs([asked], raise_on_unknown=False))
+
+
+def _refused(attempt: Callable[[], Any]) -> bool:
+    """Whether a broker says no: by an error, or by what it answers."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            said = str(attempt())
+        except KafkaError as error:
+            if refused_kind(error) is not None:
+                return True
+            said = type(error).__name__
+        if "AuthorizationFailed" in said:
+            return True
+        # Whoever coordinates groups may have to begin first.
+        if "Coordinator" not in said or time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
