@@ -46,7 +46,7 @@ def used(job: Job, folder: Path) -> dict[str, dict[str, set[Role]]]:
     found: dict[str, dict[str, set[Role]]] = {}
     deployed = deploy_job(job, deployed_at=1_000, deployment=bytes(16))
     cluster = SimulatedCluster(deployed, generators)
-    for stage, worker in zip(deployed.stages, cluster._workers, strict=True):
+    for stage, worker in cluster.workers.items():
         driver = NotingDriver(cluster.log, reader=worker.driver.reader)
         driver.does["reads"].add(worker.stage.role)
         found[stage], worker.driver = driver.does, driver
