@@ -74,7 +74,7 @@ JOB = """
 name: weekly
 protocol: split_budget
 parameters: {epsilon: 2}
-epochs: {count: 3}
+epochs: {count: 1}
 shuffle: {minimum: 2}
 """
 
@@ -88,7 +88,7 @@ def test_a_job_is_attacked_by_its_own_law_and_drawn(dpstream: Commands, tmp_path
     assert findings["likelihood ratios"]["observed"] == pytest.approx(2.0)
     for attack in ("local reports", "released windows", "published history"):
         assert findings[attack]["claimed"] == pytest.approx(2.0)
-        assert "3 epochs" in findings[attack]["what"]
+        assert "1 epoch" in findings[attack]["what"]
     assert picture.read_bytes().startswith(b"\x89PNG")
     said = dpstream("audit", job, "--quick", "--plot", tmp_path / "audit.xyz")
     assert said.code == 2

@@ -1,0 +1,99 @@
+"""What neighbours leave on a real broker's disk, byte by byte in its log segments."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pipeline.kafka.local_kafka import LocalKafka
+from tests.conformance.cases import CASES, Case
+from tests.support.commands import Commands
+from tests.support.kafka_run import run_on_kafka
+from tests.support.log_segments import StoredRecord, stored_records
+from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
+from tests.support.public_view import SameRelease
+from topics.batches import decode_batch
+from topics.frames import CodecError, Kind, kind_of
+from topics.names import Role
+
+SEEN = (
+    Role.REPORTS,
+    Role.MANIFESTS,
+    Role.SHUFFLED,
+    Role.PARTIALS,
+    Role.ESTIMATES,
+    Role.PRODUCERS,
+    Role.DEAD_LETTERS,
+)
+"""Topics whose records come at no time of their own, as heartbeats do."""
+
+
+LOOKED_AT = ("shuffled_counts-0", "value_stream-0")
+"""One that sends a secret number of messages, and one that does not."""
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if str(case) in ("shuffled_counts-0", "value_stream-0")],
+    ids=str,
+)
+def test_segments_of_neighbours_hold_as_many_records_of_the_same_sizes(
+    case: Case,
+    broker: LocalKafka,
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    release = SameRelease(tmp_path / "released")
+    release.folder.mkdir()
+    held: list[dict[Role, list[StoredRecord]]] = []
+    for number, variant in enumerate(NEIGHBOURS[:2]):
+        name = f"{job_name}-{number}"
+        inputs = write_inputs(
+            tmp_path / f"input {number}",
+            case,
+            variant,
+            name=name,
+            minimum=12,
+            dummies=None,
+            partitions=1,
+        )
+        run_on_kafka(bootstrap_servers, tmp_path / str(number), inputs, release, Commands(capsys))
+        held.append(
+            {role: list(stored_records(broker.directory, f"{name}.{role.value}")) for role in SEEN}
+        )
+    first, other = held
+    for role in SEEN:
+        assert list(map(seen, first[role])) == list(map(seen, other[role])), role
+    batches = [
+        [decode_batch(record.value) for record in run[Role.REPORTS] if is_batch(record)]
+        for run in held
+    ]
+    # Words alone differ; where nothing was randomized anew, nothing was tried.
+    assert [batch.epoch for batch in batches[0]] == [batch.epoch for batch in batches[1]]
+    assert Counter(record.value for record in first[Role.REPORTS]) != Counter(
+        record.value for record in other[Role.REPORTS]
+    )
+    for run, sent in zip(held, batches, strict=True):
+        identities = {each for batch in sent for each in (batch.batch, batch.enrolment)}
+        assert len(identities) > len(sent)
+        assert run[Role.SHUFFLED]
+        for record in run[Role.SHUFFLED]:
+            everything = record.value + (record.key or b"") + repr(record.headers).encode()
+            assert not any(identity in everything for identity in identities)
+
+
+def seen(record: StoredRecord) -> tuple[object, ...]:
+    """A record beside what it says."""
+    return record.partition, record.offset, record.key, record.headers, len(record.value)
+
+
+def is_batch(record: StoredRecord) -> bool:
+    try:
+        return kind_of(record.value) is Kind.BATCH
+    except CodecError:
+        return False
