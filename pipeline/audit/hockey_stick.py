@@ -114,19 +114,18 @@ def _by_sight(one: Sequence[Sight], other: Sequence[Sight]) -> Score:
 
 def _by_epoch(one: Sequence[Sight], other: Sequence[Sight]) -> Score:
     """The same epoch by epoch, as if epochs were independent."""
-    epochs = len(one[0])
     tables = [
         _log_ratios(
-            Counter(sight[epoch] for sight in one),
-            Counter(sight[epoch] for sight in other),
+            Counter(sight[epoch] for sight in one if epoch < len(sight)),
+            Counter(sight[epoch] for sight in other if epoch < len(sight)),
             len(one),
             len(other),
         )
-        for epoch in range(epochs)
+        for epoch in range(_longest(one, other))
     ]
     return lambda sights: np.array(
         [
-            sum(table.get(seen, 0.0) for table, seen in zip(tables, sight, strict=True))
+            sum(table.get(seen, 0.0) for table, seen in zip(tables, sight, strict=False))
             for sight in sights
         ]
     )
@@ -161,15 +160,22 @@ def _by_sums(one: Sequence[Sight], other: Sequence[Sight]) -> Score:
         default=1,
     )
 
+    epochs = _longest(one, other)
+
     def matrix(sights: Sequence[Sight]) -> NDArray[np.float64]:
-        found = np.zeros((len(sights), len(one[0]), width))
+        found = np.zeros((len(sights), epochs, width))
         for row, sight in enumerate(sights):
-            for epoch, reports in enumerate(sight):
+            for epoch, reports in enumerate(sight[:epochs]):
                 for word, times in reports:
                     found[row, epoch, : len(word)] += np.array(word[:width], np.float64) * times
         return found.reshape(len(sights), -1)
 
     return _linear(matrix, one, other)
+
+
+def _longest(one: Sequence[Sight], other: Sequence[Sight]) -> int:
+    """How many epochs the longest sight has: code that is broken may lose some."""
+    return max(map(len, (*one, *other)))
 
 
 def _linear(

@@ -71,6 +71,8 @@ class Linkage:
             false_alarm,
         )
         reason = linked[0] if linked else ""
+        if not any(one):
+            reason = "no window of two people is released where that is the minimum"
         if observed > 0:
             reason = (
                 "windows in the order in which reports arrived: who of two sent what is seen by at "

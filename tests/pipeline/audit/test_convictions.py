@@ -219,6 +219,20 @@ class TestRandomness:
         found = [each.reason for each in attack_randomness(case_of("split_budget"))]
         assert "draws an epoch again that was drawn before a crash" in found
 
+    def test_an_epoch_that_is_not_sent_as_it_was_drawn_is_convicted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        send, calls = Producer._send, [0]
+
+        def once(producer: Producer) -> Any:
+            calls[0] += 1
+            # The first producer registers and draws; the one after the crash sends nothing.
+            return send(producer) if calls[0] <= 2 else iter(())
+
+        monkeypatch.setattr(Producer, "_send", once)
+        found = [each.reason for each in attack_randomness(case_of("split_budget"))]
+        assert "sends other bytes after a crash than were drawn before it" in found
+
     def test_a_secret_in_a_heartbeat_is_convicted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         case = case_of("fragments", 6)
         told: list[str] = []

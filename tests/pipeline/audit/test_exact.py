@@ -34,9 +34,13 @@ def test_an_exact_guarantee_is_observed(name: str, claimed: float) -> None:
 
 
 def test_a_loss_with_a_delta_is_the_one_that_the_claim_is_about() -> None:
-    (finding,) = enumerate_losses(case_of("shuffled_counts"))
+    case = case_of("shuffled_counts")
+    (finding,) = enumerate_losses(case)
     assert (finding.claimed, finding.delta) == (1.5, 0.05)
-    assert finding.observed == pytest.approx(1.5, abs=1e-3)
+    # Whatever is claimed: it is no claim that is shown.
+    for claimed in (1.5, 3.0):
+        observed = largest_loss(case, claiming(case, epsilon=claimed)).observed
+        assert observed == pytest.approx(1.5, abs=1e-3)
 
 
 def test_what_is_lost_over_all_epochs_is_compared_with_what_is_said_of_it() -> None:
