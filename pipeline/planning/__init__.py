@@ -1,5 +1,7 @@
 """What a job will promise and how accurate it will be, before there are data.
 
-Begin with `plan`. `alternatives` looks at the other protocols that could answer, `changes` at how
-many changes to follow, `composed_epochs` at what several epochs cost together.
+Begin with `plan`. `parties` says what is promised against whom, `review` what to object to,
+`alternatives` and `comparison` look at the other protocols that could answer, `outlook` at fewer
+honest contributors, `changes` at how many changes to follow, `composed_epochs` at what several
+epochs cost together. `plan_cache` keeps plans. README.md is for those who run it.
 """

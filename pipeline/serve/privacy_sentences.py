@@ -47,6 +47,13 @@ def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
     )
     if guarantee.stream_epsilon is not None:
         yield f"For a person's whole stream that is {odds(guarantee.stream_epsilon)}."
+    if guarantee.shuffled is not None:
+        shuffled = guarantee.shuffled
+        yield (
+            f"Shuffled among {shuffled.contributors:,} people whose producers were in every "
+            f"window, as this person's were, it is {odds(shuffled.epsilon)}, apart from a chance "
+            f"of {_chance(shuffled.delta)} (delta). That rests on {shuffled.trust}."
+        )
     yield {
         "exact": "The factor is computed exactly from the probability law that is drawn from.",
         "bound": "The factor is a proven upper bound.",

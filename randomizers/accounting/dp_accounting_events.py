@@ -36,10 +36,6 @@ _SLACK: Final = 16 * rounding.FUNCTION
 _Mechanism = tuple[str, float, int]
 
 
-class UnknownEventError(ValueError):
-    """The loss of an event is not known here; the message names the event."""
-
-
 def losses_of(event: DpEvent) -> LossDistribution:
     """The privacy loss of an event of dp_accounting.
 
@@ -47,7 +43,7 @@ def losses_of(event: DpEvent) -> LossDistribution:
     compositions of these, also with themselves.
 
     Raises:
-        UnknownEventError: it is, or contains, another one, or one without any noise.
+        ValueError: it is, or contains, another one, or one without any noise.
     """
     mechanisms: Counter[_Mechanism] = Counter()
     precision = 0.0
@@ -150,7 +146,7 @@ def _mechanisms(event: DpEvent, count: int) -> Iterator[tuple[_Mechanism, int]]:
             if noise < 1:
                 yield ("response", float(noise), int(size)), count
         case _:
-            raise UnknownEventError(
+            raise ValueError(
                 f"the privacy loss of {event} is not known here: give randomized response, "
                 "Gaussian, Laplace or discrete Laplace noise, or compositions of these"
             )

@@ -15,6 +15,7 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import Job, make_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.planning.plan import plan
+from pipeline.serve.privacy_sentences import guarantee_words
 from randomizers.accounting.amplification import amplified_delta, of_any_randomizer
 
 CENTRAL = {"epsilon": 0.5, "delta": 1e-6}
@@ -68,6 +69,14 @@ def test_both_sides_are_promised() -> None:
     # What people are charged holds for those who were absent, too.
     assert Charge.of(deployed).epsilon == guarantee.epsilon
     assert DeployedJob.from_bytes(deployed.to_bytes()) == deployed
+
+
+def test_the_page_says_both_sides() -> None:
+    words = guarantee_words(deploy_job(job_of(), deployed_at=0).guarantee())
+    (said,) = (each for each in words if each.startswith("Shuffled among 100,000 people"))
+    assert "a factor of 1.65 (epsilon 0.5)" in said
+    assert "a chance of 1 in 1,000,000" in said
+    assert words[0].startswith("Nobody has to be trusted")
 
 
 def test_horizons_add_up_on_both_sides() -> None:

@@ -140,7 +140,7 @@ topics:
         "job.yaml:8: shufle: unknown key; did you mean shuffle? "
         "allowed: title, description, unit, labels, "
         "name, protocol, parameters, epochs, shuffle, topics, population, budget, "
-        "crowds, sealed, devices, input",
+        "crowds, central, sealed, devices, input",
         "job.yaml:10: topics.partitions: 4.5 is not allowed: give a whole number from 1 to 1024",
     ]
 
