@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.jobs.budgets import Account, accounts_for, filter_of, spent_by
-from pipeline.jobs.stated_budgets import binding_budget
+from pipeline.jobs.stated_budgets import standing_budgets
 from pipeline.ledger.spending import Spending
 from randomizers.accounting.charges import composed_epsilon
 
@@ -53,8 +53,9 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
 def population_json(state: Spending, population: str) -> dict[str, Any]:
     """The same, as JSON values."""
     charges = [each for each in state.charges if each.population == population]
-    binding = binding_budget(population, state.stated)
-    accounts = {each.quantity: each for each in accounts_for(population, charges, binding)}
+    standing = standing_budgets(population, state.stated)
+    accounts = {each.quantity: each for each in accounts_for(population, charges, standing)}
+    bound = all(each.binding is not None for each in accounts.values())
     counted = [each for each in charges if each.epsilon or each.delta]
     body: dict[str, Any] = {
         "population": population,
@@ -62,10 +63,10 @@ def population_json(state: Spending, population: str) -> dict[str, Any]:
         "charged": {name: each.earlier for name, each in accounts.items()},
         "filtered": None,
         "composed": None,
-        "budget": {name: _budget(each) for name, each in accounts.items()} if binding else None,
+        "budget": {name: _budget(each) for name, each in accounts.items()} if bound else None,
     }
     spent = spent_by(counted)
-    epsilon = binding.get("epsilon")
+    epsilon = accounts["epsilon"].binding
     own = None if epsilon is None else filter_of(epsilon)
     if own is not None and spent is not None:
         body["filtered"] = {
@@ -74,7 +75,7 @@ def population_json(state: Spending, population: str) -> dict[str, Any]:
             "order": own.order,
         }
     if spent and sum(each.times for each in spent) > 1:
-        holder = binding.get("delta")
+        holder = accounts["delta"].binding
         allowed = 0.0 if holder is None or holder.delta is None else holder.delta
         delta = max(allowed, (accounts["delta"].earlier or 0.0) + _SHOWN_DELTA)
         figure = composed_epsilon(spent, delta)

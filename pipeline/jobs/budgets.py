@@ -26,7 +26,13 @@ from fractions import Fraction
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job
-from pipeline.jobs.stated_budgets import QUANTITIES, StatedBudget, binding_for, standing_for
+from pipeline.jobs.stated_budgets import (
+    QUANTITIES,
+    StatedBudget,
+    binding_budget,
+    binding_for,
+    standing_for,
+)
 from pipeline.printable import one_line
 from randomizers.accounting.charges import Filter, Spent
 from topics.frames import INTEGER_MAX, CodecError
@@ -182,17 +188,17 @@ def check_budget(
         )
     for name, allowed, asked, charged in _accounts(charge, binding, earlier):
         asked *= charge.horizons
-        if charged + asked > allowed:
-            filtered = None
-            if name == "epsilon":
-                standing = standing_for(job, stated)
-                if _filters_admit(standing, [*earlier, charge], charged + asked):
-                    continue
-                filtered = _filtered(binding["epsilon"], [*earlier, charge])
-            composed = "" if filtered is None else f" (composed {filtered:.4g} in all)"
+        counted, holder, composed = charged + asked, binding[name], ""
+        if name == "epsilon":
+            everything = [*earlier, charge]
+            holder = _tightest(standing_for(job, stated), everything)
+            allowed, counted = _decimal(holder.epsilon or 0.0), _counted(holder, everything)
+            if filter_of(holder) is not None:
+                composed = f" (composed {_filtered(holder, everything):.4g} in all)"
+        if counted > allowed:
             raise BudgetError(
                 f"population {people} may be charged {name} {float(allowed):g}"
-                f"{_source(binding[name], charge)}; "
+                f"{_source(holder, charge)}; "
                 f"{len(earlier)} earlier deployment{'s' * (len(earlier) != 1)} took "
                 f"{float(charged):g} and this one would take {float(asked):g}{composed}: "
                 "lower it, or, if these people agree, set their budget by --set-budget "
@@ -211,20 +217,6 @@ def spent_by(charges: Iterable[Charge]) -> list[Spent] | None:
     return spent
 
 
-def _filters_admit(
-    standing: Iterable[StatedBudget], charges: Sequence[Charge], added: Fraction
-) -> bool:
-    """Whether every budget whose epsilon the charges exceed, added, admits them by its filter."""
-    spent = spent_by(charges)
-    for each in standing:
-        if each.epsilon is None or added <= _decimal(each.epsilon):
-            continue
-        own = filter_of(each)
-        if own is None or spent is None or not own.admits(spent):
-            return False
-    return True
-
-
 def filter_of(stated: StatedBudget) -> Filter | None:
     """The filter of a budget; None where charges are to be added."""
     if not stated.composed or not stated.epsilon or not stated.delta:
@@ -237,6 +229,23 @@ def _filtered(stated: StatedBudget | None, charges: Sequence[Charge]) -> float |
     own = None if stated is None else filter_of(stated)
     spent = spent_by(charges)
     return None if own is None or spent is None else own.epsilon_of(spent)
+
+
+def _counted(stated: StatedBudget, charges: Sequence[Charge]) -> Fraction:
+    """What charges that end count against the epsilon of a budget: the smaller valid figure."""
+    added = sum(
+        (_decimal(charge.epsilon) * (charge.horizons or 1) for charge in charges), Fraction()
+    )
+    filtered = _filtered(stated, charges)
+    return added if filtered is None else min(added, _decimal(filtered))
+
+
+def _tightest(standing: Iterable[StatedBudget], charges: Sequence[Charge]) -> StatedBudget:
+    """Which of the budgets that stand, each of which has to be kept, has the least epsilon left."""
+    with_epsilon = (each for each in standing if each.epsilon is not None)
+    return min(
+        with_epsilon, key=lambda each: _decimal(each.epsilon or 0.0) - _counted(each, charges)
+    )
 
 
 def _source(stated: StatedBudget, charge: Charge) -> str:
@@ -283,8 +292,10 @@ class Account:
         """
         if self.allowed is None or self.earlier is None or self.charged is None:
             return None
-        added = _decimal(self.earlier) + _decimal(self.charged)
-        return float(_decimal(self.allowed) - _least(added, self.filtered))
+        counted = _decimal(self.earlier) + _decimal(self.charged)
+        if self.filtered is not None:
+            counted = min(counted, _decimal(self.filtered))
+        return float(_decimal(self.allowed) - counted)
 
 
 def accounts_of(
@@ -295,42 +306,41 @@ def accounts_of(
     Arguments are those of `horizons_within_budget`; the job's own charge does no harm.
     """
     own = Charge.of(job)
-    binding = binding_for(job, stated)
     others = [
         other for other in _of_the_same_people(own, charges) if other.deployment != own.deployment
     ]
-    return [
-        Account(
-            quantity,
-            earlier=_total(others, quantity),
-            charged=_total([own], quantity),
-            binding=binding.get(quantity),
-            filtered=_filtered(binding.get(quantity), [*others, own])
-            if quantity == "epsilon"
-            else None,
-        )
-        for quantity in QUANTITIES
-    ]
+    return _accounts_under(standing_for(job, stated), others, [own])
 
 
 def accounts_for(
-    people: str, charges: Iterable[Charge], binding: Mapping[str, StatedBudget]
+    people: str, charges: Iterable[Charge], standing: Sequence[StatedBudget]
 ) -> list[Account]:
     """What all deployments so far cost people, epsilon and delta.
 
     Args:
         people: their name.
         charges: of all deployments, whomever they are about.
-        binding: who states the most that they may be charged, see `binding_budget`.
+        standing: the budgets that stand for these people, see `standing_budgets`.
     """
     own = [charge for charge in charges if charge.population == people]
+    return _accounts_under(standing, own, [])
+
+
+def _accounts_under(
+    standing: Sequence[StatedBudget], others: Sequence[Charge], own: Sequence[Charge]
+) -> list[Account]:
+    charges = [*others, *own]
+    people = standing[0].population if standing else ""
+    binding = binding_budget(people, standing)
+    if "epsilon" in binding and spent_by(charges) is not None:
+        binding["epsilon"] = _tightest(standing, charges)
     return [
         Account(
             quantity,
-            earlier=_total(own, quantity),
-            charged=0.0,
+            earlier=_total(others, quantity),
+            charged=_total(own, quantity),
             binding=binding.get(quantity),
-            filtered=_filtered(binding.get(quantity), own) if quantity == "epsilon" else None,
+            filtered=_filtered(binding.get(quantity), charges) if quantity == "epsilon" else None,
         )
         for quantity in QUANTITIES
     ]
@@ -373,11 +383,6 @@ def _accounts(
             _decimal(getattr(charge, name)),
             sum(charged, Fraction()),
         )
-
-
-def _least(added: Fraction, filtered: float | None) -> Fraction:
-    """The smaller of two figures that are both valid."""
-    return added if filtered is None else min(added, _decimal(filtered))
 
 
 def _decimal(number: float) -> Fraction:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.jobs.budgets import Charge, accounts_for
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.stated_budgets import StatedBudget, binding_for
+from pipeline.jobs.stated_budgets import StatedBudget, standing_for
 from pipeline.protocols.protocol import Exposure
 from randomizers.guarantee import Guarantee
 
@@ -163,7 +163,7 @@ def budget_of(
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee()
     charged = {name: _total(own, name) for name in ("epsilon", "delta")}
-    accounts = accounts_for(job.population_name, own, binding_for(job, stated))
+    accounts = accounts_for(job.population_name, own, standing_for(job, stated))
     bound = all(each.binding is not None for each in accounts)
     allowed = {each.quantity: each.allowed or 0.0 for each in accounts} if bound else None
     left = {each.quantity: each.remaining for each in accounts}
@@ -176,9 +176,12 @@ def budget_of(
         "charged": {
             name: None if total is None else float(total) for name, total in charged.items()
         },
+        "filtered": accounts[0].filtered,
         "allowed": allowed,
         "remaining": remaining,
-        "words": list(_budget_words(job, own, charged["epsilon"], allowed, remaining)),
+        "words": list(
+            _budget_words(job, own, charged["epsilon"], allowed, remaining, accounts[0].filtered)
+        ),
     }
 
 
@@ -193,7 +196,10 @@ def budget_line(budget: dict[str, Any]) -> str:
         return "charged without end"
     if budget["allowed"] is None:
         return f"epsilon {_up(charged, 4)} charged, no limit was set"
-    return f"epsilon {_up(charged, 4)} of {budget['allowed']['epsilon']:.4g} charged"
+    composed = ""
+    if (filtered := budget.get("filtered")) is not None and filtered < charged:
+        charged, composed = filtered, ", composed"
+    return f"epsilon {_up(charged, 4)} of {budget['allowed']['epsilon']:.4g} charged{composed}"
 
 
 def _budget_words(
@@ -202,6 +208,7 @@ def _budget_words(
     charged: Fraction | None,
     allowed: dict[str, float] | None,
     remaining: dict[str, float] | None,
+    filtered: float | None,
 ) -> Iterator[str]:
     people = f"the people of {job.population_name}"
     if job.replay_of is not None:
@@ -222,6 +229,11 @@ def _budget_words(
     if allowed is None:
         yield "No budget was set: nothing stops another job from charging them more."
     elif remaining is not None:
+        if filtered is not None and charged is not None and filtered < charged:
+            yield (
+                f"Composed by the filter of their budget, that counts as epsilon "
+                f"{_up(filtered, 4)}, whoever chose the jobs."
+            )
         left = remaining["epsilon"]
         yield (
             f"Of their budget of epsilon {allowed['epsilon']:.4g}, {left:.4g} is left"

@@ -74,12 +74,13 @@ export class Overview {
   }
 
   #budget({ budget }) {
-    const { charged, allowed, remaining } = budget;
+    const { charged, filtered, allowed, remaining } = budget;
     if (!allowed) {
       this.#say("privacy", charged.epsilon === null ? "no end" : `ε ${loss(charged.epsilon)}`, "charged; no limit was set");
       return;
     }
-    this.#say("privacy", `ε ${loss(charged.epsilon)} of ${loss(allowed.epsilon)}`,
-      remaining ? `${left(remaining.epsilon)} remains for each person` : "", charged.epsilon / allowed.epsilon);
+    const counted = Math.min(charged.epsilon, filtered ?? charged.epsilon);
+    this.#say("privacy", `ε ${loss(counted)} of ${loss(allowed.epsilon)}`,
+      remaining ? `${left(remaining.epsilon)} remains for each person` : "", counted / allowed.epsilon);
   }
 }

@@ -21,6 +21,7 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.ledger.entries import Draft, Kind
 from pipeline.operations.deployments import deploy, read_jobs
 from pipeline.operations.ledger_topic import read_spending
+from pipeline.recording.replay.job import begin_replay, replayed_job
 from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
@@ -370,6 +371,25 @@ def test_a_withdrawal_of_what_was_deployed_is_found(
     assert said.code == 1
     assert "offset 1: the charge of deployment 66697273 is withdrawn, which was" in said.output
     assert sum(charge.epsilon for charge in read_spending(cast(Cluster, cluster)).charges) == 1
+
+
+def test_a_replay_stands_in_the_ledger_and_charges_nobody(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    """So that what it publishes is not taken for that of a deployment whose charge was cut."""
+    first = begin(cluster, "first")
+    again = begin_replay(
+        cast(Cluster, cluster), first, replayed_job(first), deployment=b"r" * 16, now=5
+    )
+    decide(cluster, again, 1, 150)
+    publish(cluster, again, 1, Fate.RELEASED)
+    body = dpstream("ledger", "--json").json
+    assert [each["kind"] for each in body["entries"]] == ["charge", "replay"]
+    assert [each["epsilon"] for each in body["charges"]] == [1]
+    assert "a replay of 66697273: nobody is charged" in dpstream("ledger").output
+    assert dpstream("ledger", "--verify").code == 0
+    assert dpstream("undeploy", again.name, "--yes").code == 0
+    assert dpstream("ledger", "--verify").code == 0
 
 
 def test_an_estimate_without_a_manifest_is_found(

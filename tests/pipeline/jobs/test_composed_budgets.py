@@ -74,8 +74,11 @@ def test_every_budget_that_stands_has_to_bear_the_charges() -> None:
     """A larger one that adds them is not kept by the filter of another."""
     charges = small(100)
     check_budget(job(), charges, [COMPOSED, stated_by_a_job(26, 1e-6)])
-    with pytest.raises(BudgetError, match="may be charged epsilon 17"):
-        check_budget(job(), charges, [COMPOSED, stated_by_a_job(25, 1e-6)])
+    adding = [COMPOSED, stated_by_a_job(25, 1e-6)]
+    with pytest.raises(BudgetError, match="may be charged epsilon 25 in all, as job first"):
+        check_budget(job(), charges, adding)
+    (epsilon, _) = accounts_of(job(), charges, adding)
+    assert (epsilon.allowed, epsilon.remaining, epsilon.filtered) == (25, -1, None)
     with pytest.raises(BudgetError, match="may be charged epsilon 9 in all, as job first"):
         check_budget(job(), charges, [COMPOSED, stated_by_a_job(9, 1e-6)])
     set_anew = replace(COMPOSED, at=9, reason="again")

@@ -21,6 +21,7 @@ from pipeline.jobs.job_files import Job, make_job
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.stated_budgets import StatedBudget, is_stated_budget
 from pipeline.kafka.cluster import Cluster
+from pipeline.ledger.entries import Kind
 from pipeline.operations.deployments import (
     carry_out,
     charges,
@@ -28,6 +29,7 @@ from pipeline.operations.deployments import (
     read_jobs,
     undeploy,
 )
+from pipeline.operations.ledger_topic import read_spending
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from topics.frames import CodecError
@@ -464,6 +466,9 @@ def deploy_in_turns(jobs: list[Job], first: frozenset[int], steps: int, *, runni
     assert charged <= min(stated, default=99), (first, done)
     assert set(state.jobs) == done | ({"a"} if running else set()), first
     assert charged == 4 * len(state.jobs), "who is refused is charged nothing"
+    assert len(done) == 1, "the ledger lets one of them go on"
+    kinds = {entry.said.kind for entry in read_spending(whole).chain.entries}
+    assert Kind.WITHDRAWN not in kinds, "and who loses has written nothing"
 
 
 @pytest.mark.parametrize(
