@@ -305,9 +305,19 @@ def test_other_software_than_is_expected(tmp_path: Path) -> None:
         (False, 0, set()),
         (False, -2 * HOUR, {"timing"}),
         (True, 0, {"timing"}),
+        # Clocks may differ by a minute, which is as long as the grace.
+        (True, HOUR // 2 - 30_000, {"timing"}),
+        (True, HOUR // 2 + 30_000, set()),
         (True, HOUR + 1_000, set()),
     ],
-    ids=["everybody", "before it begins", "in the middle, one is out", "after the grace"],
+    ids=[
+        "everybody",
+        "before it begins",
+        "in the middle, one is out",
+        "before the end",
+        "after it",
+        "after the grace",
+    ],
 )
 def test_an_epoch_is_decided_before_its_time(
     tmp_path: Path, absent: bool, after: int, broken: set[str]
