@@ -121,7 +121,10 @@ def _limits(job: DeployedJob, epoch: int, contributors: int) -> tuple[int, int] 
     most = most_words(job, epoch, contributors)
     if most is None:
         return None
-    exactly = protocol.one_message is not None and protocol.crowds(law) is None
+    # Of a device that reports for itself, what the protocol does not have is left out.
+    exactly = (
+        protocol.one_message is not None and protocol.crowds(law) is None and job.devices is None
+    )
     return (contributors if exactly else 0), most
 
 

@@ -130,14 +130,8 @@ def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidenc
         read: the records of a topic.
         raw: whether to read raw reports, too.
     """
-    manifests = tuple(_manifests(job, read(Role.MANIFESTS, 0)))
-    roster, drains = Roster(job), dict[int, int]()
-    for record in read(Role.PRODUCERS, 0):
-        roster.apply(record)
-        _note_drain(job, record, drains)
-    statements: tuple[StatementRecord, ...] = ()
-    if Role.STAGES in job.start_offsets:
-        statements = tuple(_statements(job, read(Role.STAGES, 0)))
+    # Stages may be at work meanwhile: what was written last is read first, so that all that stood
+    # before it is found. They sign before they decide, and decide before they write.
     attempts = [
         attempt
         for role in TRUSTED_ROLES
@@ -145,11 +139,20 @@ def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidenc
         for partition in range(len(job.start_offsets[role]))
         for attempt in _attempts(job, role, partition, read(role, partition), keeps_words=raw)
     ]
+    log = tuple(read(Role.MANIFESTS, 0))
+    manifests = tuple(_manifests(job, log))
+    roster, drains = Roster(job), dict[int, int]()
+    for record in read(Role.PRODUCERS, 0):
+        roster.apply(record)
+        _note_drain(job, record, drains)
+    statements: tuple[StatementRecord, ...] = ()
+    if Role.STAGES in job.start_offsets:
+        statements = tuple(_statements(job, read(Role.STAGES, 0)))
     partitions = range(job.partitions) if raw else ()
     return Evidence(
         job,
         manifests,
-        _decisions(job, manifests, read(Role.MANIFESTS, 0)),
+        _decisions(job, manifests, log),
         statements,
         tuple(attempts),
         roster,
@@ -213,10 +216,11 @@ def _attempts(
     keeps_words: bool,
 ) -> Iterator[Attempt]:
     """The attempts of a partition: complete ones as they end, and then the others."""
-    begun: dict[bytes, dict[int, Chunk]] = {}
+    # Chunks that contradict each other are of different attempts, whatever they are called.
+    begun: dict[tuple[bytes, int, int, int, int], dict[int, Chunk]] = {}
     identity = job.deployment, job.fingerprint
     keeps_words = keeps_words or (role is job.decided_role and job.stage_dummies is not None)
-    finished: set[bytes] = set()
+    finished: set[tuple[bytes, int, int, int, int]] = set()
     for record in records:
         try:
             chunk = read_piece(record.value)
@@ -225,14 +229,15 @@ def _attempts(
         misplaced = role not in SUMS and place_problem(job, chunk.epoch, partition) is not None
         if (chunk.deployment, chunk.fingerprint) != identity or misplaced:
             continue
-        if chunk.attempt in finished:
+        place = chunk.attempt, chunk.epoch, chunk.instance, chunk.manifest_offset, chunk.total
+        if place in finished:
             continue
-        chunks = begun.setdefault(chunk.attempt, {})
+        chunks = begun.setdefault(place, {})
         chunks.setdefault(chunk.index, chunk)
         if len(chunks) == chunk.total:
-            finished.add(chunk.attempt)
+            finished.add(place)
             pieces = [chunks[index].words for index in sorted(chunks)]
-            del begun[chunk.attempt]
+            del begun[place]
             yield _whole(job, role, chunk, pieces, keeps_words=keeps_words)
     for chunks in begun.values():
         first = next(iter(chunks.values()))

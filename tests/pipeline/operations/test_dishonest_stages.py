@@ -305,9 +305,19 @@ def test_other_software_than_is_expected(tmp_path: Path) -> None:
         (False, 0, set()),
         (False, -2 * HOUR, {"timing"}),
         (True, 0, {"timing"}),
+        # Clocks may differ by a minute, which is as long as the grace.
+        (True, HOUR // 2 - 30_000, {"timing"}),
+        (True, HOUR // 2 + 30_000, set()),
         (True, HOUR + 1_000, set()),
     ],
-    ids=["everybody", "before it begins", "in the middle, one is out", "after the grace"],
+    ids=[
+        "everybody",
+        "before it begins",
+        "in the middle, one is out",
+        "before the end",
+        "after it",
+        "after the grace",
+    ],
 )
 def test_an_epoch_is_decided_before_its_time(
     tmp_path: Path, absent: bool, after: int, broken: set[str]
@@ -372,3 +382,38 @@ class TestRaw:
         found = verify_stages(evidence_of(world.job, world.log, raw=True))
         assert "cut" in violated(found)
         assert "was not complete before the cut" in str(finding(found, "cut").violations)
+
+
+def test_chunks_that_contradict_each_other_are_no_window(tmp_path: Path) -> None:
+    """Under one name there are two attempts, of which neither is whole, and neither is signed."""
+    world = lived(tmp_path)
+    partition = world.job.partition_of(1)
+    first = next(
+        chunk
+        for value in world.log.values(Role.SHUFFLED, partition)
+        if (chunk := decode_chunk(value)).epoch == 1
+    )
+    halves = [
+        replace(first, attempt=bytes(16), index=index, total=2, manifest_offset=index)
+        for index in (0, 1)
+    ]
+    for half in halves:
+        world.log.append(Append(Role.SHUFFLED, partition, encode_chunk(half)))
+    found = evidence_of(world.job, world.log)
+    assert [each.complete for each in found.attempts if each.attempt == bytes(16)] == [False] * 2
+    assert rules(found) == {"signatures", "membership"}
+
+
+def test_what_stages_write_while_it_is_read_convicts_nobody(tmp_path: Path) -> None:
+    """What was written last is read first: for all that is found, what stood before it is, too."""
+    world = lived(tmp_path)
+    seen: list[Role] = []
+
+    def looked(role: Role, record: LogRecord) -> LogRecord:
+        seen.append(role)
+        return record
+
+    evidence_of(world.job, world.log, raw=True, change=looked)
+    order = [Role.SHUFFLED, Role.MANIFESTS, Role.PRODUCERS, Role.STAGES, Role.REPORTS]
+    assert list(dict.fromkeys(seen)) == order
+    assert seen.count(Role.MANIFESTS) == world.log.end(Role.MANIFESTS, 0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.actions import LogRecord
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
@@ -19,10 +20,12 @@ from pipeline.protocols.protocol import Protocol
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster
+from pipeline.stages.stage import Stage
 from randomizers.randomness import seeded_generator
 from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 from tests.support import cells
+from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
 from tests.support.sealed_cells import run, values_of_cells, written_job
 from tests.support.sealing import SHUFFLE_KEYS, all_keys, sealed_section, shares_section
 from tests.support.signed_stages import (
@@ -184,3 +187,44 @@ def test_an_older_deployment_goes_on_and_has_nothing_to_be_held_to(tmp_path: Pat
     assert violated(found) == set()
     assert "deploy the job anew" in finding(found, "signatures").missing
     assert verified(found) >= ALWAYS - {"signatures"}
+
+
+class SignedDeviceWorld(DeviceWorld):
+    """A world whose devices report for themselves, and whose stages sign."""
+
+    def stage(self, name: str) -> Stage:
+        return signed(self.job, name, super().stage(name))
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["in time", "before the end of the epoch"])
+def test_of_devices_that_report_for_themselves(early: bool) -> None:
+    """One of them says what the protocol does not have: a contributor, of whom nothing is left."""
+    parameters = {
+        "domain": ["a", "b", "c"],
+        "response": "randomized_response",
+        "epsilon": 1,
+        "delta": 1e-6,
+    }
+    job = device_job("single_message", parameters, shuffle={"minimum": 10, "grace": "PT40S"})
+    world = SignedDeviceWorld(job)
+    for epoch in (1, 2):
+        world.at(epoch, 50)
+        words = [[200 if each == 3 else each % 3] for each in range(30)]
+        sent = [Sent(each, word, enrols=epoch == 1) for each, word in enumerate(words)]
+        world.collect(epoch, sent)
+        world.settle()
+        world.at(epoch + 1, 1)
+        world.settle()
+        world.at(epoch + 1, GRACE + 2)
+        world.settle()
+
+    def moved(role: Role, record: LogRecord) -> LogRecord:
+        # By more than clocks may differ.
+        earlier = record.timestamp - 1000 * int(GRACE + 2 + 61)
+        return replace(record, timestamp=earlier) if role is Role.MANIFESTS and early else record
+
+    found = verify_stages(evidence_of(job, world.log, change=moved))
+    assert violated(found) == ({"timing"} if early else set())
+    assert verified(found) >= ALWAYS | {"amount"}
+    held = [each.messages for each in evidence_of(job, world.log).attempts]
+    assert held == [29, 29]

@@ -293,3 +293,25 @@ def test_one_message_of_each_device_is_exactly_that() -> None:
     assert violated(found) == {"amount"}
     assert f"exactly {USERS}" in finding(found, "amount").violations[0].why
     assert Role.STAGES in job.start_offsets
+
+
+def test_with_the_key_every_word_of_a_window_has_its_noise() -> None:
+    """As many words as there should be, some of them in the place of others."""
+    job = deployed(
+        "count_min", epsilon=0.5, domain=["a", "b", "c"], rows=2, buckets=8, dummies="shuffle"
+    )
+    run = windows(job=job)
+    assert violated(look(run, KEY)) == set()
+    job, cluster = run
+    evidence = evidence_of(job, cluster.log)
+
+    def moved(words: Words | None) -> Words:
+        assert words is not None
+        rows, (counts,) = tally(words)
+        counts[-1] += counts[0]
+        return Words(rows[1:], counts[1:].astype(np.uint32))
+
+    attempts = tuple(replace(each, words=moved(each.words)) for each in evidence.attempts)
+    found = verify_stages(replace(evidence, attempts=attempts), noise_key=KEY)
+    assert violated(found) == {"noise"}
+    assert len(finding(found, "noise").violations) == EPOCHS
