@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from pipeline.jobs.sealing_keys import NO_KEYS
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.operations.ledger_topic import read_spending
 from pipeline.operations.status.gathering import gather_status
 from pipeline.privileges.bindings import bindings_of, principals_of
 from pipeline.privileges.cluster_acls import ClusterAcls
@@ -36,6 +37,7 @@ from pipeline.privileges.table import (
     Resource,
     group_prefix,
     may,
+    privileges_of,
     roles_of,
 )
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
@@ -48,7 +50,7 @@ from tests.support.attempts import (
     Attempts,
 )
 from tests.support.commands import Commands
-from tests.support.secured_kafka import SecuredKafka
+from tests.support.secured_kafka import Asked, SecuredKafka
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings, topic_name
 
@@ -150,18 +152,29 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
     def as_role(role: str, *line: object) -> list[object]:
         return [*line, "--kafka-config", secured.users[role]]
 
+    longer = tmp_path / "job.yaml"
+    longer.write_text(
+        secured.job_file.read_text().replace("partitions: 2", "partitions: 2, retention: 8d")
+    )
+    assert "8 days" in dpstream(*as_role("operator", "deploy", longer)).output
     changes = write_changes(tmp_path / "changes.csv")
-    produced = dpstream(*as_role("producer", "produce", NAME, "--input", changes, "--json"))
-    assert produced.json["closed_epoch"] == EPOCHS
+    produce = as_role("producer", "produce", NAME, "--input", changes, "--json")
+    assert dpstream(*produce, "--to-epoch", 3).json["closed_epoch"] == 3
     with (
         worker(secured, "shuffle"),
         worker(secured, "aggregate"),
         worker(secured, "publish"),
         secured.cluster("analyst") as analyst,
     ):
-        wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.ESTIMATES)) == [EPOCHS])
+        wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.ESTIMATES)) == [3])
+        # Its state is compared with what was decided.
+        assert dpstream(*produce).json["closed_epoch"] == EPOCHS
+        wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.RESULTS)) == [EPOCHS])
+        assert len(list(analyst.read(topic_name(NAME, Role.RESULTS)))) == EPOCHS
         status = dpstream(*as_role("operator", "status", NAME, "--json"))
         assert status.json["dead_letters"] == {}, status
+    verified = dpstream(*as_role("verifier", "verify-stage", NAME))
+    assert "does not allow" not in verified.errors
     results = dpstream(*as_role("analyst", "estimates", NAME, "--format", "json")).output
     published = [json.loads(line) for line in results.splitlines()]
     assert [each["epoch"] for each in published] == [*range(1, EPOCHS + 1)]
@@ -175,9 +188,46 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
         seen = gather_status(page, find_deployed(page, NAME), own_milliseconds())
         assert seen.finished
         assert {stage.stage for stage in seen.stages} == {"shuffle", "aggregate", "publish"}
+        assert read_spending(page).charges
     # With what it was given, each has done its work: it has asked for nothing else.
-    _, denied = secured.kafka.decisions()
+    allowed, denied = secured.kafka.decisions()
+    # Listing topics asks for all of them, and leaves out those that one may not see.
     assert {each for each in denied if each.principal != "User:ANONYMOUS"} == set()
+    # And it was given next to nothing that it has not asked for.
+    unused = {
+        (role, each.operation.value, each.resource.name.removeprefix(f"{NAME}."))
+        for role in roles_of(job)
+        for each in privileges_of(job, role)
+        if not was_used(allowed, f"User:{NAME}-{role}", each.resource, each.operation)
+    }
+    assert {each for each in unused if not is_for_another_day(*each)} == set()
+
+
+def was_used(
+    allowed: Collection[Asked], principal: str, resource: Resource, operation: Operation
+) -> bool:
+    return any(
+        (each.principal, each.operation, each.kind) == (principal, operation, resource.kind)
+        and (
+            each.name.startswith(resource.name) if resource.prefixed else each.name == resource.name
+        )
+        for each in allowed
+    )
+
+
+def is_for_another_day(role: str, operation: str, name: str) -> bool:
+    """Whether a right is for what does not happen in every run of a job."""
+    return (
+        # Refused records, of which there are none here.
+        name == "dead-letters"
+        # Workers look at settings every five seconds, and these are perhaps quicker.
+        or operation == "DESCRIBE_CONFIGS"
+        # Undeploy, drain, and feeding records back.
+        or (role == "operator" and operation == "DELETE")
+        or (role == "operator" and operation == "WRITE" and name in ("reports", "producers"))
+        # Only topics of which deploy has something to change.
+        or (role == "operator" and operation == "ALTER_CONFIGS")
+    )
 
 
 def test_acls_are_added_once_and_removed(secured: Secured, dpstream: Commands) -> None:
