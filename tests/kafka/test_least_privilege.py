@@ -6,16 +6,18 @@ asked for, and whether it was let.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import re
 import secrets
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ from pipeline.jobs.sealing_keys import NO_KEYS
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.operations.ledger_topic import read_spending
 from pipeline.operations.status.gathering import gather_status
 from pipeline.privileges.bindings import bindings_of, principals_of
 from pipeline.privileges.cluster_acls import ClusterAcls
@@ -36,6 +39,7 @@ from pipeline.privileges.table import (
     Resource,
     group_prefix,
     may,
+    privileges_of,
     roles_of,
 )
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
@@ -48,8 +52,10 @@ from tests.support.attempts import (
     Attempts,
 )
 from tests.support.commands import Commands
-from tests.support.secured_kafka import SecuredKafka
+from tests.support.device_jobs import body, envelope
+from tests.support.secured_kafka import Asked, SecuredKafka
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+from topics.envelopes import CONTENT_TYPE
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings, topic_name
 
 ROOT = Path(__file__).parents[2]
@@ -100,17 +106,13 @@ def dpstream(
 
 
 @contextmanager
-def worker(
-    secured: Secured, stage: str, role: str | None = None
-) -> Iterator[subprocess.Popen[str]]:
-    """A worker as the user of its stage, or of another role."""
+def running(*line: object) -> Iterator[subprocess.Popen[str]]:
+    """A command as a process."""
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "pipeline.cli", "run", stage, NAME, "--name", role or stage),
-            *("--kafka-config", str(secured.users[role or stage])),
-        ],
+        [sys.executable, "-m", "pipeline.cli", *map(str, line)],
         cwd=ROOT,
         env=os.environ,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -118,8 +120,13 @@ def worker(
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         process.communicate(timeout=PATIENCE)
+
+
+def worker(secured: Secured, stage: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A worker as the user of its stage."""
+    return running(*("run", stage, NAME, "--name", stage, "--kafka-config", secured.users[stage]))
 
 
 def wait_for(look: Callable[[], bool]) -> None:
@@ -150,18 +157,29 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
     def as_role(role: str, *line: object) -> list[object]:
         return [*line, "--kafka-config", secured.users[role]]
 
+    longer = tmp_path / "job.yaml"
+    longer.write_text(
+        secured.job_file.read_text().replace("partitions: 2", "partitions: 2, retention: 8d")
+    )
+    assert "7 d -> 8 d" in dpstream(*as_role("operator", "deploy", longer)).output
     changes = write_changes(tmp_path / "changes.csv")
-    produced = dpstream(*as_role("producer", "produce", NAME, "--input", changes, "--json"))
-    assert produced.json["closed_epoch"] == EPOCHS
+    produce = as_role("producer", "produce", NAME, "--input", changes, "--json")
+    assert dpstream(*produce, "--to-epoch", 3).json["closed_epoch"] == 3
     with (
         worker(secured, "shuffle"),
         worker(secured, "aggregate"),
         worker(secured, "publish"),
         secured.cluster("analyst") as analyst,
     ):
-        wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.ESTIMATES)) == [EPOCHS])
+        wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.ESTIMATES)) == [3])
+        # Its state is compared with what was decided.
+        assert dpstream(*produce).json["closed_epoch"] == EPOCHS
+        wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.RESULTS)) == [EPOCHS])
+        assert len(list(analyst.read(topic_name(NAME, Role.RESULTS)))) == EPOCHS
         status = dpstream(*as_role("operator", "status", NAME, "--json"))
         assert status.json["dead_letters"] == {}, status
+    verified = dpstream(*as_role("verifier", "verify-stage", NAME))
+    assert "does not allow" not in verified.errors
     results = dpstream(*as_role("analyst", "estimates", NAME, "--format", "json")).output
     published = [json.loads(line) for line in results.splitlines()]
     assert [each["epoch"] for each in published] == [*range(1, EPOCHS + 1)]
@@ -175,9 +193,46 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
         seen = gather_status(page, find_deployed(page, NAME), own_milliseconds())
         assert seen.finished
         assert {stage.stage for stage in seen.stages} == {"shuffle", "aggregate", "publish"}
+        assert read_spending(page).charges
     # With what it was given, each has done its work: it has asked for nothing else.
-    _, denied = secured.kafka.decisions()
+    allowed, denied = secured.kafka.decisions()
+    # Listing topics asks for all of them, and leaves out those that one may not see.
     assert {each for each in denied if each.principal != "User:ANONYMOUS"} == set()
+    # And it was given next to nothing that it has not asked for.
+    unused = {
+        (role, each.operation.value, each.resource.name.removeprefix(f"{NAME}."))
+        for role in roles_of(job)
+        for each in privileges_of(job, role)
+        if not was_used(allowed, f"User:{NAME}-{role}", each.resource, each.operation)
+    }
+    assert {each for each in unused if not is_for_another_day(*each)} == set()
+
+
+def was_used(
+    allowed: Collection[Asked], principal: str, resource: Resource, operation: Operation
+) -> bool:
+    return any(
+        (each.principal, each.operation, each.kind) == (principal, operation, resource.kind)
+        and (
+            each.name.startswith(resource.name) if resource.prefixed else each.name == resource.name
+        )
+        for each in allowed
+    )
+
+
+def is_for_another_day(role: str, operation: str, name: str) -> bool:
+    """Whether a right is for what does not happen in every run of a job."""
+    return (
+        # Refused records, of which there are none here.
+        name == "dead-letters"
+        # Workers look at settings every five seconds, and these are perhaps quicker.
+        or operation == "DESCRIBE_CONFIGS"
+        # Undeploy, drain, and feeding records back.
+        or (role == "operator" and operation == "DELETE")
+        or (role == "operator" and operation == "WRITE" and name in ("reports", "producers"))
+        # Only topics of which deploy has something to change.
+        or (role == "operator" and operation == "ALTER_CONFIGS")
+    )
 
 
 def test_acls_are_added_once_and_removed(secured: Secured, dpstream: Commands) -> None:
@@ -250,3 +305,100 @@ def _may_on_group(
         resource.kind is Kind.GROUP and held == operation and group.startswith(resource.name)
         for resource, held in allowed
     )
+
+
+@pytest.mark.verify
+def test_devices_report_by_a_collector_to_users_of_every_kind(
+    secured: Secured, dpstream: Commands, tmp_path: Path
+) -> None:
+    kafka = secured.kafka
+    name = "phones"
+    begun = datetime.now(UTC) - timedelta(seconds=3_520)
+    values = {
+        "name": name,
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 1, "changes": 2},
+        "epochs": {"count": 16, "start": begun.isoformat(), "length": "1h"},
+        "shuffle": {"grace": "20s", "minimum": 5},
+        "devices": {"late": "5s"},
+        "topics": {"partitions": 2},
+    }
+    job_file = tmp_path / "phones.yaml"
+    job_file.write_text(json.dumps(values))
+    roles = roles_of(load_job(job_file))
+    users = {role: kafka.users(f"{name}-{role}")[f"{name}-{role}"] for role in roles}
+    users |= {"shuffle": kafka.users(f"{name}-sha", mechanism="SCRAM-SHA-256")[f"{name}-sha"]}
+    users |= {"aggregate": kafka.certified(f"{name}-aggregate")}
+    added = dpstream(
+        *("acl", job_file, "--apply", "--kafka-config", kafka.admin),
+        *("--principal", f"shuffle=User:{name}-sha"),
+        *("--principal", f"aggregate=User:CN={name}-aggregate"),
+    )
+    assert added.code == 0, added
+    assert dpstream("deploy", job_file, "--kafka-config", users["operator"]).code == 0
+    with Cluster(kafka.connection(users["analyst"])) as analyst:
+        job = find_deployed(analyst, name)
+        stages = ("shuffle", "aggregate", "publish")
+        with ExitStack() as stack:
+            for stage in stages:
+                stack.enter_context(running("run", stage, name, "--kafka-config", users[stage]))
+            collector = stack.enter_context(
+                running(
+                    *("collect", "--job", name, "--bind", "127.0.0.1:0"),
+                    *("--kafka-config", users["collector"]),
+                )
+            )
+            assert collector.stdout is not None
+            port = int(collector.stdout.readline().rpartition(":")[2])
+            for number in range(8):
+                data = body(job, 1, [envelope(job, 1, [number % 2])])
+                wait_for(lambda data=data: posted(port, name, data))  # type: ignore[misc]
+            wait_for(lambda: analyst.end_offsets(job.topic(Role.ESTIMATES)) == [1])
+    said = dpstream("estimates", name, "--format", "json", "--kafka-config", users["analyst"])
+    (published,) = map(json.loads, said.output.splitlines())
+    assert (published["epoch"], published["population"]) == (1, 8)
+    _, denied = kafka.decisions()
+    assert not [each for each in denied if f"{name}-" in each.principal]
+
+
+def posted(port: int, job: str, data: bytes) -> bool:
+    """Whether a collector has taken a body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        headers = {"Content-Type": CONTENT_TYPE}
+        connection.request("POST", f"/v1/jobs/{job}/reports", data, headers)
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    assert status in (202, 404, 503), status
+    return status == 202
+
+
+@pytest.mark.verify
+def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: Secured, tmp_path: Path) -> None:
+    config = secured.users["analyst"].read_text()
+    servers = next(line for line in config.splitlines() if line.startswith("bootstrap.servers"))
+    # The certificate is for 127.0.0.1, and so no broker's that is called by another name.
+    elsewhere = tmp_path / "elsewhere.properties"
+    elsewhere.write_text(config.replace(servers, servers.replace("127.0.0.1", "localhost")))
+    guessed = tmp_path / "guessed.properties"
+    guessed.write_text(re.sub('password="[^"]*"', 'password="guess"', config))
+    for file in (elsewhere, guessed):
+        file.chmod(0o600)
+        with running("list", "--kafka-config", file) as process:
+            assert process.wait(PATIENCE) == 1
+            assert process.stderr is not None
+            said = process.stderr.read()
+        assert "cannot reach Kafka" in said
+        assert "Traceback" not in said
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("stage", ["shuffle", "aggregate", "publish"])
+def test_a_worker_without_rights_says_what_it_lacks_and_ends(secured: Secured, stage: str) -> None:
+    with running("run", stage, NAME, "--kafka-config", secured.users["analyst"]) as process:
+        assert process.wait(PATIENCE) == 1
+        assert process.stderr is not None
+        last = process.stderr.read().strip().splitlines()[-1]
+    assert "Kafka does not allow User:small-analyst to" in last
+    assert f"dpstream acl {NAME} --role {stage} --principal {stage}=User:small-analyst" in last

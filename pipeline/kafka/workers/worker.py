@@ -420,6 +420,12 @@ class _Process:
             return access_problem(
                 self.connection.principal, "join", "group", group, self.stage_name
             )
+        if refused_kind(error) == "cluster":
+            # What an idempotent producer is told who may write to no topic at all.
+            topic = self.job.topic(Role.STATUS)
+            return access_problem(
+                self.connection.principal, "write", "topic", topic, self.stage_name
+            )
         if isinstance(error, KafkaError):
             return f"Kafka refused: {text}"
         return _unexpected(error)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
+
 import pytest
 
 from pipeline.jobs.deployed_job import Origin, deploy_job
@@ -143,3 +146,28 @@ def test_an_operator_reads_reports_only_of_a_job_that_renews() -> None:
     renewing = parse_job(job_text(more=", renew: true"))
     assert (topic(Role.REPORTS), READ) in may(renewing, OPERATOR)
     assert (topic(Role.REPORTS), READ) not in may(JOB, OPERATOR)
+
+
+def test_the_page_lists_what_the_table_says() -> None:
+    page = Path(str(files("pipeline.privileges").joinpath("README.md"))).read_text()
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.partition("\n\nAll read")[0].splitlines()
+        if line.startswith("| ") and not line.startswith("| role")
+    ]
+    jobs = dict.fromkeys(roles_of(JOB), JOB) | {COLLECTOR: device_job()}
+    assert [role for role, *_ in rows] == [
+        PRODUCER,
+        COLLECTOR,
+        *(each for each in roles_of(JOB) if each != PRODUCER),
+    ]
+    for role, reads, writes in rows:
+        job = jobs[role]
+        for operation, said in ((READ, reads), (WRITE, writes)):
+            names = [
+                each.resource.name.removeprefix(f"{job.name}.")
+                for each in privileges_of(job, role)
+                if each.operation is operation and each.resource.name.startswith(f"{job.name}.")
+                if each.resource.kind is Kind.TOPIC
+            ]
+            assert set(said.split(", ")) - {""} == set(names), (role, operation)
