@@ -26,7 +26,7 @@ from tests.mutations.witness import MODULE, REPORT
 
 TREE: Final = ("aggregators", "pipeline", "randomizers", "tests", "topics")
 FILES: Final = ("pyproject.toml", "PRIVACY.md", "README.md")
-SECONDS: Final = 240.0
+SECONDS: Final = 600.0
 """After which the run of a mutation has taken too long, which says nothing."""
 UNMUTATED_SECONDS: Final = 3_600.0
 """The same of all tests together, in the copy as it is."""

@@ -92,6 +92,16 @@ def test_parts_that_do_not_fit_are_as_rare_as_is_said(most: int, instances: int)
         assert beyond(math.ceil(most / instances + 0.8 * spare)) > MISFIT
 
 
+@pytest.mark.parametrize("instances", range(2, MOST_INSTANCES + 1))
+@pytest.mark.parametrize("most", [2_000, 10**6, 10**9])
+def test_room_is_what_is_proven_to_suffice(most: int, instances: int) -> None:
+    """By Bernstein's inequality, which has a fifth to spare: that may not be taken away."""
+    spare = room_of_part(most, instances) - most / instances
+    variance = most / instances * (1 - 1 / instances)
+    rarity = math.log(instances) - math.log(MISFIT)
+    assert spare**2 / (2 * variance + 2 * spare / 3) >= rarity
+
+
 def test_all_labels_are_drawn_anew_until_the_parts_fit() -> None:
     rng = seeded_generator(3)
     rows = np.arange(6, dtype="<u4")[:, None]

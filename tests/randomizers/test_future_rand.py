@@ -266,6 +266,7 @@ def test_bad_input_is_refused_and_changes_nothing(
         ("used", np.zeros(3, np.uint16), "used is uint16"),
         ("boundary", np.zeros(2, np.int8), r"boundary is int8 of shape \(2,\)"),
         ("order", np.full(3, 5, np.uint8), "order has a value that is not from 0 to 4"),
+        ("order", np.array([0, 5, 0], np.uint8), "order has a value that is not from 0 to 4"),
         ("more", np.zeros(3), "state arrays .*'more'"),
     ],
 )

@@ -124,6 +124,15 @@ def test_every_cell_is_one_without_accidents(folder: Path) -> None:
         assert (record.contributors, record.population) == (30, 30)
 
 
+def test_a_released_window_is_in_canonical_order(folder: Path) -> None:
+    world = run(World(deployed(*CELLS), folder, cell_values()))
+    for partition in (0, 1):
+        chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, partition)]
+        assert [chunk.total for chunk in chunks] == [1, 1]
+        for chunk in chunks:
+            assert (np.diff(chunk.words.values[:, 0].astype(np.int64)) >= 0).all()
+
+
 @pytest.mark.parametrize(
     ("order", "keep"),
     [
@@ -299,6 +308,27 @@ def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
         records = world.published()
         assert [records[1].contributors, records[2].contributors] == [15, 30]
         check_cells(world)
+
+
+def test_a_window_that_is_written_when_the_late_have_come_is_the_same(folder: Path) -> None:
+    """A worker decides and is gone, the late producer sends, and then comes the successor."""
+    released = []
+    for late in (False, True):
+        world = World(deployed(*CELLS), folder / str(late), cell_values())
+        world.surviving("south", lambda world=world: world.producer("south"))  # type: ignore[misc]
+        world.close_epoch("north", 1)
+        first = Owner(world, "shuffle", 0.0, 61.0, 122.0)
+        while not world.manifests():
+            assert not first.done
+            first.step(1)
+        assert not world.log.values(Role.SHUFFLED, 1)
+        if late:
+            world.close_epoch("south", 1)
+        world.settle(["shuffle"])
+        (chunk,) = map(decode_chunk, world.log.values(Role.SHUFFLED, 1))
+        released.append(chunk.words.values.tolist())
+        world.shut()
+    assert released[0] == released[1]
 
 
 def one_epoch(folder: Path, stage: str) -> World:

@@ -158,6 +158,7 @@ def test_devices_of_a_missing_producer_are_counted_as_of_the_last_epoch_it_was_i
     worker.close(later, SOUTH, population=8)
     manifest = worker.decision.manifest(later, 9, 0)
     assert (manifest.producers, manifest.population) == ((False, True), 28)
+    assert manifest.contributors == 6, "for the minimum they do not count"
 
 
 def test_an_epoch_without_a_record_is_due_before_a_decided_one_that_is_drained() -> None:

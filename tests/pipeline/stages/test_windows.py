@@ -68,6 +68,15 @@ def test_a_drawing_is_not_ended_by_what_another_one_said() -> None:
     assert (words_of(one), one.contributors, one.messages) == ([7], 5, 1)
 
 
+def test_a_batch_that_comes_again_before_its_producer_is_in_counts_once() -> None:
+    one = window()
+    assert one.add(batch(ONE, 0, 7))
+    assert not one.add(batch(ONE, 0, 7))
+    assert one.add(batch(ONE, 1, 8))
+    assert one.add(punctuation(ONE, 2, 5))
+    assert (words_of(one), one.messages) == ([7, 8], 2)
+
+
 def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
     one = window()
     assert one.add(batch(OTHER, 0, 8))
