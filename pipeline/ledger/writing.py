@@ -52,19 +52,23 @@ def writing(wanted: Wanted, nonce: Callable[[], str], software: str) -> Writing:
         if draft is None:
             return state
         if draft.kind != Kind.REOPENED and (draft.charges or draft.budgets):
-            _check_whole(state)
+            refusal = refuse_damaged(state)
+            if refusal is not None:
+                raise refusal
         yield draft.under(state.chain.head, nonce=nonce(), software=software)
     raise LedgerError("others write to dpstream.ledger all the time: do the same again later")
 
 
-def _check_whole(state: Spending) -> None:
+def refuse_damaged(state: Spending) -> LedgerError | None:
+    """Why nobody can be charged and no budget set; None if they can."""
     damage = state.damage
-    if damage is not None:
-        raise LedgerError(
-            f"dpstream.ledger was damaged ({damage}), so nobody is charged and no budget is set: "
-            "dpstream ledger --verify says what is wrong; put the topic back as it was, or go on "
-            "without what is lost by dpstream ledger --reopen REASON"
-        )
+    if damage is None:
+        return None
+    return LedgerError(
+        f"dpstream.ledger was damaged ({damage}), so nobody is charged and no budget is set: "
+        "dpstream ledger --verify says what is wrong; put the topic back as it was, or go on "
+        "without what is lost by dpstream ledger --reopen REASON"
+    )
 
 
 def carried_over(state: Spending, now: int) -> Draft | None:

@@ -31,7 +31,7 @@ from pipeline.jobs.stated_budgets import QUANTITIES, BudgetChange, StatedBudget,
 from pipeline.jobs.wording import KEYS as WORDS
 from pipeline.kafka.cluster import ClusterError
 from pipeline.ledger.spending import Spending
-from pipeline.ledger.writing import others
+from pipeline.ledger.writing import others, refuse_damaged
 from pipeline.operations.topic_changes import TopicChange
 from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
@@ -196,6 +196,7 @@ def plan_deployment(
         before=binding_budget(job.population_name, state.stated),
         refusal=refusal
         or _topic_refusal(topics)
+        or refuse_damaged(state)
         or _change_refusal(fresh, set_budget, new)
         or _budget_refusal(fresh, state.charges, stated),
         now=now,

@@ -444,6 +444,7 @@ def test_deleted_records_are_found_and_nobody_deploys_until_an_operator_goes_on(
     assert (said.code, said.errors.count("\n")) == (1, 1)
     assert "dpstream.ledger was damaged" in said.errors
     assert "--reopen REASON" in said.errors
+    assert "was damaged" in dpstream("deploy", path, "--dry-run").errors
     assert "third" not in read_jobs(cast(Cluster, cluster)).jobs
     cluster.delete_below(LEDGER_TOPIC, 2)
     assert "the records before offset 2 are gone" in dpstream("ledger", "--verify").output
