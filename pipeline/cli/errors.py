@@ -103,7 +103,7 @@ def explain(error: Exception, role: str = ANY_ROLE) -> tuple[str, int] | None:
         error: that ended a command.
         role: in a job, of whoever gave the command.
     """
-    if isinstance(error, AccessError):
+    if isinstance(error, AccessError) and role != ANY_ROLE:
         return error.asking_for(role), error.exit_code
     if isinstance(error, DpstreamError):
         return str(error), error.exit_code

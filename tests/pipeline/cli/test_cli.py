@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[3]
 SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "randomgen"}
 COMMANDS = [
     *("demo", "up", "plan", "simulate", "evaluate"),
-    *("keygen", "erase-keys", "audit"),
+    *("keygen", "erase-keys", "audit", "acl"),
     *("ledger", "budget"),
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
     *("record", "replay", "serve", "password", "collect"),

@@ -303,6 +303,14 @@ class Topics:
             self.asked.append(topic)
             yield record
 
+    def exists(self, topic: str) -> bool:
+        return topic not in self.gone
+
+    def written(self, topic: str, partition: int, offset: int, now: int) -> int | None:
+        assert topic not in self.gone
+        records = self.records.get(topic, []) if partition == 0 else []
+        return records[offset].timestamp if offset < len(records) else None
+
     def append(self, topic: str, value: bytes) -> int:
         self.add(Role(topic.rpartition(".")[2]), value)
         return 0
