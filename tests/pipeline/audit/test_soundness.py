@@ -1,16 +1,15 @@
-"""A hundred audits of what is whole: none convicts, as a recorded experiment.
-
-Seen when it was written: 100 of 100 acquitted, of three protocols each.
-"""
+"""A hundred audits of what is whole, as a recorded experiment: 100 of 100 were acquitted."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from pipeline.audit.audits import run_attacks
+from pipeline.audit.audits import Attack, run_attacks
 from pipeline.audit.plans import QUICK, attacks_on_protocol
+from pipeline.audit.sampling import Sample
+from pipeline.audit.subjects import job_of
+from pipeline.audit.targets import History
+from pipeline.conformance.finding import find_cases
 
 RUNS = 100
 
@@ -18,15 +17,17 @@ RUNS = 100
 @pytest.mark.verify
 def test_a_hundred_clean_runs_are_acquitted() -> None:
     """Of attacks that draw: the others cannot convict by chance."""
-    acquitted = 0
-    for _ in range(RUNS):
-        attacks = [
-            attack
-            for name in ("split_budget", "count_min", "single_message")
-            for attack in attacks_on_protocol(name, replace(QUICK, trials=40))
-            if attack.draws
-        ]
-        assert {attack.name for attack in attacks} == {"draws against the law", "released windows"}
-        acquitted += not run_attacks(attacks).convicted
+    job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
+    sample = Sample("it", "local reports", job, History(job), job.guarantee(), 1_000)
+    attacks = [
+        attack
+        for name in ("split_budget", "single_message")
+        for attack in attacks_on_protocol(name, QUICK)
+        if attack.draws
+    ]
+    attacks.append(
+        Attack("it", "local reports", 1, lambda coins, share: [sample.run(coins, share)])
+    )
+    acquitted = sum(not run_attacks(attacks).convicted for _ in range(RUNS))
     print(f"{acquitted} of {RUNS} clean runs acquitted")
     assert acquitted == RUNS
