@@ -74,10 +74,19 @@ FULL = Effort(windows=1_000, together=100_000, trials=10_000, quick=False)
 
 def attacks_on_all(effort: Effort) -> list[Attack]:
     """All attacks on all protocols, and on what they have in common."""
-    found = [*_on_everything(effort)]
+    found = attacks_in_common(effort)
     for name in PROTOCOLS:
         found += attacks_on_protocol(name, effort)
     return found
+
+
+def attacks_in_common(effort: Effort) -> list[Attack]:
+    """Attacks on what all protocols have in common: coins, and what shuffling leaves."""
+    attacks = [Attack("all protocols", "randomness", 0, lambda coins, share: attack_generators())]
+    for order in ("sorted", "random"):
+        linkage = Linkage(order, trials=effort.trials)
+        attacks.append(Attack("shuffle stage", "linkage", 1, partial(_one, linkage.run)))
+    return attacks
 
 
 def attacks_on_protocol(name: str, effort: Effort) -> list[Attack]:
@@ -107,7 +116,7 @@ def attacks_on_job(job: Job, effort: Effort) -> list[Attack]:
     """
     open_job = job.model_copy(update={"sealed": None, "devices": None, "budget": None})
     deployed = deploy_job(open_job, deployed_at=0)
-    attacks = [*_on_everything(effort)]
+    attacks = attacks_in_common(effort)
     case = _small_case(job)
     if case is not None:
         attacks += [_exact(case), *_on_example(case, effort)]
@@ -124,13 +133,6 @@ def _small_case(job: Job) -> FoundCase | None:
     (first, *_) = find_cases(entry.name)
     example = Example(job.parameters, min(job.epochs.count, _FEW_EPOCHS), 1)
     return replace(first, protocol=replace(entry, examples=(example,)), number=0)
-
-
-def _on_everything(effort: Effort) -> Iterator[Attack]:
-    yield Attack("all protocols", "randomness", 0, lambda coins, share: attack_generators())
-    for order in ("sorted", "random"):
-        linkage = Linkage(order, trials=effort.trials)
-        yield Attack("shuffle stage", "linkage", 1, partial(_one, linkage.run))
 
 
 def _exact(case: Case) -> Attack:

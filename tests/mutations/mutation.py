@@ -1,8 +1,8 @@
 """Mutations: changes of the installed code, each of which takes privacy away, and who notices.
 
 The table is a folder of TOML files, one for each part of the house. A mutation is a piece of the
-source that occurs exactly once, what takes its place, what that weakens in words, and the tests (or
-the protocols that `dpstream audit` is given) that convict whoever runs it.
+source that occurs exactly once, what takes its place, what that weakens in words, and the tests
+that convict whoever runs it: those that audit a protocol, conform to its law, or look beside it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 TABLE: Final = Path(__file__).parent / "table"
-AUDIT: Final = "audit "
-"""Stands before a protocol in `convicted_by`: it is `dpstream audit` that convicts."""
+AUDIT: Final = "tests/pipeline/audit/test_quick_audit.py::"
+"""Stands before what convicts by ``dpstream audit --quick``, of one protocol or what all share."""
 
 
 class MutationError(Exception):
@@ -34,7 +34,7 @@ class Mutation:
         old: a piece of its text, which occurs there exactly once.
         new: what takes its place.
         weakens: what is lost, in words.
-        convicted_by: names of tests as pytest takes them, or `AUDIT` and a protocol.
+        convicted_by: names of tests as pytest takes them; they are run in this order.
     """
 
     name: str

@@ -20,8 +20,9 @@ def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
     return Commands(capsys)
 
 
-@pytest.mark.slow
-def test_a_quick_audit_of_all_protocols_acquits_what_is_installed(dpstream: Commands) -> None:
+@pytest.mark.verify
+def test_a_quick_audit_of_all_protocols_is_that_of_each(dpstream: Commands) -> None:
+    """Whose attacks are run one by one in `test_quick_audit`."""
     said = dpstream("audit", "--quick", "--json")
     assert said.code == 0, said.output
     told = said.json

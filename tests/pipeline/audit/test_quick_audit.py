@@ -1,0 +1,29 @@
+"""``dpstream audit --quick`` of what is installed, protocol by protocol.
+
+Mutations of the code run these tests too: they convict by what the audit finds.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.audit.audits import FALSE_ALARM, Attack, run_attacks
+from pipeline.audit.plans import QUICK, attacks_in_common, attacks_on_protocol
+from pipeline.protocols.registry import PROTOCOLS
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_an_audit_acquits_the_installed_protocol(name: str) -> None:
+    attacks = attacks_on_protocol(name, QUICK)
+    assert {"likelihood ratios", "side channels", "randomness"} <= {each.name for each in attacks}
+    assert_acquitted(attacks)
+
+
+def test_an_audit_acquits_what_protocols_have_in_common() -> None:
+    assert_acquitted(attacks_in_common(QUICK))
+
+
+def assert_acquitted(attacks: list[Attack]) -> None:
+    audit = run_attacks(attacks)
+    assert [finding for finding in audit.findings if finding.convicted] == []
+    assert audit.false_alarm <= FALSE_ALARM * (1 + 1e-9)
