@@ -318,12 +318,15 @@ def test_our_own_protocols_are_checked_against_the_laws_that_are_installed() -> 
     assert type(first.exact).__module__ == "pipeline.conformance.laws.future_rand"
 
 
+CHECK = {"case": "Case", "return": "None"}
+
+
 def test_every_check_is_in_the_suite() -> None:
     defined = {
         name
         for module in (checks, running)
         for name, found in vars(module).items()
-        if getattr(found, "__annotations__", {}).get("case") == "Case"
+        if getattr(found, "__annotations__", {}) == CHECK
         and not name.startswith("_")
         and found.__module__ == module.__name__
     }
