@@ -54,8 +54,9 @@ def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
 
 
 def _of_windows(job: Job, law: Law, users: int) -> Iterator[str]:
-    """The fewest contributors of a window, and from how many producers they come."""
-    minimum = job.shuffle.minimum
+    """The fewest contributors of a window, beside those that are expected in one."""
+    minimum, learning = job.shuffle.minimum, job.protocol_entry.learning
+    at_turn = users if learning is None else users // learning.groups(law)
     counted_on = job.protocol_entry.contributors(law) is not None or job.central is not None
     if users < minimum:
         yield (
@@ -66,16 +67,11 @@ def _of_windows(job: Job, law: Law, users: int) -> Iterator[str]:
         yield (
             "shuffle.minimum is 1: a window of one device is released, which hides it among nobody"
         )
-    elif counted_on and users >= _SMALL_PART * minimum:
+    elif counted_on and at_turn >= _SMALL_PART * minimum:
         yield (
-            f"shuffle.minimum, {minimum:,}, is small beside {users:,} users: the guarantee counts "
-            "on no more of them, and errors are larger for it; raise it to the fewest that will "
-            "report at an epoch"
-        )
-    if job.protocol_entry.needs_shuffle and job.devices is None and job.shuffle.producers == 1:
-        yield (
-            "shuffle.producers is 1: if all messages come from one producer, whoever runs it sees "
-            "every value, and the shuffle stage hides nothing from it"
+            f"shuffle.minimum, {minimum:,}, is small beside {at_turn:,} users: the guarantee "
+            "counts on no more of them, and errors are larger for it; raise it to the fewest that "
+            "will report at an epoch"
         )
 
 

@@ -27,7 +27,7 @@ def job_of(
             "protocol": protocol,
             "parameters": {"epsilon": 1, **parameters},
             "epochs": {"count": 8, **more.pop("epochs", {})},
-            "shuffle": {"minimum": minimum, "producers": 2, **more.pop("shuffle", {})},
+            "shuffle": {"minimum": minimum, **more.pop("shuffle", {})},
             **more,
         }
     )
@@ -60,12 +60,6 @@ def test_a_minimum_that_does_not_fit_the_users_is_told(
     assert "is small" not in warnings_of(job_of("count_min", COUNTED, 1_001), 10_000)
     # Where each device adds its own noise a small minimum costs nothing.
     assert "is small" not in warnings_of(job_of(minimum=100))
-
-
-def test_one_producer_is_told_of_where_the_shuffle_stage_is_trusted() -> None:
-    alone: dict[str, Any] = {"shuffle": {"producers": 1}}
-    assert "shuffle.producers is 1" in warnings_of(job_of("count_min", COUNTED, **alone))
-    assert "shuffle.producers" not in warnings_of(job_of(**alone))
 
 
 def test_a_delta_that_gives_a_user_away_is_told() -> None:
