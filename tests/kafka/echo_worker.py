@@ -127,5 +127,6 @@ if __name__ == "__main__":
             worker=worker,
             directory=Path(folder),
             timings=TIMINGS,
+            used={Role.REPORTS, Role.SHUFFLED},
         )
     )

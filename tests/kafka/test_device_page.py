@@ -167,13 +167,17 @@ def taken(page: Page, after: int = 0) -> dict[str, str]:
 
 
 def said(page: Page) -> dict[str, str]:
-    """The page's words about what left last."""
-    fields = page.locator("#bytes div").all()
-    read = dict(each.locator("span").all_inner_texts() for each in fields)
+    """The page's words about what left last: of one report, also if the next one leaves now."""
     shown = page.locator("#bytes")
-    for name in ("epoch", "words", "report"):
-        read[name] = shown.get_attribute(f"data-{name}") or ""
-    return read
+    while True:
+        epoch = shown.get_attribute("data-epoch")
+        fields = page.locator("#bytes div").all()
+        read = dict(each.locator("span").all_inner_texts() for each in fields)
+        for name in ("epoch", "words", "report"):
+            read[name] = shown.get_attribute(f"data-{name}") or ""
+        read["left"] = page.inner_text("#left-words")
+        if shown.get_attribute("data-epoch") == epoch:
+            return read
 
 
 def test_the_words_of_the_page_are_the_bytes_that_arrive_and_none_is_drawn_twice(
@@ -194,7 +198,7 @@ def test_the_words_of_the_page_are_the_bytes_that_arrive_and_none_is_drawn_twice
     (content,) = set(demo.arrived()[epoch, demo.tag(epoch, device)])
     assert content.hex() == first["answer"]
     assert json.loads(first["words"]) == [*content[2:]]
-    assert f"“I say {content[2]}.”" in page.inner_text("#left-words")
+    assert f"“I say {content[2]}.”" in first["left"]
 
     # Reloads, in the middle of anything, draw nothing twice.
     for _ in range(6):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -124,9 +124,10 @@ def of_job(job: DeployedJob) -> Callable[[bytes], bool]:
 def seen_deployments(cluster: Cluster, job: DeployedJob) -> tuple[dict[bytes, Any], list[object]]:
     """What ``dpstream.jobs`` says of a job, and the ledger: without times, and what it draws."""
     charged: list[object] = [
-        (said.kind, [replace(charge, at=0) for charge in charges], said.facts)
+        (said.kind, [asdict(replace(charge, at=0)) for charge in charges], said.facts)
         for said in (entry.said for entry in read_spending(cluster).chain.entries)
-        if (charges := [each for each in said.charges if each.deployment == job.deployment.hex()])
+        # Jobs of several runs have the same coins, and so the same deployment.
+        if (charges := [each for each in said.charges if each.job == job.name])
     ]
     return seen_newest(cluster, JOBS_TOPIC, of_job(job)), charged
 
