@@ -60,6 +60,7 @@ def row_of(output: str, *named: str) -> list[str]:
     return row
 
 
+@pytest.mark.verify
 def test_each_error_has_its_numbers_beside_it(
     dpstream: Commands, experiment: Path, tmp_path: Path
 ) -> None:
