@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 from itertools import product
-from math import comb, prod
+from math import comb
 
 import numpy as np
 
 from pipeline.conformance.cases import Report, Stream, View
+from pipeline.conformance.laws.independent import independent
 from randomizers.count_mean_sketch import CountMeanSketchLaw
 
 
@@ -28,13 +29,7 @@ class ExactLaw:
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         """What can be seen, with its probability."""
-        epochs = [self._epoch(held[0]) for held in stream]
-        return {
-            tuple(seen for seen, _ in drawn): prod(
-                (likely for _, likely in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(epoch.items() for epoch in epochs))
-        }
+        return independent(self._epoch(held[0]) for held in stream)
 
     def _epoch(self, item: int) -> dict[tuple[Report, ...], Fraction]:
         found: defaultdict[tuple[Report, ...], Fraction] = defaultdict(Fraction)
@@ -56,10 +51,8 @@ class ExactLaw:
             for each in range(self.law.buckets)
         ]
         return {
-            tuple((word,) for word, (ones, _) in enumerate(drawn) for _ in range(ones)): prod(
-                (likely for _, likely in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(list(cell.items()) for cell in cells))
+            tuple((word,) for word, ones in enumerate(drawn) for _ in range(ones)): likely
+            for drawn, likely in independent(cells).items()
         }
 
     def _ones(self, held: int, users: int) -> dict[int, Fraction]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import combinations, pairwise, product
+from itertools import combinations, pairwise
 from math import comb, factorial, prod
 from typing import TypeAlias
 
 import numpy as np
 
 from pipeline.conformance.cases import Report, Stream, View
+from pipeline.conformance.laws.independent import independent
 from randomizers.cell_codes.hashed_rows import HashedRows
 from randomizers.count_min import CountMinLaw
 from randomizers.dummies import BernoulliDummies, PoissonDummies
@@ -46,13 +47,7 @@ class ExactLaw:
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         """What can be seen, with its probability."""
-        epochs = [self._epoch(held) for held in stream]
-        return {
-            tuple(seen for seen, _ in drawn): prod(
-                (likely for _, likely in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(epoch.items() for epoch in epochs))
-        }
+        return independent(self._epoch(held) for held in stream)
 
     def _epoch(self, held: tuple[int, ...]) -> dict[tuple[Report, ...], Fraction]:
         real = Counter(item - 1 for item in held if item)

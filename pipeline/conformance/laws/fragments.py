@@ -6,12 +6,14 @@ With a permanent backstop what it answers is enumerated, too, for either value o
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
-from math import comb, prod
+from math import comb
 from typing import TypeAlias
 
 from pipeline.conformance.cases import Report, Stream, View
+from pipeline.conformance.laws.independent import independent
 from randomizers.fragments import FragmentsLaw
 
 Counts: TypeAlias = tuple[int, ...]
@@ -35,13 +37,7 @@ class ExactLaw:
         """What can be seen, with its probability."""
         if self.law.permanent:
             return self._permanent_views(stream)
-        epochs = [self._epoch(held) for held in stream]
-        return {
-            tuple(seen for seen, _ in drawn): prod(
-                (likely for _, likely in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(epoch.items() for epoch in epochs))
-        }
+        return independent(self._epoch(held) for held in stream)
 
     def _permanent_views(self, stream: Stream) -> dict[View, Fraction]:
         """Cells are independent of each other, epochs of a cell are not."""
@@ -50,11 +46,11 @@ class ExactLaw:
             for item in range(1, self.law.items + 1)
         ]
         likely: defaultdict[View, Fraction] = defaultdict(Fraction)
-        for drawn in product(*(cell.items() for cell in cells)):
+        for drawn, each in independent(cells).items():
             seen = tuple(
-                self._seen([counts[epoch] for counts, _ in drawn]) for epoch in range(len(stream))
+                self._seen([counts[epoch] for counts in drawn]) for epoch in range(len(stream))
             )
-            likely[seen] += prod((each for _, each in drawn), start=Fraction(1))
+            likely[seen] += each
         return dict(likely)
 
     def _permanent_cell(self, held: tuple[int, ...]) -> dict[tuple[Counts, ...], Fraction]:
@@ -68,22 +64,16 @@ class ExactLaw:
                 * (1 - stopped if one else stopped)
                 * _binomial(others, raised, stopped)
             )
-            epochs = [self._reports(raised + (none, one)[value]) for value in held]
-            for drawn in product(*(epoch.items() for epoch in epochs)):
-                found[tuple(counts for counts, _ in drawn)] += answered * prod(
-                    (each for _, each in drawn), start=Fraction(1)
-                )
+            epochs = independent(self._reports(raised + (none, one)[value]) for value in held)
+            for counts, each in epochs.items():
+                found[counts] += answered * each
         return dict(found)
 
     def _epoch(self, held: tuple[int, ...]) -> dict[tuple[Report, ...], Fraction]:
         cells = [self._cell(int(item in held)) for item in range(1, self.law.items + 1)]
-        likely: dict[tuple[Report, ...], Fraction] = {}
-        for drawn in product(*(cell.items() for cell in cells)):
-            seen = self._seen([counts for counts, _ in drawn])
-            likely[seen] = prod((each for _, each in drawn), start=Fraction(1))
-        return likely
+        return {self._seen(counts): likely for counts, likely in independent(cells).items()}
 
-    def _seen(self, cells: list[Counts]) -> tuple[Report, ...]:
+    def _seen(self, cells: Sequence[Counts]) -> tuple[Report, ...]:
         """The messages of an epoch."""
         words = sorted(
             report * self.law.items + cell
@@ -104,10 +94,7 @@ class ExactLaw:
     def _reports(self, ones: int) -> dict[Counts, Fraction]:
         """What reports say of so many bits that are 1."""
         reported = self._ones(ones, self.reversed)
-        return {
-            tuple(count for count, _ in drawn): prod((each for _, each in drawn), start=Fraction(1))
-            for drawn in product(reported.items(), repeat=self.law.reports)
-        }
+        return independent([reported] * self.law.reports)
 
     def _ones(self, ones: int, reversed_: Fraction) -> dict[int, Fraction]:
         """How many bits of all devices are 1 after reversals, of so many before."""

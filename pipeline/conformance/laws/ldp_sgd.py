@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 
 from pipeline.conformance.cases import Report, Stream, View
+from pipeline.conformance.laws.independent import independent
 from randomizers.ldp_sgd import LdpSgdLaw
 from randomizers.ldp_sgd.directions import directions
 
@@ -32,13 +33,7 @@ class ExactLaw:
     def views(self, stream: Stream) -> dict[View, Fraction]:
         """What can be seen, with its probability."""
         nothing = (0,) * (1 + self.law.features)
-        epochs = [self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream]
-        return {
-            tuple(seen for seen, _ in drawn): math.prod(
-                (likely for _, likely in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(epoch.items() for epoch in epochs))
-        }
+        return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 
     def _epoch(self, examples: list[tuple[int, ...]]) -> dict[tuple[Report, ...], Fraction]:
         found: defaultdict[tuple[Report, ...], Fraction] = defaultdict(Fraction)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from fractions import Fraction
-from itertools import pairwise, product
-from math import prod
+from itertools import pairwise
 
 from pipeline.conformance.cases import Report, Stream, View
+from pipeline.conformance.laws.independent import independent
 from randomizers.measurements import MeasurementsLaw
 from randomizers.noise_tables import TABLE_BITS
 
@@ -31,25 +31,16 @@ class NoisyColumns(ABC):
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         """What can be seen, with its probability."""
-        epochs = [self._epoch(held[0]) for held in stream]
-        return {
-            tuple((report,) for report, _ in drawn): prod(
-                (probability for _, probability in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(epoch.items() for epoch in epochs))
-        }
+        return independent(
+            {(report,): likely for report, likely in self._epoch(held[0]).items()}
+            for held in stream
+        )
 
     def _epoch(self, item: int) -> dict[Report, Fraction]:
         column = self.column(item) if item else [0] * len(self.column(1))
         if self.law.odds is not None:
             return self._sampled(column, *self.law.odds.weights)
-        words = [self._word(entry) for entry in column]
-        return {
-            tuple(word for word, _ in drawn): prod(
-                (likely for _, likely in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(word.items() for word in words))
-        }
+        return independent(self._word(entry) for entry in column)
 
     def _word(self, entry: int) -> dict[int, Fraction]:
         """Of one entry, whose noise is that of the table that devices draw from."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 from itertools import product
-from math import prod
 
 from pipeline.conformance.cases import Report, Stream, View
+from pipeline.conformance.laws.independent import independent
 from randomizers.projective_geometry import ProjectiveGeometryLaw
 
 Vector = tuple[int, ...]
@@ -29,13 +29,9 @@ class ExactLaw:
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         """What can be seen, with its probability."""
-        epochs = [self._epoch(held) for held in stream]
-        return {
-            tuple((report,) for report, _ in drawn): prod(
-                (probability for _, probability in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(epoch.items() for epoch in epochs))
-        }
+        return independent(
+            {(report,): likely for report, likely in self._epoch(held).items()} for held in stream
+        )
 
     def _epoch(self, held: tuple[int, ...]) -> dict[Report, Fraction]:
         own, other = self.law.odds.weights

@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 
 from pipeline.conformance.cases import Report, Stream, View
+from pipeline.conformance.laws.independent import independent
 from randomizers.single_message import SingleMessageLaw
 
 
@@ -27,13 +28,7 @@ class ExactLaw:
     def views(self, stream: Stream) -> dict[View, Fraction]:
         """What can be seen, with its probability."""
         nothing = (0,) * self.law.slots
-        epochs = [self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream]
-        return {
-            tuple(seen for seen, _ in drawn): prod(
-                (probability for _, probability in drawn), start=Fraction(1)
-            )
-            for drawn in product(*(epoch.items() for epoch in epochs))
-        }
+        return independent(self._epoch([held, *[nothing] * (self.devices - 1)]) for held in stream)
 
     def _epoch(self, sets: list[tuple[int, ...]]) -> dict[tuple[Report, ...], Fraction]:
         found: defaultdict[tuple[Report, ...], Fraction] = defaultdict(Fraction)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import product
-from math import prod
 
 from pipeline.conformance.cases import Stream, View
+from pipeline.conformance.laws.independent import independent
 from randomizers.split_budget import SplitBudgetLaw
 
 
@@ -25,13 +24,7 @@ class ExactLaw:
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
         """What can be seen, with its probability."""
-        return {
-            tuple(((bit,),) for bit in sent): prod(
-                (
-                    self.kept if bit == value else 1 - self.kept
-                    for bit, value in zip(sent, stream, strict=True)
-                ),
-                start=Fraction(1),
-            )
-            for sent in product((0, 1), repeat=len(stream))
-        }
+        return independent(
+            {((bit,),): self.kept if bit == value else 1 - self.kept for bit in (0, 1)}
+            for value in stream
+        )
