@@ -19,7 +19,7 @@ from pipeline.audit.side_channels import compare_neighbours
 from pipeline.audit.subjects import job_of
 from pipeline.audit.targets import History, Target, Windows
 from pipeline.conformance.cases import Case
-from pipeline.conformance.finding import FoundCase, find_cases
+from pipeline.conformance.finding import find_cases
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import Job
 from pipeline.protocols.protocol import Example
@@ -125,7 +125,7 @@ def attacks_on_job(job: Job, effort: Effort) -> list[Attack]:
     return attacks
 
 
-def _small_case(job: Job) -> FoundCase | None:
+def _small_case(job: Job) -> Case | None:
     """The parameters of a job over a few epochs, where there are few values and no crowds."""
     entry = job.protocol_entry
     if job.crowds is not None or entry.needs_shuffle or job.domain.size > _FEW_VALUES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -58,12 +58,17 @@ class ExactLaw(typing.Protocol):
         ...
 
 
+MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]
+"""From a law and the last epoch."""
+
+
 @dataclass(frozen=True)
 class Case:
-    """A protocol with one of its examples; who looks at it says where its exact law is."""
+    """A protocol with one of its examples, and what makes its exact law."""
 
     protocol: Protocol
     number: int
+    make_exact: MakeExactLaw
 
     def __str__(self) -> str:
         return f"{self.protocol.name}-{self.number}"
@@ -104,7 +109,7 @@ class Case:
     @cached_property
     def exact(self) -> ExactLaw:
         """The case's `ExactLaw`."""
-        raise NotImplementedError
+        return self.make_exact(self.law, self.last_epoch)
 
     @cached_property
     def views(self) -> dict[Stream, Mapping[View, Fraction]]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any, TypeAlias
 
-from pipeline.conformance.cases import Case, ExactLaw
+from pipeline.conformance.cases import Case, MakeExactLaw
 from pipeline.printable import error_line
 from pipeline.protocols.other_packages import ProtocolError
 from pipeline.protocols.protocol import Protocol
@@ -21,23 +17,8 @@ GROUP = "dpstream.exact_laws"
 OWN_LAWS = "pipeline.conformance.laws"
 """A module for each protocol of ours."""
 
-MakeExactLaw: TypeAlias = Callable[[Any, int], ExactLaw]
-"""From a law and the last epoch."""
 
-
-@dataclass(frozen=True)
-class FoundCase(Case):
-    """A case with what makes its exact law."""
-
-    make_exact: MakeExactLaw
-
-    @cached_property
-    def exact(self) -> ExactLaw:
-        """The case's `ExactLaw`."""
-        return self.make_exact(self.law, self.last_epoch)
-
-
-def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[FoundCase]:
+def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
     """A case for every example of a protocol.
 
     Raises:
@@ -45,10 +26,10 @@ def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[FoundCase]:
     """
     if not protocol.examples:
         raise ProtocolError(f"protocol {protocol.name} has no examples: its entry is to offer some")
-    return [FoundCase(protocol, number, make_exact) for number in range(len(protocol.examples))]
+    return [Case(protocol, number, make_exact) for number in range(len(protocol.examples))]
 
 
-def find_cases(name: str) -> list[FoundCase]:
+def find_cases(name: str) -> list[Case]:
     """The cases of a protocol that is installed.
 
     Raises:

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.conformance.cases import Case
 from pipeline.conformance.checks import CHECKS, Check
-from pipeline.conformance.finding import FoundCase, find_cases
+from pipeline.conformance.finding import find_cases
 from pipeline.conformance.plugin import OPTION
 from pipeline.conformance.running import DoesNotConformError
 from pipeline.protocols.other_packages import ProtocolError
@@ -30,7 +30,7 @@ def test_conformance(case: Case, check: Check) -> None:
         pytest.fail(f"{case}: {error}", pytrace=False)
 
 
-def _cases(names: list[str]) -> tuple[list[FoundCase], str | None]:
+def _cases(names: list[str]) -> tuple[list[Case], str | None]:
     """The cases of protocols, or why there are none."""
     if not names:
         return [], f"which protocol is to be looked at? Give {OPTION} NAME"

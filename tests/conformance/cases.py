@@ -8,41 +8,20 @@ A new protocol needs no change here. It needs examples in its registry entry, an
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from functools import cached_property
 
 import pytest
 
 from pipeline.conformance.cases import FALSE_ALARM as FALSE_ALARM
-from pipeline.conformance.cases import Case as PublicCase
+from pipeline.conformance.cases import Case as Case
 from pipeline.conformance.cases import ExactLaw as ExactLaw
 from pipeline.conformance.cases import Report as Report
 from pipeline.conformance.cases import Stream as Stream
 from pipeline.conformance.cases import View as View
 from pipeline.conformance.cases import WordArray as WordArray
-from pipeline.conformance.finding import exact_law_of
-from pipeline.protocols.other_packages import ProtocolError
+from pipeline.conformance.finding import find_cases
 from pipeline.protocols.registry import PROTOCOLS
 
-
-@dataclass(frozen=True)
-class Case(PublicCase):
-    """A protocol of ours, whose exact law is in `pipeline.conformance.laws`."""
-
-    @cached_property
-    def exact(self) -> ExactLaw:
-        """The case's `ExactLaw`."""
-        try:
-            return exact_law_of(self.protocol.name)(self.law, self.last_epoch)
-        except ProtocolError as error:
-            pytest.fail(str(error))
-
-
-CASES = [
-    Case(protocol, number)
-    for protocol in PROTOCOLS.values()
-    for number in range(len(protocol.examples))
-]
+CASES = [case for name in PROTOCOLS for case in find_cases(name)]
 
 # All pairs of streams are looked at: where there are many, it takes a while.
 MANY_STREAMS = 40

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pipeline.conformance.finding import exact_law_of
 from pipeline.protocols.protocol import Example, PerEpochLaw, Protocol
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import written_out
 from randomizers.item_domains import Numbers
-from tests.conformance.cases import Case
+from tests.conformance.cases import CASES, Case
 from tests.conformance.test_devices import enrolled, same_arrays, snapshot, through_disk
 
 EPOCHS = 8
@@ -75,9 +76,16 @@ def forms() -> Iterator[Case]:
             if keeps_draws(protocol, example.parameters)
         ]
         asked += [replace(asked[0], **more) for more in MORE.get(protocol.name, ())]
-        examples = [Example(parameters, EPOCHS, MINIMUM) for parameters in asked]
-        for number in range(len(examples)):
-            yield Case(replace(protocol, examples=tuple(examples)), number)
+        yield from with_examples(
+            protocol, [Example(parameters, EPOCHS, MINIMUM) for parameters in asked]
+        )
+
+
+def with_examples(protocol: Protocol, examples: list[Example]) -> list[Case]:
+    """A case for each of them."""
+    make_exact = exact_law_of(protocol.name)
+    offering = replace(protocol, examples=tuple(examples))
+    return [Case(offering, number, make_exact) for number in range(len(examples))]
 
 
 def keeps_draws(protocol: Protocol, parameters: Any) -> bool:
@@ -98,8 +106,7 @@ def forms_standing_alone() -> Iterator[Case]:
             examples = [
                 replace(each, last_epoch=2, minimum=10) for each in (*protocol.examples, *asked)
             ]
-            for number in range(len(examples)):
-                yield Case(replace(protocol, examples=tuple(examples)), number)
+            yield from with_examples(protocol, examples)
 
 
 every_form = pytest.mark.parametrize("case", FORMS, ids=str)
@@ -246,10 +253,9 @@ def some_values(case: Case, devices: int, seed: int, epoch: int) -> NDArray[np.i
 
 
 def test_protocols_that_are_not_longitudinal_keep_nothing_that_is_drawn() -> None:
-    for protocol in PROTOCOLS.values():
-        for number, example in enumerate(protocol.examples):
-            if not keeps_draws(protocol, example.parameters):
-                assert not drawn_by(Case(protocol, number)), protocol.name
+    for case in CASES:
+        if not keeps_draws(case.protocol, case.parameters):
+            assert not drawn_by(case), case.protocol.name
 
 
 def drawn_by(case: Case) -> bool:

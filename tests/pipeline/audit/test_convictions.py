@@ -23,7 +23,7 @@ from pipeline.audit.side_channels import compare_neighbours
 from pipeline.audit.subjects import job_of
 from pipeline.audit.targets import History, Windows
 from pipeline.conformance.cases import Case
-from pipeline.conformance.finding import FoundCase, find_cases
+from pipeline.conformance.finding import find_cases
 from pipeline.devices.producer import Producer
 from pipeline.devices.producer_store import ProducerStore
 from pipeline.stages.multisets import WordMultiset
@@ -36,11 +36,11 @@ from topics.words import Words
 ALARM = 1e-11
 
 
-def case_of(name: str, number: int = 0) -> FoundCase:
+def case_of(name: str, number: int = 0) -> Case:
     return find_cases(name)[number]
 
 
-def with_entry(case: FoundCase, **changed: Any) -> FoundCase:
+def with_entry(case: Case, **changed: Any) -> Case:
     return replace(case, protocol=replace(case.protocol, **changed))
 
 

@@ -12,10 +12,10 @@ import pytest
 from pipeline.audit.exact import enumerate_losses, largest_loss
 from pipeline.audit.findings import Verdict
 from pipeline.conformance.cases import Case
-from pipeline.conformance.finding import FoundCase, find_cases
+from pipeline.conformance.finding import find_cases
 
 
-def case_of(name: str, number: int = 0) -> FoundCase:
+def case_of(name: str, number: int = 0) -> Case:
     return find_cases(name)[number]
 
 
@@ -64,7 +64,7 @@ def test_who_claims_a_smaller_delta_is_convicted() -> None:
 
 
 def test_what_only_one_neighbour_sends_is_an_infinite_loss() -> None:
-    class Open(FoundCase):
+    class Open(Case):
         views = {(0,): {(((0,),),): Fraction(1)}, (1,): {(((1,),),): Fraction(1)}}  # noqa: RUF012
 
     case = case_of("split_budget")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.actions import LogRecord
+from pipeline.conformance.finding import find_cases
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
@@ -22,7 +23,6 @@ from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster
 from pipeline.stages.stage import Stage
 from randomizers.randomness import seeded_generator
-from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 from tests.support import cells
 from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
@@ -62,7 +62,7 @@ def shuffled() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("protocol", "dummies"), list(shuffled()))
 def test_of_every_protocol_that_rests_on_the_stage(protocol: Protocol, dummies: str | None) -> None:
-    text = case_job_file(Case(protocol, 0), dummies=dummies)
+    text = case_job_file(find_cases(protocol.name)[0], dummies=dummies)
     job = deploy_job(make_job(text), deployed_at=0, deployment=bytes(16))
     cluster = SimulatedCluster(job, generators, KEY, around=signed)
     send(cluster, range(1, LAST_EPOCH + 1))
