@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.audit.findings import Finding, Verdict
-from pipeline.conformance.cases import Case, Report, Stream, View
+from pipeline.conformance.cases import Case, Report, Stream, reports_in_words, values_in_words
 from pipeline.conformance.checks import spread, window_seen
 
 ATTACK = "draws against the law"
@@ -52,8 +52,8 @@ def _windows(
     for view, times in seen.items():
         if view not in law:
             return (
-                f"sends {_words(view)} for {_values(stream)}, {times} times of {windows:,}: by its "
-                "law it never does"
+                f"sends {reports_in_words(view)} for {values_in_words(stream)}, {times} times of "
+                f"{windows:,}: by its law it never does"
             )
     views = list(law)
     shares = np.array([float(law[view]) for view in views])
@@ -66,8 +66,8 @@ def _windows(
     if doubt[worst] >= false_alarm / len(views):
         return ""
     return (
-        f"sends {_words(views[worst])} for {_values(stream)} {times_seen[worst]:,} times of "
-        f"{windows:,}, by its law {shares[worst] * windows:,.1f}"
+        f"sends {reports_in_words(views[worst])} for {values_in_words(stream)} "
+        f"{times_seen[worst]:,} times of {windows:,}, by its law {shares[worst] * windows:,.1f}"
     )
 
 
@@ -89,7 +89,8 @@ def _together(
                 most[report] = max(most[report], times)
         if unlawful := sent.keys() - means.keys():
             return (
-                f"sends {unlawful.pop()} at epoch {epoch} for {_values(stream)}: never by its law"
+                f"sends {unlawful.pop()} at epoch {epoch} for {values_in_words(stream)}: never by "
+                "its law"
             )
         bound = math.log(2 * max(1, len(means)) * case.last_epoch / false_alarm)
         for report, mean in means.items():
@@ -98,18 +99,7 @@ def _together(
             if off**2 > 2 * bound * (variance + most[report] * off / 3) and off > 1e-6:
                 return (
                     f"sends {report} at epoch {epoch} {sent.get(report, 0):,} times for "
-                    f"{devices:,} devices with {_values(stream)}, by its law {devices * mean:,.0f}"
+                    f"{devices:,} devices with {values_in_words(stream)}, by its law "
+                    f"{devices * mean:,.0f}"
                 )
     return ""
-
-
-def _values(stream: Stream) -> str:
-    return f"the values {', '.join(map(str, stream))}"
-
-
-def _words(view: View) -> str:
-    epochs = (
-        " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
-        for reports in view
-    )
-    return ", then ".join(epochs)

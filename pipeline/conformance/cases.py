@@ -177,3 +177,17 @@ class Case:
         if summed is None:
             return reports
         return [summed.release(words, None, rng) for words in reports]
+
+
+def values_in_words(stream: Stream) -> str:
+    """A user's values, as a sentence names them."""
+    return f"the values {', '.join(map(str, stream))}"
+
+
+def reports_in_words(view: View) -> str:
+    """What is seen, as a sentence names it: the reports of each epoch, number by number."""
+    epochs = (
+        " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
+        for reports in view
+    )
+    return ", then ".join(epochs)

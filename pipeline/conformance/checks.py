@@ -16,7 +16,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import stats
 
-from pipeline.conformance.cases import FALSE_ALARM, Case, Report, Stream, View
+from pipeline.conformance.cases import (
+    FALSE_ALARM,
+    Case,
+    Report,
+    Stream,
+    View,
+    reports_in_words,
+    values_in_words,
+)
 from pipeline.conformance.divergences import (
     divergence,
     exponential,
@@ -110,8 +118,8 @@ def the_exact_law_adds_up(case: Case) -> None:
         total = sum(views.values(), Fraction())
         if total != 1 or min(views.values()) <= 0:
             raise DoesNotConformError(
-                f"has an exact law whose probabilities for {_values(stream)} add up to {total}, or "
-                "of which one is not above 0: list what can be seen, and nothing else"
+                f"has an exact law whose probabilities for {values_in_words(stream)} add up to "
+                f"{total}, or of which one is not above 0: list what can be seen, and nothing else"
             )
 
 
@@ -149,8 +157,8 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, often in seen.items():
             if view not in law:
                 raise DoesNotConformError(
-                    f"sends {_reports(view)} for {_values(stream)}, {often} times of {WINDOWS:,}, "
-                    "which by its exact law is never sent"
+                    f"sends reports {reports_in_words(view)} for {values_in_words(stream)}, "
+                    f"{often} times of {WINDOWS:,}, which by its exact law is never sent"
                 )
         shares = np.array([float(probability) for probability in law.values()])
         times = np.array([seen[view] for view in law])
@@ -160,8 +168,9 @@ def devices_draw_by_the_exact_law(case: Case) -> None:
         for view, count, share, wrong in zip(law, times, shares, unlikely, strict=True):
             if wrong:
                 raise DoesNotConformError(
-                    f"sends {_reports(view)} for {_values(stream)} {count:,} times of "
-                    f"{WINDOWS:,}, by its exact law it would be {share * WINDOWS:,.0f}"
+                    f"sends reports {reports_in_words(view)} for {values_in_words(stream)} "
+                    f"{count:,} times of {WINDOWS:,}, by its exact law it would be "
+                    f"{share * WINDOWS:,.0f}"
                 )
         if case.exact.devices == 1:
             _check_many(case, stream, number)
@@ -186,9 +195,9 @@ def _check_many(case: Case, stream: Stream, number: int) -> None:
             off = abs(sent.get(report, 0) - expected)
             if expected >= ENOUGH and 2 * stats.norm.sf(off / max(deviation, 1.0)) < FALSE_ALARM:
                 raise DoesNotConformError(
-                    f"sends {_reports(((report,),))} at epoch {epoch} {sent.get(report, 0):,} "
-                    f"times for {TOGETHER:,} devices with {_values(stream)}, by its exact law it "
-                    f"would be {expected:,.0f}"
+                    f"sends reports {reports_in_words(((report,),))} at epoch {epoch} "
+                    f"{sent.get(report, 0):,} times for {TOGETHER:,} devices with "
+                    f"{values_in_words(stream)}, by its exact law it would be {expected:,.0f}"
                 )
 
 
@@ -205,15 +214,16 @@ def words_are_accepted_where_they_can_be_sent(case: Case) -> None:
         for report in sent:
             if not _accepted(aggregator, epoch, np.array([report], form.dtype)):
                 raise DoesNotConformError(
-                    f"sends {_reports(((report,),))} at epoch {epoch}, which its aggregator refuses"
+                    f"sends reports {reports_in_words(((report,),))} at epoch {epoch}, which its "
+                    "aggregator refuses"
                 )
         impossible = (largest,) * form.width
         if impossible not in sent and _accepted(
             aggregator, epoch, np.array([impossible], form.dtype)
         ):
             raise DoesNotConformError(
-                f"never sends {_reports(((impossible,),))}, and its aggregator accepts it at epoch "
-                f"{epoch}"
+                f"never sends reports {reports_in_words(((impossible,),))}, and its aggregator "
+                f"accepts it at epoch {epoch}"
             )
 
 
@@ -249,8 +259,9 @@ def _check_loss(case: Case, guarantee: Guarantee, epsilon: float, unit: str) -> 
         if spent > delta:
             also = "" if not guarantee.delta else f" with delta {guarantee.delta:g}"
             raise DoesNotConformError(
-                f"states epsilon {epsilon:g}{also} for {unit}, and {_values(one)} can be told from "
-                f"{_values(other)} {_by(case, one, other, float(spent), guarantee.delta)}"
+                f"states epsilon {epsilon:g}{also} for {unit}, and {values_in_words(one)} can be "
+                f"told from {values_in_words(other)} "
+                f"{_by(case, one, other, float(spent), guarantee.delta)}"
             )
 
 
@@ -288,15 +299,3 @@ def _accepted(aggregator: Any, epoch: int, words: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _values(stream: Stream) -> str:
-    return f"the values {', '.join(map(str, stream))}"
-
-
-def _reports(view: View) -> str:
-    epochs = (
-        " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
-        for reports in view
-    )
-    return "reports " + ", then ".join(epochs)
