@@ -37,7 +37,7 @@ LOOKED_AT = ("shuffled_counts-0", "value_stream-0")
 @pytest.mark.verify
 @pytest.mark.parametrize(
     "case",
-    [case for case in CASES if str(case) in ("shuffled_counts-0", "value_stream-0")],
+    [case for case in CASES if str(case) in LOOKED_AT],
     ids=str,
 )
 def test_segments_of_neighbours_hold_as_many_records_of_the_same_sizes(

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from typing import Any
 
 import pytest
 
-from pipeline.jobs.budgets import BudgetError
-from pipeline.jobs.job_files import Job, make_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.ledger.chain import Problem
 from pipeline.ledger.entries import Draft, Kind
 from pipeline.ledger.spending import Spending
-from pipeline.operations.deployments import carry_out, deploy, plan_on, read_jobs
+from pipeline.operations.deployments import deploy, read_jobs
 from pipeline.operations.ledger_report import report_on
 from pipeline.operations.ledger_topic import read_spending
+from tests.support.budgeted_jobs import deploy_at_once, job_about
 from topics.names import LEDGER_TOPIC, ledger_topic
-
-
-def job_about(people: str, name: str, budget: float | None = None) -> Job:
-    values = {
-        "name": name,
-        "protocol": "future_rand",
-        "parameters": {"epsilon": 1.0, "changes": 2},
-        "epochs": {"count": 8},
-        "topics": {"partitions": 1},
-        "population": people,
-    }
-    return make_job(values if budget is None else {**values, "budget": {"epsilon": budget}})
 
 
 @pytest.fixture
@@ -45,24 +31,11 @@ def test_two_who_deploy_at_once_leave_one_charge_one_job_and_a_whole_ledger(
     clusters: tuple[Cluster, Cluster], job_name: str
 ) -> None:
     """The budget has room for one of them beside the first job."""
-    jobs = [job_about(job_name, f"{job_name}-{number}") for number in range(3)]
-    first = job_about(job_name, jobs[0].name, 2.0)
+    small: dict[str, Any] = {"people": job_name, "topics": {"partitions": 1}}
+    jobs = [job_about(f"{job_name}-{number}", **small) for number in range(3)]
+    first = job_about(jobs[0].name, 2, **small)
     deploy(clusters[0], first, deployment=secrets.token_bytes(16), now=0)
-    together = Barrier(2)
-
-    def begin(number: int) -> bool:
-        where = clusters[number]
-        plan = plan_on(where, jobs[1 + number], deployment=secrets.token_bytes(16), now=0)
-        assert plan.refusal is None
-        together.wait(60)
-        try:
-            carry_out(where, plan)
-        except BudgetError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(begin, (0, 1)))
+    done = deploy_at_once(clusters, jobs[1:])
     assert sorted(done) == [False, True]
     state = read_spending(clusters[0])
     assert state.damage is None

@@ -14,7 +14,6 @@ import pytest
 from pipeline.actions import LogRecord
 from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, make_job
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.receipts import is_receipt
 from pipeline.kafka.cluster import Cluster
@@ -23,33 +22,17 @@ from pipeline.operations.deployments import deploy, read_jobs
 from pipeline.operations.ledger_topic import read_spending
 from pipeline.recording.replay.job import begin_replay, replayed_job
 from pipeline.stages.estimate_records import EstimateRecord
+from tests.support.budgeted_jobs import job_about
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
-
-
-def job_about(name: str, budget: float | None = None) -> Job:
-    """A job that costs its people epsilon 1."""
-    values = {
-        "name": name,
-        "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 2},
-        "epochs": {"count": 8},
-        "population": "students",
-    }
-    return make_job(values if budget is None else {**values, "budget": {"epsilon": budget}})
 
 
 def begin(cluster: MemoryCluster, name: str, budget: float | None = None) -> DeployedJob:
     job = job_about(name, budget)
     identity = name.encode().ljust(16, b".")
     return deploy(cast(Cluster, cluster), job, deployment=identity, now=5)
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import cast
@@ -17,7 +18,7 @@ import pytest
 from pipeline.actions import LogRecord
 from pipeline.jobs.budgets import BudgetError, Charge, accounts_of, check_budget, is_charge
 from pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
-from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.job_files import Job
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.stated_budgets import StatedBudget, is_stated_budget
 from pipeline.kafka.cluster import Cluster
@@ -30,25 +31,13 @@ from pipeline.operations.deployments import (
     undeploy,
 )
 from pipeline.operations.ledger_topic import read_spending
+from tests.support import budgeted_jobs
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from topics.frames import CodecError
 from topics.names import JOBS_TOPIC
 
-
-def job_about(name: str, budget: float | None = None, **keys: object) -> Job:
-    """A job that costs its people epsilon 4."""
-    return make_job(
-        {
-            "name": name,
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 4, "changes": 2},
-            "epochs": {"count": 8},
-            "population": "students",
-            **({} if budget is None else {"budget": {"epsilon": budget}}),
-            **keys,
-        }
-    )
+job_about = partial(budgeted_jobs.job_about, epsilon=4)
 
 
 def job_file(folder: Path, name: str, budget: float | None = None, more: str = "") -> Path:
@@ -65,11 +54,6 @@ def stating(
     epsilon: float, *, at: int = 5, operator: bool = False, job: str = "first"
 ) -> StatedBudget:
     return StatedBudget("students", epsilon, 0.0, job, "ab" * 16, at, operator)
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture

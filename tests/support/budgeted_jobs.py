@@ -1,0 +1,53 @@
+"""Jobs about people who have a budget, and several who deploy them at the same moment."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from pipeline.jobs.budgets import BudgetError
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import carry_out, plan_on
+
+
+def job_about(
+    name: str,
+    budget: float | None = None,
+    *,
+    people: str = "students",
+    epsilon: float = 1,
+    **keys: object,
+) -> Job:
+    """A job that costs its people so much, and may state how much they may be charged in all."""
+    return make_job(
+        {
+            "name": name,
+            "protocol": "future_rand",
+            "parameters": {"epsilon": epsilon, "changes": 2},
+            "epochs": {"count": 8},
+            "population": people,
+            **({} if budget is None else {"budget": {"epsilon": budget}}),
+            **keys,
+        }
+    )
+
+
+def deploy_at_once(clusters: Sequence[Cluster], jobs: Sequence[Job]) -> list[bool]:
+    """Deploy each of the jobs after all of them were planned; whether their budget admitted it."""
+    together = Barrier(len(jobs))
+
+    def begin(where: Cluster, job: Job) -> bool:
+        plan = plan_on(where, job, deployment=secrets.token_bytes(16), now=0)
+        assert plan.refusal is None
+        together.wait(60)
+        try:
+            carry_out(where, plan)
+        except BudgetError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return list(pool.map(begin, clusters, jobs))
