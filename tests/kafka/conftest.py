@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
+from tests.support.commands import Commands
 from tests.support.echo import Echo
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +52,28 @@ def bootstrap_servers(broker: LocalKafka) -> str:
 def job_name() -> str:
     """A name that no other test's topics, groups or folders share."""
     return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
+    """The shared broker, as commands use it."""
+    with Cluster(Connection((bootstrap_servers,))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which commands keep their state."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("DPSTREAM_HOME", str(folder))
+    monkeypatch.setenv("COLUMNS", "80")
+    return folder
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], home: Path, bootstrap_servers: str) -> Commands:
+    """Runs commands on the shared broker."""
+    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
 
 
 @pytest.fixture

@@ -25,19 +25,6 @@ from topics.names import Role, topic_name
 PATIENCE = 60.0
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    monkeypatch.setenv("DPSTREAM_HOME", str(folder))
-    monkeypatch.setenv("COLUMNS", "80")
-    return folder
-
-
-@pytest.fixture
-def dpstream(capsys: pytest.CaptureFixture[str], home: Path, bootstrap_servers: str) -> Commands:
-    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
-
-
 def wait_for(look: Callable[[], Result], enough: Callable[[Result], bool]) -> Result:
     """Look again and again until it is enough."""
     deadline = time.monotonic() + PATIENCE

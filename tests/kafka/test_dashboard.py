@@ -37,17 +37,6 @@ _SELECTOR = re.compile(
 
 
 @pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    bootstrap_servers: str,
-) -> Commands:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
-
-
-@pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., None]]:
     """Starts processes, and ends them; prints what they wrote."""
     started: list[tuple[subprocess.Popen[bytes], Path]] = []

@@ -6,7 +6,6 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ from pipeline.operations.deployments import deploy
 from topics.batches import decode_batch, decode_punctuation
 from topics.frames import Kind, kind_of
 from topics.names import Role
-
-
-@pytest.fixture
-def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
-    with Cluster(Connection((bootstrap_servers,))) as opened:
-        yield opened
 
 
 def deployed(cluster: Cluster, name: str) -> DeployedJob:

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from pipeline.connect import connect_producer
 from pipeline.devices.producer import Producer
 from pipeline.kafka.cluster import Cluster
@@ -31,17 +29,6 @@ epochs: {{count: 12}}
 shuffle: {{minimum: 10, grace: 1h, producers: 2}}
 topics: {{partitions: 2}}
 """
-
-
-@pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    bootstrap_servers: str,
-) -> Commands:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
 
 
 def close_epoch(producer: Producer, epoch: int) -> None:

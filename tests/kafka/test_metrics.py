@@ -27,17 +27,6 @@ STAGES = ("shuffle", "aggregate", "publish")
 PUBLISHED = tuple(f"dpstream_estimate{end}" for end in ("", "_low", "_high", "_epoch"))
 
 
-@pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    bootstrap_servers: str,
-) -> Commands:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
-
-
 class Worker:
     """A worker process that serves metrics, and writes JSON lines into a file."""
 

@@ -19,7 +19,6 @@ from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
 from pipeline.operations.deployments import deploy
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from tests.support.commands import Commands, Result
@@ -29,12 +28,6 @@ from topics.names import Role
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
 HALF = 100
-
-
-@pytest.fixture
-def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
-    with Cluster(Connection((bootstrap_servers,))) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -50,18 +43,6 @@ def job(cluster: Cluster, job_name: str) -> DeployedJob:
         }
     )
     return deploy(cluster, made, deployment=secrets.token_bytes(16), now=0)
-
-
-@pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    bootstrap_servers: str,
-) -> Commands:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "80")
-    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
 
 
 @pytest.fixture

@@ -29,18 +29,6 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0
 
 
-@pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    bootstrap_servers: str,
-) -> Commands:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "80")
-    return Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
-
-
 Start: TypeAlias = Callable[..., subprocess.Popen[bytes]]
 
 

@@ -22,7 +22,6 @@ from pipeline.devices.producer import Producer, ProducerError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
 from pipeline.operations.dead_letters import DeadLetterLog
 from pipeline.operations.deployments import deploy
 from pipeline.operations.status import JobStatus, gather_status
@@ -33,12 +32,6 @@ from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
 
 NAMES = ("north", "south", "east", "west")
-
-
-@pytest.fixture
-def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
-    with Cluster(Connection((bootstrap_servers,))) as cluster:
-        yield cluster
 
 
 def deployed(cluster: Cluster, name: str, **epochs: object) -> DeployedJob:

@@ -16,19 +16,12 @@ from kafka.admin import NewTopic
 from pipeline.connect import open_producer
 from pipeline.jobs.job_files import Job, make_job
 from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.kafka.connection import Connection
 from pipeline.operations.deployments import deploy, read_jobs
 from pipeline.operations.drains import begin_drain
 from pipeline.operations.status import JobWatch, gather_status
 from topics.names import Role
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def cluster(bootstrap_servers: str) -> Iterator[Cluster]:
-    with Cluster(Connection((bootstrap_servers,))) as opened:
-        yield opened
 
 
 @pytest.fixture

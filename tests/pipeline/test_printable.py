@@ -17,18 +17,12 @@ from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.operations.supervisor.lines import Lines
 from pipeline.printable import one_line, printable, printable_json
 from tests.support.commands import Commands, Result
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
-from tests.support.small_run import job_text
+from tests.support.memory_cluster import MemoryCluster
 from topics.names import JOBS_TOPIC, Role
 from topics.records import DeadLetter, Reason
 
 HOSTILE = "evil\x1b[2J\x07\x9b31m\u202ename\x7f\nerror: all is lost"
 ALLOWED = re.compile(r"[\n]|[^\x00-\x1f\x7f-\x9f\u202a-\u202e]")
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture
@@ -38,13 +32,6 @@ def dpstream(
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
     return Commands(capsys)
-
-
-@pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    return path
 
 
 def expect_harmless(said: Result) -> None:

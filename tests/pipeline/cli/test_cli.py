@@ -70,13 +70,6 @@ def dpstream(
     return Commands(capsys)
 
 
-@pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    return path
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself_with_an_example(dpstream: Commands, command: str) -> None:
     words = command.split("|")

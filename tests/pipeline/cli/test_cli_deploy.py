@@ -18,7 +18,7 @@ from pipeline.jobs.phases import Phase
 from pipeline.jobs.receipts import is_receipt
 from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text, write_changes
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings
@@ -42,11 +42,6 @@ def dpstream(
     # Sentences are looked for, and no line is to be wrapped within one.
     monkeypatch.setenv("COLUMNS", "200")
     return Commands(capsys)
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture

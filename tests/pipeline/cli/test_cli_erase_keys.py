@@ -14,7 +14,7 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import deploy
 from tests.support.commands import Commands
 from tests.support.live_page import publish
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import items
 from topics.names import JOBS_TOPIC
 
@@ -38,11 +38,6 @@ def dpstream(
     dpstream = Commands(capsys)
     assert dpstream("keygen", *NAMES).code == 0
     return dpstream
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.no_room import no_room
 from tests.support.replays import LiveRun, example_job
-from tests.support.small_run import job_text
 from topics.names import JOBS_TOPIC, jobs_topic
 
 EXPERIMENT = """
@@ -58,13 +57,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
             for value in run.log.values(role, partition):
                 cluster.send(topic.name, value, partition)
     return cluster
-
-
-@pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    return path
 
 
 @pytest.mark.parametrize("there", [None, b"the picture of yesterday"])

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.actions import LogRecord
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import EPOCHS, job_text
 
 CALENDAR = ", start: 2024-03-01, length: P1D"
@@ -22,11 +22,6 @@ def dpstream(
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     return Commands(capsys)
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 def put(cluster: MemoryCluster, *events: object, topic: str = "events", partition: int = 0) -> None:

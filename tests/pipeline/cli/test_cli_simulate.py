@@ -21,13 +21,6 @@ def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    return path
-
-
-@pytest.fixture
 def changes(tmp_path: Path) -> Path:
     return write_changes(tmp_path / "changes.csv")
 

@@ -42,7 +42,7 @@ from pipeline.jobs.job_files import make_job
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from randomizers.randomness import seeded_generator
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from topics.batches import decode_punctuation
 from topics.frames import Kind, kind_of
 from topics.names import Role
@@ -489,11 +489,6 @@ def test_a_value_that_cannot_be_used_changes_nothing_of_who_is_present(kind: str
 
 
 # The command line: exit codes, and what is said.
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture

@@ -10,14 +10,9 @@ from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import NoTopicError
 from pipeline.operations.deployments import deploy, set_phase, undeploy
 from pipeline.operations.supervisor.wanted import JobsReader, Task, Tasks, tasks_of
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
 from topics.names import JOBS_TOPIC
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture

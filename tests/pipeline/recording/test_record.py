@@ -37,7 +37,7 @@ from pipeline.simulation.memory import MemoryLog
 from pipeline.stages.multisets import Scratch, WordMultiset
 from tests.support import cells
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.recording_folders import AccidentFolder, KilledError
 from tests.support.world import Accidents, World
 from topics.chunks import decode_chunk, encode_chunk
@@ -612,11 +612,6 @@ def test_estimates_are_the_published_ones_to_the_last_bit(tmp_path: Path) -> Non
 @pytest.fixture
 def dpstream(capsys: pytest.CaptureFixture[str]) -> Commands:
     return Commands(capsys)
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 def publish(cluster: MemoryCluster, world: World) -> None:

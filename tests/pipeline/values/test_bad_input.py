@@ -14,7 +14,7 @@ from pipeline.jobs.job_files import parse_job
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from randomizers.randomness import seeded_generator
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
+from tests.support.memory_cluster import MemoryCluster
 from topics.batches import decode_batch, decode_punctuation
 from topics.frames import Kind, kind_of
 from topics.names import JOBS_TOPIC, Role
@@ -55,11 +55,6 @@ def change_log(path: Path, protocol: str, *, often: int, users: int = 150) -> Pa
         rows += [f"user{user},{epoch},{(first, second)[epoch % 2]}" for epoch in range(2, 9)]
     path.write_text("user,epoch,value\n" + "\n".join(rows) + "\n")
     return path
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
-    return use_memory_cluster(monkeypatch)
 
 
 @pytest.fixture
