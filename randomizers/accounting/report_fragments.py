@@ -1,10 +1,12 @@
-"""Several reports of the same randomized bits: what they lose together, local and shuffled.
+"""Randomized bits, one by one or in several reports of each: what they lose together, shuffled too.
 
 From "Encode, Shuffle, Analyze Privacy Revisited" (Erlingsson, Feldman, Mironov, Raghunathan, Song,
 Talwar, Thakurta 2020), where that is right, and sharper where it can be:
 
 * Lemma II.6 (Equation 1), a bound for shuffled randomized response of one bit: `equation_1`. The
   blanket of `amplification`, evaluated exactly, is several times smaller.
+* Theorem III.1, attribute fragments of a value, which is that lemma simplified: `theorem_iii_1`. It
+  is right, and larger still.
 * Corollary .2, a cascade of two randomizers: `cascade`; binary responses attain it.
 * Theorem IV.2, shuffled reports of a backstop: its first term says less than is lost, since
   e^eps_f became eps_f in it. In its place stands `shuffled_reports`: reports follow from their
@@ -85,3 +87,40 @@ def equation_1(local: float, users: int, delta: float) -> float:
         )
     certain = mean - math.sqrt(2 * mean * math.log(2 / delta))
     return math.sqrt(32 * math.log(4 / delta) / certain) * (1 - certain / users)
+
+
+def theorem_iii_1(local: float, users: int, delta: float) -> float:
+    """Theorem III.1: epsilon of a shuffled value in attribute fragments, rounded up.
+
+    A value is a bit for each item, of which one is set; all are randomized by themselves, and each
+    is a message of its own. Neighbours are made by removal: in place of a user's value there is
+    none, no bit of which is set. They differ in a single bit: `amplified_epsilon` of randomized
+    response with 2 symbols bounds the same loss, by less than half.
+
+    sqrt(64 e^local ln(4 / delta) / n)
+
+    Args:
+        local: the loss with which each bit is randomized.
+        users: n, the one in question included.
+        delta: of the guarantee.
+
+    Raises:
+        ValueError: local is not from 1 to ln n - ln(14 ln(4 / delta)), or delta not from
+            n^(-ln n) to below 1, for which alone it is proven.
+
+    >>> round(theorem_iii_1(7.405, 1_914_589, 5e-8), 2)
+    1.0
+    """
+    if users < 1 or not users ** -math.log(users) <= delta < 1:
+        raise ValueError(
+            f"delta is {delta:g} with {users:,} users, Theorem III.1 is proven from n^(-ln n) to "
+            "below 1: take amplified_epsilon"
+        )
+    most = math.log(users) - math.log(14 * math.log(4 / delta))
+    if not 1 <= local <= most:
+        raise ValueError(
+            f"the local loss is {local:g}, Theorem III.1 is proven from 1 to {most:.3f} for these "
+            "users: take amplified_epsilon"
+        )
+    squared = 64 * math.exp(local) * math.log(4 / delta) / users
+    return math.sqrt(squared) * _ROUNDED_UP

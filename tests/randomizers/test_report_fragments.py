@@ -6,9 +6,18 @@ import math
 
 import pytest
 
-from randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
+from randomizers.accounting.amplification import (
+    amplified_delta,
+    amplified_epsilon,
+    of_randomized_response,
+)
 from randomizers.accounting.equal_bits import epsilon_among_equal_bits
-from randomizers.accounting.report_fragments import cascade, equation_1, shuffled_reports
+from randomizers.accounting.report_fragments import (
+    cascade,
+    equation_1,
+    shuffled_reports,
+    theorem_iii_1,
+)
 
 HORSE = 1_914_589
 """Users of the data set of the paper's Tables IV to VII, with delta 5e-8."""
@@ -59,6 +68,43 @@ def test_equation_1_is_the_rule_behind_the_tables() -> None:
     for local, users in ((20.0, HORSE), (0.5, 200)):
         with pytest.raises(ValueError, match=r"Lemma II\.6 is proven"):
             equation_1(local, users, 5e-8)
+
+
+@pytest.mark.parametrize(
+    ("local", "users", "delta", "golden"),
+    [
+        (7.405, HORSE, 5e-8, 1.00008),
+        (1.0, 10**5, 1e-6, 0.16262),
+        (4.0, 10**5, 1e-6, 0.72883),
+        (6.0, 10**6, 1e-6, 0.62650),
+    ],
+)
+def test_theorem_iii_1_is_right_and_larger_than_what_is_computed(
+    local: float, users: int, delta: float, golden: float
+) -> None:
+    """Whom it is about: a value or none, of which one bit is set."""
+    stated = theorem_iii_1(local, users, delta)
+    assert stated == pytest.approx(golden, abs=6e-6)
+    assert stated**2 * users >= 64 * math.exp(local) * math.log(4 / delta), "rounded up"
+    bit = of_randomized_response(local, 2)
+    exact = amplified_epsilon(bit, users, delta)
+    assert 2 * exact < equation_1(local, users, delta) < stated
+    assert amplified_delta(bit, users, stated) < delta / 1e6
+
+
+def test_theorem_iii_1_is_refused_where_it_is_not_proven() -> None:
+    most = math.log(10**5) - math.log(14 * math.log(4e6))
+    assert theorem_iii_1(most - 1e-9, 10**5, 1e-6) == pytest.approx(math.sqrt(64 / 14))
+    assert theorem_iii_1(1.0, 10**5, 1e-50) > 0
+    for local, users, delta, message in (
+        (most + 1e-3, 10**5, 1e-6, "the local loss is"),
+        (0.999, 10**5, 1e-6, "the local loss is"),
+        (1.0, 10**5, 1e-58, "delta is"),
+        (1.0, 10**5, 1.0, "delta is"),
+        (1.0, 0, 1e-6, "delta is"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            theorem_iii_1(local, users, delta)
 
 
 def test_theorem_iv_2_says_less_than_is_lost() -> None:
