@@ -18,6 +18,7 @@ from pipeline.cli.ledger_lines import (
     show_head,
     show_populations,
     show_releases,
+    show_streams,
 )
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import now, say, say_json
@@ -88,6 +89,7 @@ def ledger(
         if not verify:
             show_entries(report, selection)
             show_releases(report, selection)
+            show_streams(report, selection)
             show_populations(report, selection)
         else:
             show_findings(report, findings or [])

@@ -150,6 +150,42 @@ def show_releases(report: LedgerReport, selection: Selection) -> None:
         say_table(["deployment", "windows", ">contributors", "each with"], rows)
 
 
+def show_streams(report: LedgerReport, selection: Selection) -> None:
+    """Print what whole streams are charged once, of those who were in every released window."""
+    rows = []
+    for charge in report.state.charges:
+        streams = report.streams_of(charge.deployment) if selection.has_charge(charge) else []
+        for each in streams:
+            once, present = each.charged, each.present
+            horizon = f", horizon {each.horizon:,}" if charge.horizons != 1 else ""
+            delta = f", delta {once.delta:.3g}" if once.delta else ""
+            rows.append(
+                [
+                    f"{charge.job} {charge.deployment[:8]}{horizon}",
+                    f"{present.windows:,}",
+                    f"{present.devices:,}",
+                    f"{present.producers:,}",
+                    f"epsilon {once.epsilon:.6g}{delta}",
+                    f"{present.other_producers:,}",
+                    f"epsilon {once.others:.6g}",
+                ]
+            )
+    if rows:
+        say("\nwhole streams, charged once to those who were in every released window", "bold")
+        always = [">devices", ">producers", "charged"]
+        say_table(["deployment", ">windows", *always, ">others", "charged"], rows)
+        say(_ABOUT_STREAMS)
+
+
+_ABOUT_STREAMS = (
+    "Producers were in every released window, or are others; of the devices of the former so many "
+    "at least were there each time. What these are charged takes that the shuffle stage shuffles, "
+    "that they are honest, that nothing links their messages across epochs, and that values do not "
+    "react to what is published. All others are charged the local figure, which holds against "
+    "everybody, and which is the one that stands in the ledger."
+)
+
+
 def show_findings(report: LedgerReport, findings: Sequence[Finding]) -> None:
     """Print what is wrong, and where; and the head, to be kept elsewhere."""
     for each in findings:
@@ -240,6 +276,7 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
             "estimates": releases.estimates,
             "guarantees": releases.guarantees,
             "without_manifest": [each.epoch for each in releases.unbacked],
+            "streams": [each.to_json() for each in report.streams_of(charge.deployment)],
         },
     }
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.jobs.budgets import Charge
 from pipeline.kafka.cluster import Cluster
 from pipeline.ledger.entries import Kind
+from pipeline.ledger.presence import Presence
 from pipeline.ledger.spending import Spending
 from pipeline.ledger.verification import Finding, Published, verify
+from pipeline.ledger.whole_streams import StreamTerms, stream_terms
 from pipeline.operations.ledger_topic import read_spending
 from pipeline.operations.releases import Releases, Unbacked, releases_on
+from randomizers.accounting.whole_streams import Charged
 from topics.manifests import Fate
 from topics.names import LEDGER_TOPIC, TopicSettings
 
@@ -25,12 +29,14 @@ class LedgerReport:
         settings: of its topic; None where there is none.
         first_offset: of the first record that is left.
         releases: by deployment in hexadecimal.
+        terms: on which whole streams are charged once, by deployment where there are such.
     """
 
     state: Spending
     settings: TopicSettings | None
     first_offset: int
     releases: dict[str, Releases]
+    terms: dict[str, StreamTerms]
 
     def findings(self, kept: str | None = None) -> list[Finding]:
         """Everything that is inconsistent; `kept` is a head that somebody has kept."""
@@ -48,6 +54,16 @@ class LedgerReport:
             kept=kept,
             published=published,
         )
+
+    def streams_of(self, deployment: str) -> list[StreamCharge]:
+        """What whole streams are charged by a deployment, in hexadecimal, horizon by horizon."""
+        terms, releases = self.terms.get(deployment), self.releases.get(deployment)
+        if terms is None or releases is None:
+            return []
+        return [
+            StreamCharge(horizon, present, terms.charged(present.devices))
+            for horizon, present in sorted(releases.present.items())
+        ]
 
     def fate(self, charge: Charge) -> str:
         """What has become of a deployment that is charged."""
@@ -75,6 +91,34 @@ class LedgerReport:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StreamCharge:
+    """What the users of a job are charged for their whole streams in a horizon, so far.
+
+    Attributes:
+        horizon: from 1 on.
+        present: who was in every window that was released of it.
+        charged: what such streams are charged, and all others.
+    """
+
+    horizon: int
+    present: Presence
+    charged: Charged
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures, as JSON values."""
+        return {
+            "horizon": self.horizon,
+            "windows": self.present.windows,
+            "devices": self.present.devices,
+            "producers": self.present.producers,
+            "epsilon": self.charged.epsilon,
+            "delta": self.charged.delta,
+            "other_producers": self.present.other_producers,
+            "other_epsilon": self.charged.others,
+        }
+
+
 def report_on(cluster: Cluster, jobs: Sequence[str] | None = None) -> LedgerReport:
     """Read the ledger, and what was released by its jobs.
 
@@ -87,7 +131,9 @@ def report_on(cluster: Cluster, jobs: Sequence[str] | None = None) -> LedgerRepo
     first = 0 if settings is None else cluster.start_offsets(LEDGER_TOPIC)[0]
     if jobs is None:
         jobs = [*state.topic.jobs, *(charge.job for charge in state.charges)]
-    return LedgerReport(state, settings, first, releases_on(cluster, jobs))
+    terms = stream_terms(state)
+    horizons = {deployment: each.epochs for deployment, each in terms.items()}
+    return LedgerReport(state, settings, first, releases_on(cluster, jobs, horizons), terms)
 
 
 def _unbacked(estimate: Unbacked) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pipeline.actions import LogRecord
 from pipeline.kafka.cluster import Cluster
+from pipeline.ledger.presence import Presence
 from pipeline.stages.estimate_records import EstimateRecord
 from randomizers.guarantee import Guarantee
 from topics.frames import CodecError, Kind, kind_of
@@ -45,6 +46,8 @@ class Releases:
         guarantees: what the estimates promised, in words and each once.
         unbacked: estimates of windows that no manifest releases.
         since: when the broker took the first record of it, milliseconds since 1970.
+        present: by horizon, from 1 on, who was in all of its released windows; of deployments
+            whose horizons were given.
     """
 
     job: str
@@ -55,16 +58,25 @@ class Releases:
     guarantees: list[str] = field(default_factory=list)
     unbacked: list[Unbacked] = field(default_factory=list)
     since: int | None = None
+    present: dict[int, Presence] = field(default_factory=dict)
 
     def note(self, written: int) -> None:
         """Take in when a record of it was written."""
         self.since = written if self.since is None else min(self.since, written)
 
 
-def releases_on(cluster: Cluster, jobs: Iterable[str]) -> dict[str, Releases]:
+def releases_on(
+    cluster: Cluster, jobs: Iterable[str], horizons: Mapping[str, int] | None = None
+) -> dict[str, Releases]:
     """What was released by jobs of these names, by deployment in hexadecimal.
 
     Also of deployments that have ended, whose topics are still there.
+
+    Args:
+        cluster: where.
+        jobs: their names.
+        horizons: of deployments in hexadecimal, how many epochs one has: of these it is told who
+            was there throughout.
     """
     there = cluster.topics()
     found: dict[str, Releases] = {}
@@ -73,12 +85,15 @@ def releases_on(cluster: Cluster, jobs: Iterable[str]) -> dict[str, Releases]:
         manifests, estimates = (
             list(cluster.read(topic)) if topic in there else [] for topic in topics
         )
-        found.update(releases_in(job, manifests, estimates))
+        found.update(releases_in(job, manifests, estimates, horizons))
     return found
 
 
 def releases_in(
-    job: str, manifests: Iterable[LogRecord], estimates: Iterable[LogRecord]
+    job: str,
+    manifests: Iterable[LogRecord],
+    estimates: Iterable[LogRecord],
+    horizons: Mapping[str, int] | None = None,
 ) -> dict[str, Releases]:
     """The same, from the records of the two topics of a job."""
     found: dict[str, Releases] = {}
@@ -96,6 +111,10 @@ def releases_in(
             low, high = releases.contributors or (manifest.contributors, manifest.contributors)
             count = manifest.contributors
             releases.contributors = min(low, count), max(high, count)
+            epochs = (horizons or {}).get(name)
+            if epochs is not None:
+                horizon = (manifest.epoch - 1) // epochs + 1
+                releases.present.setdefault(horizon, Presence()).take(manifest)
     seen: set[tuple[bytes, int]] = set()
     for record, estimate in _estimates(estimates):
         key = estimate.deployment, estimate.epoch

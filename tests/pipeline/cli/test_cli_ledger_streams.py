@@ -1,0 +1,171 @@
+"""What the ledger says of whole streams: who was in every released window, and who was not."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import deploy
+from randomizers.accounting.whole_streams import epsilon_of_streams
+from tests.support.budgeted_jobs import job_about
+from tests.support.commands import Commands
+from tests.support.memory_cluster import MemoryCluster
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+
+ENROLLED = (300, 200, 100)
+
+
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setenv("COLUMNS", "200")
+    return Commands(capsys)
+
+
+def begin(cluster: MemoryCluster, **keys: Any) -> DeployedJob:
+    job = job_about("first", **{"epochs": {"count": 8}, **keys})
+    return deploy(cast(Cluster, cluster), job, deployment=secrets.token_bytes(16), now=5)
+
+
+def decide(
+    cluster: MemoryCluster,
+    job: DeployedJob,
+    epoch: int,
+    inside: Sequence[bool],
+    *,
+    absent: int = 0,
+    enrolled: Sequence[int] = ENROLLED,
+    fate: Fate = Fate.RELEASED,
+) -> None:
+    """Decide a window of producers with so many devices, some of whom were away."""
+    populations = tuple(n for n, is_in in zip(enrolled, inside, strict=True) if is_in)
+    manifest = Manifest(
+        job.fingerprint,
+        job.deployment,
+        epoch,
+        fate,
+        first_offset=0,
+        cut_offset=0,
+        first_epoch=1,
+        producers=tuple(inside),
+        populations=populations,
+        contributors=sum(populations) - absent,
+        population=sum(enrolled),
+        timestamp=5,
+    )
+    cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
+
+
+def streams(dpstream: Commands) -> list[dict[str, Any]]:
+    (charge,) = dpstream("ledger", "first", "--json").json["charges"]
+    found: list[dict[str, Any]] = charge["released"]["streams"]
+    return found
+
+
+def test_devices_of_producers_in_every_window_are_charged_once_and_others_the_local_figure(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    """The second producer misses one window; ten devices of whomever were away from another."""
+    job = begin(cluster)
+    decide(cluster, job, 1, (True, True, True))
+    decide(cluster, job, 2, (True, False, True))
+    decide(cluster, job, 3, (True, True, True), absent=10)
+    amplified = epsilon_of_streams(1.0, 390, 1e-6)
+    assert streams(dpstream) == [
+        {
+            "horizon": 1,
+            "windows": 3,
+            "devices": 390,
+            "producers": 2,
+            "epsilon": amplified,
+            "delta": 1e-6,
+            "other_producers": 1,
+            "other_epsilon": 1.0,
+        }
+    ]
+    assert amplified < 0.4
+    said = dpstream("ledger", "first")
+    assert said.code == 0
+    text = " ".join(said.output.split())
+    name = f"first {job.deployment.hex()[:8]}"
+    assert f"{name} 3 390 2 epsilon {amplified:.6g}, delta 1e-06 1 epsilon 1 " in text
+    assert "the shuffle stage shuffles" in text
+    assert "added epsilon 1, delta 0, by 1 deployment" in text, "nobody is charged less"
+
+
+def test_a_window_that_was_not_released_shows_nothing_of_whom_it_missed(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    job = begin(cluster)
+    decide(cluster, job, 1, (True, True, True))
+    decide(cluster, job, 2, (False, False, True), absent=90, fate=Fate.TOO_SMALL)
+    (found,) = streams(dpstream)
+    assert (found["windows"], found["devices"], found["other_producers"]) == (1, 600, 0)
+
+
+def test_who_comes_later_was_not_in_every_window(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    """A producer, and devices of one that was there before."""
+    job = begin(cluster)
+    decide(cluster, job, 1, (True, True), enrolled=(300, 150))
+    decide(cluster, job, 2, (True, True, True), enrolled=(300, 250, 100))
+    decide(cluster, job, 3, (True, True, True), enrolled=(300, 250, 100))
+    (found,) = streams(dpstream)
+    assert (found["devices"], found["producers"], found["other_producers"]) == (450, 2, 1)
+
+
+def test_where_nobody_is_known_to_have_been_there_all_are_charged_the_local_figure(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    job = begin(cluster)
+    decide(cluster, job, 1, (True, True, True), absent=350)
+    decide(cluster, job, 2, (True, True, True), absent=350)
+    (found,) = streams(dpstream)
+    assert (found["devices"], found["epsilon"], found["delta"]) == (0, 1.0, 0.0)
+
+
+def test_horizons_are_charged_each_by_its_own_windows(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    job = begin(cluster, epochs={"count": 2, "renew": True}, budget=9)
+    for epoch in (1, 2):
+        decide(cluster, job, epoch, (True, True, True))
+    decide(cluster, job, 3, (True, True, False))
+    decide(cluster, job, 3, (False, True, False))  # The first manifest of an epoch counts.
+    found = streams(dpstream)
+    assert [(each["horizon"], each["devices"], each["producers"]) for each in found] == [
+        (1, 600, 3),
+        (2, 500, 2),
+    ]
+    assert f"first {job.deployment.hex()[:8]}, horizon 2 1 500 2" in " ".join(
+        dpstream("ledger").output.split()
+    )
+
+
+def test_a_job_that_has_ended_is_known_from_the_ledger_with_the_delta_that_it_stated(
+    dpstream: Commands, cluster: MemoryCluster
+) -> None:
+    central = {"epsilon": 0.5, "delta": 1e-5}
+    shuffle = {"minimum": 600}
+    job = begin(cluster, central=central, parameters={"changes": 2}, shuffle=shuffle)
+    decide(cluster, job, 1, (True, True, True))
+    before = streams(dpstream)
+    assert [each["delta"] for each in before] == [1e-5]
+    assert before[0]["epsilon"] <= 0.5 < before[0]["other_epsilon"]
+    assert dpstream("undeploy", "first", "--yes").code == 0
+    assert streams(dpstream) == before
+
+
+def test_other_jobs_charge_nothing_once(dpstream: Commands, cluster: MemoryCluster) -> None:
+    """Of epochs that stand alone, each loses anew."""
+    asked = {"epsilon": 1, "delta": 1e-6, "domain": ["walk", "bus"]}
+    job = begin(cluster, protocol="single_message", parameters=asked, shuffle={"minimum": 600})
+    decide(cluster, job, 1, (True, True, True))
+    assert streams(dpstream) == []
+    assert "whole streams" not in dpstream("ledger").output
