@@ -158,22 +158,22 @@ def show_streams(report: LedgerReport, selection: Selection) -> None:
         for each in streams:
             once, present = each.charged, each.present
             horizon = f", horizon {each.horizon:,}" if charge.horizons != 1 else ""
-            delta = f", delta {once.delta:.3g}" if once.delta else ""
             rows.append(
                 [
                     f"{charge.job} {charge.deployment[:8]}{horizon}",
                     f"{present.windows:,}",
                     f"{present.devices:,}",
                     f"{present.producers:,}",
-                    f"epsilon {once.epsilon:.6g}{delta}",
+                    f"{once.epsilon:.6g}",
+                    f"{once.delta:.3g}",
                     f"{present.other_producers:,}",
-                    f"epsilon {once.others:.6g}",
+                    f"{once.others:.6g}",
                 ]
             )
     if rows:
         say("\nwhole streams, charged once to those who were in every released window", "bold")
-        always = [">devices", ">producers", "charged"]
-        say_table(["deployment", ">windows", *always, ">others", "charged"], rows)
+        always = [">devices", ">producers", ">epsilon", ">delta"]
+        say_table(["deployment", ">windows", *always, ">others", ">epsilon"], rows)
         say(_ABOUT_STREAMS)
 
 
