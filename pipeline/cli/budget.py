@@ -13,12 +13,10 @@ from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import now, say, say_json, say_pairs
 from pipeline.cli.population_lines import population_json, population_pairs
-from pipeline.jobs.receipts import LATEST
 from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
 from pipeline.ledger.spending import Spending
 from pipeline.ledger.writing import of_budget
-from pipeline.operations.deployments import append_stated
-from pipeline.operations.ledger_topic import read_spending, write_entries, write_receipt
+from pipeline.operations.ledger_topic import read_spending, write_with_receipt
 
 _COMMAND = "dpstream budget"
 
@@ -69,9 +67,8 @@ def budget(
             change = _with_delta(change, state)
             if not yes:
                 ask(_in_words(change, state), "nothing is set")
-            state = write_entries(cluster, of_budget(change, change.at))
-            append_stated(cluster, change)
-            write_receipt(cluster, LATEST, state, change.at)
+            wanted = of_budget(change, change.at)
+            write_with_receipt(cluster, wanted, change.at, stated=[change])
             state = read_spending(cluster)
     if as_json:
         say_json(population_json(state, population))

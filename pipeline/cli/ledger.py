@@ -23,11 +23,10 @@ from pipeline.cli.ledger_lines import (
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import now, say, say_json
 from pipeline.errors import FAILED
-from pipeline.jobs.receipts import LATEST
 from pipeline.kafka.cluster import Cluster
 from pipeline.ledger.writing import of_reopening
 from pipeline.operations.ledger_report import report_on
-from pipeline.operations.ledger_topic import write_entries, write_receipt
+from pipeline.operations.ledger_topic import write_with_receipt
 
 
 def ledger(
@@ -107,6 +106,6 @@ def _reopen(cluster: Cluster, reason: str, *, yes: bool) -> None:
             "carried over, and --verify goes on telling what was found",
             "nothing is written",
         )
-    state = write_entries(cluster, of_reopening(reason, now()))
-    write_receipt(cluster, LATEST, state, now())
+    at = now()
+    write_with_receipt(cluster, of_reopening(reason, at), at)
     say("the ledger goes on")

@@ -26,7 +26,7 @@ from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.noise_keys import noise_key_at
 from pipeline.jobs.phases import JobPhase, Phase, phase_key
 from pipeline.jobs.receipts import LATEST
-from pipeline.jobs.stated_budgets import BudgetChange, StatedBudget
+from pipeline.jobs.stated_budgets import BudgetChange
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
@@ -40,7 +40,13 @@ from pipeline.ledger.writing import (
 )
 from pipeline.operations.deploy_plan import DeploymentError as DeploymentError
 from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
-from pipeline.operations.ledger_topic import read_spending, write_entries, write_receipt
+from pipeline.operations.ledger_topic import (
+    append_stated,
+    read_spending,
+    write_entries,
+    write_receipt,
+    write_with_receipt,
+)
 from pipeline.results.follow import EstimateReader
 from pipeline.stages.admission import Refusal
 from pipeline.stages.decision_log import DecisionLog
@@ -221,8 +227,8 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
     # Also what a deploy that was interrupted has left.
     if any(each.key == owed.key and each.horizons != owed.horizons for each in charges(cluster)):
         _append_charge(cluster, owed)
-        state = write_entries(cluster, of_charge(job, now), job.topics.replication)
-        write_receipt(cluster, about, state, now)
+        wanted = of_charge(job, now)
+        write_with_receipt(cluster, wanted, now, about=about, replication=job.topics.replication)
 
 
 def _check_again(
@@ -244,11 +250,6 @@ def _check_again(
                 cluster.append(JOBS_TOPIC, None, key=stated.key)
         write_entries(cluster, of_withdrawal(job, plan.stated, job.deployed_at))
         raise
-
-
-def append_stated(cluster: Cluster, stated: StatedBudget) -> None:
-    """Write down a stated budget for earlier versions, which know nothing of the ledger."""
-    cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
 
 
 def _append_charge(cluster: Cluster, charge: Charge) -> None:

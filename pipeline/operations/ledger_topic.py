@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 
-from pipeline.jobs.receipts import Receipt
+from pipeline.jobs.receipts import LATEST, Receipt
+from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.kafka.cluster import Cluster
 from pipeline.ledger.spending import Spending
 from pipeline.ledger.writing import Wanted, writing
@@ -68,6 +70,39 @@ def write_entries(cluster: Cluster, wanted: Wanted, replication: int | None = No
                 record = next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+
+def write_with_receipt(
+    cluster: Cluster,
+    wanted: Wanted,
+    now: int,
+    *,
+    about: str = LATEST,
+    stated: Iterable[StatedBudget] = (),
+    replication: int | None = None,
+) -> None:
+    """Write entries as `write_entries` does, and keep in ``dpstream.jobs`` that they were written.
+
+    Args:
+        cluster: where.
+        wanted: the next entry, or None.
+        now: milliseconds since 1970.
+        about: as of `write_receipt`.
+        stated: budgets among the entries, of which earlier versions are to know.
+        replication: as of `write_entries`.
+
+    Raises:
+        LedgerError: the ledger was damaged.
+    """
+    state = write_entries(cluster, wanted, replication)
+    for each in stated:
+        append_stated(cluster, each)
+    write_receipt(cluster, about, state, now)
+
+
+def append_stated(cluster: Cluster, stated: StatedBudget) -> None:
+    """Write down a stated budget for earlier versions, which know nothing of the ledger."""
+    cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
 
 
 def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
