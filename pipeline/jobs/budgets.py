@@ -30,7 +30,6 @@ from pipeline.jobs.stated_budgets import (
     QUANTITIES,
     StatedBudget,
     binding_budget,
-    binding_for,
     standing_for,
 )
 from pipeline.printable import one_line
@@ -142,7 +141,7 @@ def horizons_within_budget(
     """
     if not job.epochs.renew:
         return 1
-    binding = binding_for(job, stated)
+    binding = binding_budget(job.population_name, standing_for(job, stated))
     if not binding:
         return None
     charge = Charge.of(job)
@@ -166,8 +165,8 @@ def check_budget(
             and what is asked for.
     """
     charge = Charge.of(job)
-    stated = list(stated)
-    binding = binding_for(job, stated)
+    standing = standing_for(job, stated)
+    binding = binding_budget(charge.population, standing)
     if not binding:
         return charge
     people = charge.population
@@ -191,7 +190,7 @@ def check_budget(
         counted, holder, composed = charged + asked, binding[name], ""
         if name == "epsilon":
             everything = [*earlier, charge]
-            holder = _tightest(standing_for(job, stated), everything)
+            holder = _tightest(standing, everything)
             allowed, counted = _decimal(holder.epsilon or 0.0), _counted(holder, everything)
             if filter_of(holder) is not None:
                 composed = f" (composed {_filtered(holder, everything):.4g} in all)"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -206,19 +206,10 @@ def standing_budgets(population: str, stated: Iterable[StatedBudget]) -> list[St
     return standing
 
 
-def binding_for(job: DeployedJob, stated: Iterable[StatedBudget]) -> Mapping[str, StatedBudget]:
-    """The same for the people of a job, with what its own file states if that is new."""
-    return binding_budget(job.population_name, _with_own(job, stated))
-
-
 def standing_for(job: DeployedJob, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
     """All that stands for the people of a job, with what its own file states if that is new."""
-    return standing_budgets(job.population_name, _with_own(job, stated))
-
-
-def _with_own(job: DeployedJob, stated: Iterable[StatedBudget]) -> list[StatedBudget]:
     earlier = list(stated)
     own = StatedBudget.of(job, job.deployed_at)
     if own is not None and not any(own.repeats(each) for each in earlier):
         earlier.append(own)
-    return earlier
+    return standing_budgets(job.population_name, earlier)

@@ -8,8 +8,8 @@ much rather than too little.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from pipeline.jobs.budgets import Charge
 from pipeline.jobs.jobs_topic import JobsTopic
@@ -30,6 +30,7 @@ class Spending:
     def __init__(self, topic: JobsTopic | None = None, chain: Chain | None = None) -> None:
         self.topic = JobsTopic() if topic is None else topic
         self.chain = Chain() if chain is None else chain
+        self._written = _Written.in_chain(self.chain)
 
     @property
     def charges(self) -> list[Charge]:
@@ -47,22 +48,14 @@ class Spending:
         return [*self.written_budgets.values(), *self.new_budgets]
 
     @property
-    def written_charges(self) -> dict[str, Charge]:
+    def written_charges(self) -> Mapping[str, Charge]:
         """What the ledger itself says was charged, by deployment."""
-        charges: dict[str, Charge] = {}
-        for entry in effective(self.chain):
-            charges.update((charge.deployment, charge) for charge in entry.said.charges)
-        return charges
+        return self._in_chain().charges
 
     @property
-    def written_budgets(self) -> dict[bytes, StatedBudget]:
+    def written_budgets(self) -> Mapping[bytes, StatedBudget]:
         """What the ledger itself says was stated, in order, by the key that it has elsewhere."""
-        budgets: dict[bytes, StatedBudget] = {}
-        for entry in effective(self.chain):
-            for budget in entry.said.budgets:
-                budgets.pop(budget.key, None)
-                budgets[budget.key] = budget
-        return budgets
+        return self._in_chain().budgets
 
     @property
     def new_charges(self) -> list[Charge]:
@@ -72,8 +65,10 @@ class Spending:
             charge
             for charge in self.topic.charges
             if (charge.epsilon or charge.delta)
-            and _larger(known.get(charge.deployment, _nothing(charge)), charge)
-            != known.get(charge.deployment)
+            and (
+                charge.deployment not in known
+                or _larger(known[charge.deployment], charge) != known[charge.deployment]
+            )
         ]
 
     @property
@@ -87,13 +82,9 @@ class Spending:
         ]
 
     @property
-    def withdrawn(self) -> dict[str, Entry]:
+    def withdrawn(self) -> Mapping[str, Entry]:
         """By deployment in hexadecimal, the entry that says its charge counts no more."""
-        return {
-            str(entry.said.facts.get("deployment")): entry
-            for entry in self.chain.entries
-            if entry.said.kind == Kind.WITHDRAWN
-        }
+        return self._in_chain().withdrawn
 
     @property
     def lost(self) -> list[Receipt]:
@@ -112,6 +103,47 @@ class Spending:
                 )
         return None
 
+    def _in_chain(self) -> _Written:
+        """What the ledger says by now, worked out once for as many records as it has."""
+        if self._written.records != len(self.chain.places):
+            self._written = _Written.in_chain(self.chain)
+        return self._written
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What the ledger itself says.
+
+    Attributes:
+        records: how many of it say so.
+        charges: by deployment.
+        budgets: in order, by the key that each has in ``dpstream.jobs``.
+        withdrawn: by deployment, the entry that says its charge counts no more.
+    """
+
+    records: int
+    charges: Mapping[str, Charge]
+    budgets: Mapping[bytes, StatedBudget]
+    withdrawn: Mapping[str, Entry]
+
+    @classmethod
+    def in_chain(cls, chain: Chain) -> _Written:
+        """What a ledger says."""
+        charges: dict[str, Charge] = {}
+        budgets: dict[bytes, StatedBudget] = {}
+        for entry in effective(chain):
+            charges.update((charge.deployment, charge) for charge in entry.said.charges)
+            for budget in entry.said.budgets:
+                key = budget.key
+                budgets.pop(key, None)
+                budgets[key] = budget
+        withdrawn = {
+            str(entry.said.facts.get("deployment")): entry
+            for entry in chain.entries
+            if entry.said.kind == Kind.WITHDRAWN
+        }
+        return cls(len(chain.places), charges, budgets, withdrawn)
+
 
 def effective(chain: Chain) -> Iterator[Entry]:
     """The entries that count and were not withdrawn."""
@@ -123,12 +155,10 @@ def effective(chain: Chain) -> Iterator[Entry]:
     return (entry for entry in chain.entries if entry.hash not in withdrawn)
 
 
-def _nothing(charge: Charge) -> Charge:
-    return replace(charge, epsilon=0.0, delta=0.0, horizons=1)
-
-
 def _larger(one: Charge, other: Charge) -> Charge:
     """What both charges of one deployment cost at most."""
+    if one == other:
+        return one
     endless = one.horizons is None or other.horizons is None
     return replace(
         one,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pipeline.jobs.budgets import Charge
@@ -70,8 +71,9 @@ class LedgerReport:
         runs = self.state.topic.jobs.get(charge.job)
         if runs is not None and runs.deployment.hex() == charge.deployment:
             return "deployed"
-        taken_back = self.state.withdrawn.keys() - self.state.written_charges.keys()
-        if charge.deployment in taken_back or not (charge.epsilon or charge.delta):
+        state, own = self.state, charge.deployment
+        taken_back = own in state.withdrawn and own not in state.written_charges
+        if taken_back or not (charge.epsilon or charge.delta):
             return "refused, and the charge withdrawn"
         if self._was_deployed(charge):
             return "ended"
@@ -79,16 +81,24 @@ class LedgerReport:
 
     def _was_deployed(self, charge: Charge) -> bool:
         own = charge.deployment
-        receipts = any(each.about == own for each in self.state.topic.receipts)
-        if receipts or own in self.releases:
+        if own in self._with_receipt or own in self.releases:
             return True
         # An earlier version has left no receipt, and may have deployed it.
-        return not any(
-            own == each.deployment
+        return own not in self._charged_here
+
+    @cached_property
+    def _with_receipt(self) -> set[str]:
+        return {each.about for each in self.state.topic.receipts}
+
+    @cached_property
+    def _charged_here(self) -> set[str]:
+        """Deployments that were charged by an entry of their own."""
+        return {
+            each.deployment
             for entry in self.state.chain.entries
             if entry.said.kind == Kind.CHARGE
             for each in entry.said.charges
-        )
+        }
 
 
 @dataclass(frozen=True, slots=True)
