@@ -32,8 +32,9 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 ``GET /api/jobs/J``
     SUMMARY and ``{"guarantee": {...}, "guarantee_words": [sentence, ...], "budget": {"population",
     "stated": {"epsilon", "delta"}, "charged": {"epsilon" or null, "delta"}, "filtered": epsilon of
-    all of it where the budget composes charges, or null, "remaining": as charged or null without a
-    budget, "allowed": the same or null, "words": [sentence, ...]}, "exposure":
+    all of it where the budget composes charges to less than their sum, or null, "remaining": as
+    charged or null without a budget, "allowed": the same or null, "words": [sentence, ...]},
+    "exposure":
     {"reports": [t, ...], "epsilons": [...], "likely": [text, ...], "limit", "words": sentences}
     or null (of jobs whose devices report several times of the same: epsilon of a person to whoever
     sees t of the reports together, and how likely a guess becomes that was 50 % likely), "series":

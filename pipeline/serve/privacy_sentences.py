@@ -166,6 +166,9 @@ def budget_of(
     accounts = accounts_for(job.population_name, own, standing_for(job, stated))
     bound = all(each.binding is not None for each in accounts)
     allowed = {each.quantity: each.allowed or 0.0 for each in accounts} if bound else None
+    filtered = accounts[0].filtered
+    if filtered is not None and (charged["epsilon"] is None or filtered >= charged["epsilon"]):
+        filtered = None
     left = {each.quantity: each.remaining for each in accounts}
     remaining = None
     if None not in left.values():
@@ -176,12 +179,10 @@ def budget_of(
         "charged": {
             name: None if total is None else float(total) for name, total in charged.items()
         },
-        "filtered": accounts[0].filtered,
+        "filtered": filtered,
         "allowed": allowed,
         "remaining": remaining,
-        "words": list(
-            _budget_words(job, own, charged["epsilon"], allowed, remaining, accounts[0].filtered)
-        ),
+        "words": list(_budget_words(job, own, charged["epsilon"], allowed, remaining, filtered)),
     }
 
 
@@ -197,7 +198,7 @@ def budget_line(budget: dict[str, Any]) -> str:
     if budget["allowed"] is None:
         return f"epsilon {_up(charged, 4)} charged, no limit was set"
     composed = ""
-    if (filtered := budget.get("filtered")) is not None and filtered < charged:
+    if (filtered := budget.get("filtered")) is not None:
         charged, composed = filtered, ", composed"
     return f"epsilon {_up(charged, 4)} of {budget['allowed']['epsilon']:.4g} charged{composed}"
 
@@ -229,7 +230,7 @@ def _budget_words(
     if allowed is None:
         yield "No budget was set: nothing stops another job from charging them more."
     elif remaining is not None:
-        if filtered is not None and charged is not None and filtered < charged:
+        if filtered is not None:
             yield (
                 f"Composed by the filter of their budget, that counts as epsilon "
                 f"{_up(filtered, 4)}, whoever chose the jobs."

@@ -14,6 +14,7 @@ from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.jobs.phases import JobPhase, Phase
+from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.local_kafka.broker import free_port
 from pipeline.serve.follower import Reader
@@ -104,6 +105,12 @@ class ServedPage:
         self.cluster.append(JOBS_TOPIC, job.to_bytes(), key=job.name.encode())
         self._tell(JOBS_TOPIC, 2)
         return job
+
+    def say(self, *records: Charge | StatedBudget) -> None:
+        """Append records to the topic of jobs."""
+        for each in records:
+            self.cluster.append(JOBS_TOPIC, each.to_bytes(), key=each.key)
+        self._tell(JOBS_TOPIC, len(records))
 
     def publish(self, job: DeployedJob, first: int, estimates: Sequence[Published | None]) -> None:
         """Publish epochs from the first on; None for one that was too small to be released."""

@@ -127,7 +127,9 @@ export function privacyCard(model, named) {
 }
 
 function promised({ detail: { budget, exposure, guarantee_words: words } }) {
-  const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true], ["Remaining", budget.remaining, false]];
+  const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true],
+    ...(budget.filtered === null ? [] : [["Composed, as their budget counts", { epsilon: budget.filtered }, true]]),
+    ["Remaining", budget.remaining, false]];
   return [
     h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))),
     exposureOf(exposure),

@@ -75,12 +75,13 @@ export class Overview {
 
   #budget({ budget }) {
     const { charged, filtered, allowed, remaining } = budget;
-    if (!allowed) {
-      this.#say("privacy", charged.epsilon === null ? "no end" : `ε ${loss(charged.epsilon)}`, "charged; no limit was set");
+    if (!allowed || charged.epsilon === null) {
+      const limit = allowed ? "no budget can be kept" : "no limit was set";
+      this.#say("privacy", charged.epsilon === null ? "no end" : `ε ${loss(charged.epsilon)}`, `charged; ${limit}`);
       return;
     }
-    const counted = Math.min(charged.epsilon, filtered ?? charged.epsilon);
+    const counted = filtered ?? charged.epsilon, composed = filtered === null ? "" : "charges composed; ";
     this.#say("privacy", `ε ${loss(counted)} of ${loss(allowed.epsilon)}`,
-      remaining ? `${left(remaining.epsilon)} remains for each person` : "", counted / allowed.epsilon);
+      remaining ? `${composed}${left(remaining.epsilon)} remains for each person` : "", counted / allowed.epsilon);
   }
 }
