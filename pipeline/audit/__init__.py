@@ -3,5 +3,5 @@
 `plans` says what is attacked, `audits` how, and with which probability a correct program may be
 convicted; `findings` is what comes of it. Each attack has a module, as README.md says: begin with
 `exact`, which enumerates, and `hockey_stick`, which bounds from samples. It knows stages,
-simulations and workers, and no command.
+simulations, workers, collectors and clients of devices, and no command.
 """

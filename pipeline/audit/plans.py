@@ -9,11 +9,18 @@ from functools import partial
 import numpy as np
 
 from pipeline.audit.audits import Attack, Coins
+from pipeline.audit.collected_reports import attack_collector
+from pipeline.audit.deployed_laws import attack_law, with_constants_of
+from pipeline.audit.device_clients import attack_client
 from pipeline.audit.draws import compare_draws
 from pipeline.audit.exact import enumerate_losses
 from pipeline.audit.findings import Finding
+from pipeline.audit.interrupted_producers import attack_interrupted, attack_renewal
+from pipeline.audit.kept_files import attack_files
 from pipeline.audit.linkage import Linkage
+from pipeline.audit.presence import attack_presence
 from pipeline.audit.randomness import attack_generators, attack_randomness
+from pipeline.audit.record_sizes import attack_boxes, attack_sizes
 from pipeline.audit.sampling import Sample
 from pipeline.audit.side_channels import compare_neighbours
 from pipeline.audit.subjects import job_of
@@ -21,7 +28,7 @@ from pipeline.audit.targets import History, Target, Windows
 from pipeline.conformance.cases import Case
 from pipeline.conformance.finding import find_cases
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job
+from pipeline.jobs.job_files import Job, make_job
 from pipeline.protocols.protocol import Example
 from pipeline.protocols.registry import PROTOCOLS
 
@@ -43,6 +50,9 @@ LONG_TO_ENUMERATE = frozenset(
 """Larger examples of what smaller ones show too: a quick audit leaves them out."""
 
 
+# What every producer does, in few protocols: those that use something up, and that refuse nothing
+# by themselves; and those whose messages stand in tables, and in slots.
+_OF_PRODUCERS = ("future_rand", "memoized_response"), ("shuffled_counts", "ldp_sgd")
 SHORT, LONG = 1, 8
 """Epochs that are sampled where they stand alone, and where they do not."""
 # Of a job, so many values and epochs are enumerated.
@@ -74,7 +84,7 @@ FULL = Effort(windows=1_000, together=100_000, trials=10_000, quick=False)
 
 def attacks_on_all(effort: Effort) -> list[Attack]:
     """All attacks on all protocols, and on what they have in common."""
-    found = attacks_in_common(effort)
+    found = attacks_in_common(effort) + attacks_around_devices(effort)
     for name in PROTOCOLS:
         found += attacks_on_protocol(name, effort)
     return found
@@ -87,6 +97,34 @@ def attacks_in_common(effort: Effort) -> list[Attack]:
         linkage = Linkage(order, trials=effort.trials)
         attacks.append(Attack("shuffle stage", "linkage", 1, partial(_one, linkage.run)))
     return attacks
+
+
+def attacks_around_devices(effort: Effort) -> list[Attack]:
+    """Attacks on what stands between people and the stages, whatever the protocol is.
+
+    Collectors, clients of single devices, producers, and the files that any of them keeps.
+    """
+    attacks: list[tuple[str, str, Callable[[], Iterator[Finding]]]] = [
+        ("collector", "collected reports", attack_collector),
+        ("device client", "device clients", attack_client),
+        ("kept files", "kept files", attack_files),
+        ("producer", "presence", attack_presence),
+        ("producer", "interruptions", attack_renewal),
+        ("shuffle instances", "sizes", attack_boxes),
+    ]
+    interrupted, sized = _OF_PRODUCERS if effort.quick else (tuple(PROTOCOLS), tuple(PROTOCOLS))
+    for names, attack, run in (
+        (interrupted, "interruptions", attack_interrupted),
+        (sized, "sizes", attack_sizes),
+    ):
+        for name in names:
+            case = find_cases(name)[0]
+            attacks.append((str(case), attack, partial(run, case)))
+    return [_without_draws(*each) for each in attacks]
+
+
+def _without_draws(subject: str, attack: str, run: Callable[[], Iterator[Finding]]) -> Attack:
+    return Attack(subject, attack, 0, lambda coins, share: run())
 
 
 def attacks_on_protocol(name: str, effort: Effort) -> list[Attack]:
@@ -114,14 +152,31 @@ def attacks_on_job(job: Job, effort: Effort) -> list[Attack]:
         ProtocolError: its protocol is broken.
         JobError: no constants exist for the job's parameters and horizon.
     """
+    return _attacks_on_job(job, _opened(job), effort)
+
+
+def attacks_on_deployed(deployed: DeployedJob, effort: Effort) -> list[Attack]:
+    """The same on a deployed job: with the constants that everybody works with who is in it."""
+    job = make_job(deployed.to_json())
+    calibrated = _opened(job)
+    law = partial(attack_law, deployed, calibrated)
+    found = [_without_draws(deployed.name, "deployed law", law)]
+    return found + _attacks_on_job(job, with_constants_of(deployed, calibrated), effort)
+
+
+def _opened(job: Job) -> DeployedJob:
+    """The job without what surrounds its reports."""
     open_job = job.model_copy(update={"sealed": None, "devices": None, "budget": None})
-    deployed = deploy_job(open_job, deployed_at=0)
+    return deploy_job(open_job, deployed_at=0)
+
+
+def _attacks_on_job(job: Job, opened: DeployedJob, effort: Effort) -> list[Attack]:
     attacks = attacks_in_common(effort)
     case = _small_case(job)
     if case is not None:
         attacks += [_exact(case), *_on_example(case, effort)]
     if not effort.quick:
-        attacks += _samples(job.name, deployed, deployed, effort)
+        attacks += _samples(job.name, opened, opened, effort)
     return attacks
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from randomgen import AESCounter
 
 from pipeline.actions import Append
-from pipeline.audit.findings import Finding, Verdict
+from pipeline.audit.findings import Finding, judge
 from pipeline.audit.subjects import job_of, other_values
 from pipeline.conformance.cases import Case
 from pipeline.conformance.running import DoesNotConformError, restored_devices_go_on
@@ -32,31 +33,28 @@ _LONG_ENOUGH = 8
 
 def attack_generators() -> Iterator[Finding]:
     """What every protocol draws with: the generator, and what becomes of it after a fork."""
-    checks: Mapping[str, Callable[[], str]] = {
-        "devices and stages draw from a cryptographic generator with a key of its own": _generator,
-        "children of a fork, and their parent, draw different words": _forks,
-    }
-    for what, check in checks.items():
-        yield _finding("all protocols", what, check())
+    yield from judge(
+        "all protocols",
+        ATTACK,
+        {
+            "devices and stages draw from a cryptographic generator with a key of its own": (
+                _generator
+            ),
+            "children of a fork, and their parent, draw different words": _forks,
+        },
+    )
 
 
 def attack_randomness(case: Case) -> Iterator[Finding]:
     """What one protocol draws: once, also where its producer is killed, and told to nobody."""
-    yield _finding(
-        str(case), "an epoch that was drawn before a crash is sent as it was drawn", _crash(case)
-    )
-    yield _finding(str(case), "devices that are restored go on with what they drew", _restart(case))
-    yield _finding(
-        str(case), "what devices drew at enrolment is never drawn again", _drawn_once(case)
-    )
-    yield _finding(
-        str(case), "no secret of devices or stages in topics or heartbeats", _secrets(case)
-    )
-
-
-def _finding(subject: str, what: str, reason: str) -> Finding:
-    verdict = Verdict.CONVICTED if reason else Verdict.CONSISTENT
-    return Finding(subject, ATTACK, what, verdict, reason=reason)
+    promises = {
+        "an epoch that was drawn before a crash is sent as it was drawn": _crash,
+        "devices that are restored go on with what they drew": _restart,
+        "what devices drew at enrolment is never drawn again": _drawn_once,
+        "no secret of devices or stages in topics or heartbeats": _secrets,
+    }
+    of_case = {what: partial(broken, case) for what, broken in promises.items()}
+    yield from judge(str(case), ATTACK, of_case)
 
 
 def _generator() -> str:

@@ -15,16 +15,20 @@ from pipeline.audit.plans import (
     QUICK,
     Effort,
     attacks_on_all,
+    attacks_on_deployed,
     attacks_on_job,
     attacks_on_protocol,
 )
 from pipeline.cli.audit_lines import show_audit
-from pipeline.cli.cluster_and_jobs import job_of_file
+from pipeline.cli.cluster_and_jobs import cluster_of, job_of_file
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.inputs import progress_bar
-from pipeline.cli.options import AsJson
+from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import say_json, tell
 from pipeline.errors import FAILED
+from pipeline.kafka.connection import NoClusterError
+from pipeline.operations.deploy_plan import DeploymentError
+from pipeline.operations.deployments import find_deployed
 from pipeline.protocols.registry import PROTOCOLS
 
 
@@ -32,8 +36,9 @@ def audit(
     subject: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOBFILE|PROTOCOL]",
-            help="What is attacked: a protocol by its name, or a job file. Default: all protocols.",
+            metavar="[JOB|JOBFILE|PROTOCOL]",
+            help="What is attacked: a protocol by its name, a job file, or a deployed job by its "
+            "name. Default: all protocols.",
         ),
     ] = None,
     trials: Annotated[
@@ -50,13 +55,15 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Draw what is claimed and observed into a PNG file."),
     ] = None,
+    servers: Servers = None,
+    kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack the installed code as who sees what a party sees. Exit code 1 if convicted."""
     effort = QUICK if quick else FULL
     if trials is not None:
         effort = replace(effort, trials=trials, windows=min(effort.windows, trials))
-    attacks = _attacks(subject, effort)
+    attacks = _attacks(subject, effort, servers, kafka_config)
     with progress_bar() as progress:
         bar = progress.add_task("attacking", total=len(attacks))
 
@@ -82,9 +89,20 @@ def _plot(found: Audit, path: Path) -> None:
         raise UsageProblem(f"--plot {path}: {error}") from None
 
 
-def _attacks(subject: str | None, effort: Effort) -> list[Attack]:
-    """Those on all protocols, on one by its name, or on a job by its file."""
+def _attacks(
+    subject: str | None, effort: Effort, servers: str | None, kafka_config: Path | None
+) -> list[Attack]:
+    """Those on all protocols, on one by its name, on a job by its file, or on a deployed one."""
     if subject is None:
         return attacks_on_all(effort)
-    job = None if subject in PROTOCOLS else job_of_file(subject)
-    return attacks_on_protocol(subject, effort) if job is None else attacks_on_job(job, effort)
+    if subject in PROTOCOLS:
+        return attacks_on_protocol(subject, effort)
+    job = job_of_file(subject)
+    if job is not None:
+        return attacks_on_job(job, effort)
+    try:
+        with cluster_of(servers, kafka_config) as cluster:
+            deployed = find_deployed(cluster, subject)
+    except (DeploymentError, NoClusterError) as error:
+        raise UsageProblem(f"there is no protocol {subject}, and as a job: {error}") from None
+    return attacks_on_deployed(deployed, effort)

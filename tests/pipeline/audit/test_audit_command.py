@@ -13,6 +13,7 @@ from pipeline.audit.audits import FALSE_ALARM
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.devices import Devices
 from tests.support.commands import Commands
+from tests.support.memory_cluster import use_memory_cluster
 
 
 @pytest.fixture
@@ -41,10 +42,29 @@ def test_one_protocol_is_told_of_in_a_table(dpstream: Commands) -> None:
     assert dpstream("audit", "split_budget", "--quick", "--seed", 1).output == said.output
 
 
-def test_a_protocol_that_there_is_not_is_answered(dpstream: Commands) -> None:
+def test_what_is_neither_a_protocol_nor_a_job_is_answered(
+    dpstream: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_memory_cluster(monkeypatch)
     said = dpstream("audit", "missing")
-    assert said.code != 0
+    assert said.code == 2
     assert "there is no protocol missing" in said.errors
+    assert "job missing is not deployed" in said.errors
+
+
+def test_a_deployed_job_is_attacked_with_the_constants_it_runs_with(
+    dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_memory_cluster(monkeypatch)
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    assert dpstream("deploy", file).code == 0
+    said = dpstream("audit", "weekly", "--quick", "--seed", 3, "--json")
+    assert said.code == 0, said.output + said.errors
+    found = {each["attack"]: each for each in said.json["findings"]}
+    law = found["deployed law"]
+    assert (law["claimed"], law["observed"], law["verdict"]) == (2.0, 2.0, "exact")
+    assert found["likelihood ratios"]["subject"].startswith("split_budget")
 
 
 def test_a_conviction_is_told_and_ends_with_code_1(

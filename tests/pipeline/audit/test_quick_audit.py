@@ -8,7 +8,12 @@ from __future__ import annotations
 import pytest
 
 from pipeline.audit.audits import FALSE_ALARM, Attack, run_attacks
-from pipeline.audit.plans import QUICK, attacks_in_common, attacks_on_protocol
+from pipeline.audit.plans import (
+    QUICK,
+    attacks_around_devices,
+    attacks_in_common,
+    attacks_on_protocol,
+)
 from pipeline.protocols.registry import PROTOCOLS
 
 
@@ -21,6 +26,10 @@ def test_an_audit_acquits_the_installed_protocol(name: str) -> None:
 
 def test_an_audit_acquits_what_protocols_have_in_common() -> None:
     assert_acquitted(attacks_in_common(QUICK))
+
+
+def test_an_audit_acquits_what_stands_around_devices() -> None:
+    assert_acquitted(attacks_around_devices(QUICK))
 
 
 def assert_acquitted(attacks: list[Attack]) -> None:

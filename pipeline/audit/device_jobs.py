@@ -1,0 +1,91 @@
+"""Jobs whose devices report for themselves, and what such devices send."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.epoch_times import times_of
+from pipeline.jobs.job_files import make_job
+from topics.envelopes import encode_body, encode_envelope
+from topics.sealing import Lock, device_context, key_id, seal
+
+EPOCHS: Final = 4
+"""Of a horizon, which another one follows."""
+_JOB: Final[dict[str, Any]] = {
+    "name": "audit",
+    "protocol": "future_rand",
+    "parameters": {"epsilon": 1, "changes": 2},
+    "epochs": {"count": EPOCHS, "start": "2026-01-01", "length": "1d", "renew": True},
+    "shuffle": {"grace": "1h"},
+    "devices": {},
+}
+_BEGIN: Final = 1_767_225_600_000
+_NOON: Final = 43_200_000
+
+
+def device_job(**changed: Any) -> DeployedJob:
+    """A job of days, deployed when the first one begins; `changed` is what its file says else."""
+    return _deployed(json.dumps({**_JOB, **changed}))
+
+
+# Several attacks begin with the same job, and calibrating one takes a while.
+@lru_cache(maxsize=16)
+def _deployed(written: str) -> DeployedJob:
+    return deploy_job(make_job(json.loads(written)), deployed_at=_BEGIN, deployment=bytes(16))
+
+
+def noon(job: DeployedJob, epoch: int) -> int:
+    """In the middle of an epoch, milliseconds since 1970."""
+    times = times_of(job)
+    assert times is not None
+    start = times.start(epoch)
+    assert start is not None
+    return start + _NOON
+
+
+def identity(what: str, number: int) -> bytes:
+    """An id of 16 bytes, the same for the same number."""
+    return hashlib.sha256(f"{what} {number}".encode()).digest()[:16]
+
+
+def body_of(
+    job: DeployedJob,
+    epoch: int,
+    devices: Iterable[int],
+    words: Sequence[int] = (0,),
+    *,
+    enrols: bool = True,
+    longer: int = 0,
+) -> bytes:
+    """A body with a report of each device.
+
+    Args:
+        job: whose devices report for themselves.
+        epoch: of all reports.
+        devices: their numbers.
+        words: that each of them says, of one column.
+        enrols: whether the reports say that their devices enrol.
+        longer: bytes by which contents are longer than those of the job.
+    """
+    assert job.devices is not None
+    key = job.devices.key_at(epoch)
+    form = job.content_form
+    packed = form.pack(np.array(words, form.dtype).reshape(-1, form.width))
+    envelopes: list[bytes] = []
+    for device in devices:
+        report, content = identity(f"report of epoch {epoch}", device), packed
+        if key is not None:
+            context = device_context(job.deployment, job.fingerprint, epoch, report)
+            content = seal(content, Lock(key, context))
+        content += bytes(longer)
+        envelopes.append(encode_envelope(identity("device", device), report, enrols, content))
+    return encode_body(
+        job.deployment, job.fingerprint, epoch, None if key is None else key_id(key), envelopes
+    )
