@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -292,9 +292,8 @@ def promtool(*arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_alerts_fire_when_they_are_to_and_at_no_other_time(name: str, tmp_path: Path) -> None:
-    scenario = SCENARIOS[name]
+def evaluate(folder: Path, scenario: Scenario, expression: str, samples: Sequence[str]) -> None:
+    """See that an expression finds these series, each 1, an hour after the beginning."""
     test = {
         "rule_files": [*map(str, RULES)],
         "evaluation_interval": "30s",
@@ -307,21 +306,41 @@ def test_alerts_fire_when_they_are_to_and_at_no_other_time(name: str, tmp_path: 
                 ],
                 "promql_expr_test": [
                     {
-                        "expr": 'group by (alertname) (ALERTS{alertstate="firing"})',
+                        "expr": expression,
                         "eval_time": "60m",
-                        "exp_samples": [
-                            {"labels": f'{{alertname="{alert}"}}', "value": 1}
-                            for alert in sorted(scenario.fires)
-                        ],
+                        "exp_samples": [{"labels": each, "value": 1} for each in samples],
                     }
                 ],
             }
         ],
     }
-    file = tmp_path / "test.yaml"
+    file = folder / "test.yaml"
     file.write_text(yaml.safe_dump(test))
     done = promtool("test", "rules", file)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_alerts_fire_when_they_are_to_and_at_no_other_time(name: str, tmp_path: Path) -> None:
+    scenario = SCENARIOS[name]
+    evaluate(
+        tmp_path,
+        scenario,
+        'group by (alertname) (ALERTS{alertstate="firing"})',
+        [f'{{alertname="{alert}"}}' for alert in sorted(scenario.fires)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stages"), [(1259, []), (1261, ['{stage="aggregate"}'])], ids=["less", "more"]
+)
+def test_workers_are_added_for_more_lag_than_is_allowed(
+    seconds: int, stages: list[str], tmp_path: Path
+) -> None:
+    """What autoscalers ask for is above 1 where LagOverTwoEpochs fires, at that stage alone."""
+    scenario = Scenario({lag("aggregate"): f"{seconds}x{HOUR}"})
+    expression = "group by (stage) (dpstream:lag_of_allowed > 1)"
+    evaluate(tmp_path, scenario, expression, stages)
 
 
 def test_every_alert_has_fired() -> None:

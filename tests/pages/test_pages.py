@@ -146,6 +146,11 @@ def test_commands_exist(page: Page) -> None:
                 assert any(
                     profile in each.get("profiles", ()) for each in compose["services"].values()
                 )
+            case "kubectl" if words[0] == "apply":
+                assert (page.folder / words[-1] / "kustomization.yaml").is_file()
+            case "kubectl":
+                # That something mounts it is seen in tests/docker.
+                assert words[:3] == ["create", "secret", "generic"]
             case _:
                 pytest.fail(f"no test runs this: {command}")
 
