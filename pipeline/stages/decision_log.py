@@ -19,7 +19,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from pipeline.stages.epochs import EpochSet
 from topics.frames import CodecError
-from topics.manifests import Fate, Manifest, decode_manifest
+from topics.manifests import Fate, Manifest, decode_manifest, has_bit
 
 # A producer that missed this many decided epochs in a row is not waited for until it is back.
 PATIENCE = 3
@@ -52,7 +52,7 @@ class Outcome:
 
     def has(self, index: int) -> bool:
         """Whether a producer was in the window."""
-        return index >> 3 < len(self.bits) and bool(self.bits[index >> 3] >> (index & 7) & 1)
+        return has_bit(self.bits, index)
 
     def inside(self, producers: int) -> NDArray[np.bool_]:
         """Whether each of so many producers was in the window."""
