@@ -16,7 +16,7 @@ from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import find_cluster
 from pipeline.operations.deployments import check_has_devices, check_has_producers, find_deployed
-from pipeline.operations.registrations import check_registered
+from pipeline.operations.producer_checks import check_registered
 from topics.names import Role
 from topics.records import Farewell
 

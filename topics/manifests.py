@@ -32,6 +32,8 @@ from topics.frames import (
 _MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
 _OF_AN_INSTANCE = Frame(Kind.MANIFEST, "QQQQQQQIII", version=2)
 _POPULATION_TYPE = np.dtype("<u4")
+_FIELDS = 11
+"""That all versions begin with: fingerprint, deployment, and those of the first version."""
 
 PRODUCERS_MAX = (RECORD_CAP - _MANIFEST.size) * 8 // (8 * _POPULATION_TYPE.itemsize + 1)
 """Producers of a job, about 63,000: a manifest with all of them in still fits a record."""
@@ -133,6 +135,38 @@ class Manifest:
         return self.instance > 1 or bool(self.drawings)
 
 
+@dataclass(frozen=True, slots=True)
+class ManifestHead:
+    """What a manifest says beside populations and drawings, and is read without any of them.
+
+    Attributes:
+        fingerprint: 16 bytes.
+        deployment: 16 bytes.
+        epoch: of the window.
+        fate: of the window.
+        contributors: devices that were present with the producers in.
+        instance: of the shuffle stage, from 1 on.
+        bits: whether each producer is in, in order of registration, lowest bit first.
+    """
+
+    fingerprint: bytes
+    deployment: bytes
+    epoch: int
+    fate: Fate
+    contributors: int
+    instance: int
+    bits: bytes
+
+    def has(self, index: int) -> bool:
+        """Whether a producer is in, by its place in the order of registration."""
+        return has_bit(self.bits, index)
+
+
+def has_bit(bits: bytes, index: int) -> bool:
+    """One of a row of bits, lowest first; those beyond its end are not set."""
+    return index >> 3 < len(bits) and bool(bits[index >> 3] >> (index & 7) & 1)
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     """The record of a manifest."""
     bitmap = np.packbits(np.array(manifest.producers, np.bool_), bitorder="little")
@@ -157,14 +191,29 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return _OF_AN_INSTANCE.seal(*said, manifest.instance, payload=payload)
 
 
+def read_head(data: bytes) -> ManifestHead:
+    """What a record says first of all; the rest of it may still be wrong.
+
+    Raises:
+        CodecError: the record is no manifest, or its checksum does not match.
+    """
+    frame = _frame_of(data)
+    fingerprint, deployment, epoch, *_, contributors, _, _, fate, producers = (
+        fields := frame.open(data)
+    )[:_FIELDS]
+    instance = fields[_FIELDS] if frame is _OF_AN_INSTANCE else 1
+    bits = data[frame.size : frame.size + (producers + 7) // 8]
+    return ManifestHead(fingerprint, deployment, epoch, _fate(fate), contributors, instance, bits)
+
+
 def decode_manifest(data: bytes) -> Manifest:
     """The manifest of a record.
 
     Raises:
         CodecError: the record is not a valid manifest.
     """
-    second = kind_of(data) is Kind.MANIFEST and version_of(data) == _OF_AN_INSTANCE.version
-    frame = _OF_AN_INSTANCE if second else _MANIFEST
+    frame = _frame_of(data)
+    second = frame is _OF_AN_INSTANCE
     (
         fingerprint,
         deployment,
@@ -179,8 +228,6 @@ def decode_manifest(data: bytes) -> Manifest:
         producers,
         *instance,
     ) = frame.open(data)
-    if fate not in _FATES:
-        raise CodecError(f"manifest of unknown fate {fate}, known are 1 to {len(_FATES)}")
     payload, drawings = data[frame.size :], b""
     if second:
         payload, drawings = _without_drawings(payload, producers)
@@ -189,7 +236,7 @@ def decode_manifest(data: bytes) -> Manifest:
         fingerprint,
         deployment,
         epoch,
-        _FATES[fate],
+        _fate(fate),
         first_offset,
         cut_offset,
         first_epoch,
@@ -207,6 +254,17 @@ def decode_manifest(data: bytes) -> Manifest:
     if second and not manifest.of_instances:
         raise CodecError("a manifest of version 2 that says nothing of instances")
     return manifest
+
+
+def _frame_of(data: bytes) -> Frame:
+    second = kind_of(data) is Kind.MANIFEST and version_of(data) == _OF_AN_INSTANCE.version
+    return _OF_AN_INSTANCE if second else _MANIFEST
+
+
+def _fate(code: int) -> Fate:
+    if code not in _FATES:
+        raise CodecError(f"manifest of unknown fate {code}, known are 1 to {len(_FATES)}")
+    return _FATES[code]
 
 
 def _without_drawings(payload: bytes, producers: int) -> tuple[bytes, bytes]:

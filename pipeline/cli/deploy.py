@@ -30,7 +30,7 @@ from pipeline.operations import deployments
 from pipeline.operations.deploy_plan import DeployPlan, Step
 from pipeline.operations.deployments import carry_out, find_deployed, plan_on
 from pipeline.operations.losses import loss_on, of_published
-from pipeline.operations.registrations import Registrations
+from pipeline.operations.registrations import read_roster
 from pipeline.operations.status import stages_of
 from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.planning.plan import horizon_of, rounding_note
@@ -292,9 +292,7 @@ def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
         f"{worker.stage} {worker.worker}" for worker in heartbeats.workers(now()) if worker.alive
     ]
     producers = [
-        producer.name
-        for producer in Registrations(cluster, earlier).roster
-        if producer.last_epoch is None
+        producer.name for producer in read_roster(cluster, earlier) if producer.last_epoch is None
     ]
     for who, names, ending in (
         ("workers", workers, "a supervisor ends its own; end the others"),

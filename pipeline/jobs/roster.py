@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import epoch_problem
-from topics.frames import CodecError
+from topics.frames import INTEGER_MAX, CodecError
 from topics.manifests import PRODUCERS_MAX, PRODUCERS_OF_INSTANCES_MAX
 from topics.records import Drain, Farewell, Registration, decode_producer_record
 
@@ -45,6 +49,8 @@ class Roster:
         self._producers: list[EnrolledProducer] = []
         self._by_enrolment: dict[bytes, EnrolledProducer] = {}
         self._names: set[str] = set()
+        self._first_epochs = array("q")
+        self._last_epochs = array("q")
         self._first_epoch: int | None = None
         self.drains: dict[int, int] = {}
         self.version = 0
@@ -54,6 +60,19 @@ class Roster:
 
     def __iter__(self) -> Iterator[EnrolledProducer]:
         return iter(self._producers)
+
+    def __getitem__(self, index: int) -> EnrolledProducer:
+        return self._producers[index]
+
+    @property
+    def first_epochs(self) -> NDArray[np.int64]:
+        """The first epoch of every producer, in order of registration."""
+        return np.array(self._first_epochs, np.int64)
+
+    def reporting(self, epoch: int) -> NDArray[np.bool_]:
+        """Of every producer, in order of registration, `EnrolledProducer.reports_at`."""
+        last_epochs = np.array(self._last_epochs, np.int64)
+        return (self.first_epochs <= epoch) & (epoch <= last_epochs)
 
     def find(self, enrolment: bytes) -> EnrolledProducer | None:
         """The producer of an enrolment id, or None when nobody registered it (first)."""
@@ -101,6 +120,8 @@ class Roster:
         self._first_epoch = min(record.first_epoch, self._first_epoch or record.first_epoch)
         self._names.add(record.name)
         self._producers.append(producer)
+        self._first_epochs.append(record.first_epoch)
+        self._last_epochs.append(INTEGER_MAX)
         self._by_enrolment[record.enrolment] = producer
 
     def _drain(self, record: Drain) -> None:
@@ -110,4 +131,4 @@ class Roster:
     def _farewell(self, record: Farewell) -> None:
         producer = self._by_enrolment.get(record.enrolment)
         if producer is not None and producer.last_epoch is None:
-            producer.last_epoch = record.last_epoch
+            producer.last_epoch = self._last_epochs[producer.index] = record.last_epoch

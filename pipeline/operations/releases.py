@@ -12,7 +12,7 @@ from pipeline.ledger.presence import Presence
 from pipeline.stages.estimate_records import EstimateRecord
 from randomizers.guarantee import Guarantee
 from topics.frames import CodecError, Kind, kind_of
-from topics.manifests import Fate, Manifest, decode_manifest
+from topics.manifests import Fate, ManifestHead, read_head
 from topics.names import Role, topic_name
 
 
@@ -153,11 +153,11 @@ def _said(estimate: EstimateRecord) -> str:
         return "in words that this version does not know"
 
 
-def _manifests(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, Manifest]]:
+def _manifests(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, ManifestHead]]:
     for record in records:
         with suppress(CodecError):
             if kind_of(record.value) is Kind.MANIFEST:
-                manifest = decode_manifest(record.value)
+                manifest = read_head(record.value)
                 if manifest.instance == 1:
                     yield record, manifest
 

@@ -102,6 +102,8 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
             listener=listener,
         )
         self._timeline = Timeline(job, broker_time)
+        self._proposed: Manifest | None = None
+        self._accepted: Decision | None = None
         self._begin_logs()
         self._now = self._next_time_check = 0.0
 
@@ -215,6 +217,8 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         finished.
         """
         manifest = decision.manifest
+        if manifest == self._proposed:
+            self._accepted = decision
         state = self._partitions.get(self._job.partition_of(manifest.epoch))
         if (
             state is not None
@@ -234,8 +238,8 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
 
     def _count_late(self, epoch: int, reports: int, offset: int) -> None:
         """Count the reports of a record of an epoch that is decided, unless it is in."""
-        decision = self._log.recent(epoch)
-        within = decision is not None and offset < decision.manifest.cut_offset
+        outcome = self._log.recent(epoch)
+        within = outcome is not None and offset < outcome.cut_offset
         if not within:
             self.counts["late_reports"] += reports
 
@@ -296,18 +300,20 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
             if as_complete and not self._decision.complete(window):
                 return
             own = self._decision.manifest(window, state.position, self._wall_clock())
+            self._proposed, self._accepted = own, None
             yield Append(Role.MANIFESTS, 0, encode_manifest(own))
             yield Flush()
             yield from self._manifest_log.catch_up()
         decision = self._log.recent(window.epoch)
         if decision is not None:
-            self.counts[f"windows {decision.manifest.fate.value}"] += 1
-            if own is not None and decision.manifest == own:
+            self.counts[f"windows {decision.fate.value}"] += 1
+            accepted = self._accepted
+            if own is not None and accepted is not None:
                 self._listener(
                     FinishedWindow(own.epoch, own.fate, own.contributors, began=window.opened_at)
                 )
                 if window.epoch in state.owed and not window.set_aside:
-                    yield from self._write(state, decision, window.words)
+                    yield from self._write(state, accepted, window.words)
         elif self._log.exists(window.epoch):
             assert window.epoch in self._log.decided, "an acknowledged manifest is in the log"
         del state.windows[window.epoch]

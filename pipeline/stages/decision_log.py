@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from pipeline.stages.epochs import EpochSet
 from topics.frames import CodecError
-from topics.manifests import Manifest, decode_manifest
+from topics.manifests import Fate, Manifest, decode_manifest, has_bit
 
 # A producer that missed this many decided epochs in a row is not waited for until it is back.
 PATIENCE = 3
@@ -28,6 +31,33 @@ class Decision:
 
     manifest: Manifest
     offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What is remembered of a decision: a bit for each producer, however many devices they have.
+
+    Attributes:
+        fate: of the window.
+        first_offset: of the epoch's first record in the raw topic.
+        cut_offset: first offset that no longer belongs to the window.
+        bits: whether each producer is in, in order of registration, lowest bit first; those that
+            are not named are not.
+    """
+
+    fate: Fate
+    first_offset: int
+    cut_offset: int
+    bits: bytes
+
+    def has(self, index: int) -> bool:
+        """Whether a producer was in the window."""
+        return has_bit(self.bits, index)
+
+    def inside(self, producers: int) -> NDArray[np.bool_]:
+        """Whether each of so many producers was in the window."""
+        packed = np.frombuffer(self.bits, np.uint8)
+        return np.unpackbits(packed, count=producers, bitorder="little").view(np.bool_)
 
 
 class DecisionLog:
@@ -55,9 +85,11 @@ class DecisionLog:
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
-        self._recent: dict[int, Decision] = {}
+        self._recent: dict[int, Outcome] = {}
         self._order: deque[int] = deque()
-        self._populations: dict[int, tuple[int, int]] = {}  # index: (epoch, population)
+        self._bits = b""
+        self._last_in = np.zeros(0, np.int64)
+        self._populations = np.zeros(0, np.uint32)
         self.first_epoch: int | None = None
         self.decided = EpochSet()
 
@@ -91,32 +123,44 @@ class DecisionLog:
 
     def _remember(self, decision: Decision) -> None:
         manifest = decision.manifest
-        self._recent[manifest.epoch] = decision
+        inside = np.array(manifest.producers, np.bool_)
+        bits = np.packbits(inside, bitorder="little").tobytes()
+        # Mostly the same are in: then there is one object for all these decisions.
+        self._bits = self._bits if bits == self._bits else bits
+        self._recent[manifest.epoch] = Outcome(
+            manifest.fate, manifest.first_offset, manifest.cut_offset, self._bits
+        )
         self._order.append(manifest.epoch)
         if len(self._order) > EPOCHS_AHEAD:
             del self._recent[self._order.popleft()]
-        populations = iter(manifest.populations)
-        for index, inside in enumerate(manifest.producers):
-            if inside:
-                population = next(populations)
-                if self._populations.get(index, (0, 0))[0] < manifest.epoch:
-                    self._populations[index] = (manifest.epoch, population)
+        more = len(inside) - len(self._last_in)
+        if more > 0:
+            self._last_in = np.pad(self._last_in, (0, more))
+            self._populations = np.pad(self._populations, (0, more))
+        indexes = np.flatnonzero(inside)
+        latest = self._last_in[indexes] < manifest.epoch
+        self._last_in[indexes[latest]] = manifest.epoch
+        self._populations[indexes[latest]] = np.array(manifest.populations, np.uint32)[latest]
 
     def exists(self, epoch: int) -> bool:
         """Whether the deployment has an epoch: the first manifest says with which it begins."""
         return self.first_epoch is None or epoch >= self.first_epoch
 
-    def recent(self, epoch: int) -> Decision | None:
-        """The decision on an epoch, if it is among the last `EPOCHS_AHEAD` ones."""
+    def recent(self, epoch: int) -> Outcome | None:
+        """What was decided of an epoch, if it is among the last `EPOCHS_AHEAD` decisions."""
         return self._recent.get(epoch)
 
     def population(self, index: int) -> int:
         """Devices of a producer, as of the last epoch it was in with; 0 before."""
-        return self._populations.get(index, (0, 0))[1]
+        return int(self._populations[index]) if index < len(self._populations) else 0
 
     def last_in(self, index: int) -> int:
         """The latest epoch whose window a producer was in; 0 before the first."""
-        return self._populations.get(index, (0, 0))[0]
+        return int(self._last_in[index]) if index < len(self._last_in) else 0
+
+    def last_in_of(self, producers: int) -> NDArray[np.int64]:
+        """`last_in` of each of so many producers."""
+        return np.pad(self._last_in[:producers], (0, max(0, producers - len(self._last_in))))
 
     def oldest_undecided(self, roster_first_epoch: int) -> int:
         """The lowest epoch that exists and has no manifest."""
@@ -128,17 +172,27 @@ class DecisionLog:
 
         `first_epoch` is the producer's own: what was decided before it came does not count.
         """
-        latest = list(islice(self.decided.below(epoch), PATIENCE))
+        latest = self.latest_before(epoch)
         return (
             len(latest) == PATIENCE
-            and latest[-1] >= first_epoch
-            and not any(self._was_in(index, earlier) for earlier in latest)
+            and latest[-1][0] >= first_epoch
+            and not any(outcome is None or outcome.has(index) for _, outcome in latest)
         )
 
-    def _was_in(self, index: int, epoch: int) -> bool:
-        """Whether a producer was in a window; so it is taken where that is not remembered."""
-        decision = self._recent.get(epoch)
-        if decision is None:
-            return True
-        producers = decision.manifest.producers
-        return index < len(producers) and producers[index]
+    def absent(self, epoch: int, first_epochs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """`missed` of every producer, whose first epochs are given in order of registration."""
+        latest, producers = self.latest_before(epoch), len(first_epochs)
+        seen = np.zeros(producers, np.bool_)
+        for _, outcome in latest:
+            seen |= True if outcome is None else outcome.inside(producers)
+        if len(latest) < PATIENCE:
+            return np.zeros(producers, np.bool_)
+        return ~seen & (first_epochs <= latest[-1][0])
+
+    def latest_before(self, epoch: int) -> tuple[tuple[int, Outcome | None], ...]:
+        """The last `PATIENCE` decided epochs before `epoch`, latest first, and what was decided.
+
+        Of what is not remembered everybody is taken to have been in.
+        """
+        earlier = islice(self.decided.below(epoch), PATIENCE)
+        return tuple((each, self._recent.get(each)) for each in earlier)

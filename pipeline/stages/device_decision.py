@@ -107,7 +107,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
 
     def time_has_come(self, epoch: int, window: DeviceWindow | None) -> bool:
         """Whether an epoch has ended by the broker's clock."""
-        return self._timeline.by_calendar and self._timeline.has_come(epoch, (), 0, self._log)
+        return self._timeline.has_ended(epoch) is True
 
     def due_silent_epochs(
         self, partition: int, position: int, windows: Container[int]

@@ -7,15 +7,53 @@ drains the job, or when its grace period is over, which begins when its time has
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
-from pipeline.jobs.roster import EnrolledProducer
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.roster import EnrolledProducer, Roster
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.timeline import Timeline
 from pipeline.stages.window_decision import WindowDecision
 from pipeline.stages.windows import Window
 from topics.manifests import Manifest
 
 
+@dataclass(slots=True)
+class _Awaited:
+    """Who is still to come into a window; a record that completes nobody changes nothing here.
+
+    Attributes:
+        inside: whether each producer of the roster is in, in order of registration.
+        taken: how many of the window's enrolments that are in have been looked up.
+        known: what `standing` was made of.
+        standing: who is waited for, also if nothing has arrived of it.
+        missing: how many of those are not in.
+    """
+
+    inside: NDArray[np.bool_]
+    taken: int = 0
+    known: object = None
+    standing: NDArray[np.bool_] | None = None
+    missing: int = 0
+
+
 class ShuffleDecision(WindowDecision[Window]):
-    """Waits for the producers that are on the roster."""
+    """Waits for the producers that are on the roster.
+
+    A producer is expected that reports for the epoch and was in one of the last windows; or of
+    which anything has arrived. How many of the first are missing is counted as they come in, and
+    counted anew only when the roster or the last decisions have changed.
+    """
+
+    def __init__(
+        self, job: DeployedJob, roster: Roster, log: DecisionLog, timeline: Timeline
+    ) -> None:
+        super().__init__(job, roster, log, timeline)
+        self._windows: WeakKeyDictionary[Window, _Awaited] = WeakKeyDictionary()
 
     @property
     def first_epoch(self) -> int:
@@ -24,26 +62,30 @@ class ShuffleDecision(WindowDecision[Window]):
 
     def missing(self, window: Window) -> Iterator[EnrolledProducer]:
         """Who is expected and not in."""
-        for producer in self._expected(window.epoch, window):
-            if window.complete(producer.enrolment) is None:
-                yield producer
+        expected = self._expected(window.epoch, window) & ~self._awaited(window).inside
+        for index in np.flatnonzero(expected).tolist():
+            yield self._roster[index]
 
     def complete(self, window: Window) -> bool:
         """Whether enough producers have registered, and all that are expected are in."""
         if len(self._roster) < self._job.shuffle.producers:
             return False
-        somebody = False
-        for producer in self._expected(window.epoch, window):
-            if window.complete(producer.enrolment) is None:
-                return False
-            somebody = True
-        return somebody
+        if any(True for _ in self._unfinished(window)):
+            return False
+        awaited = self._awaited(window)
+        if awaited.missing:
+            return False
+        return bool((awaited.inside & self._roster.reporting(window.epoch)).any())
 
     def time_has_come(self, epoch: int, window: Window | None) -> bool:
         """Whether the grace period of an epoch may run; its window is None while there is none."""
-        expected = self._expected(epoch, window)
-        unregistered = max(0, self._job.shuffle.producers - len(self._roster))
-        return self._timeline.has_come(epoch, expected, unregistered, self._log)
+        ended = self._timeline.has_ended(epoch)
+        if ended is not None:
+            return ended
+        reached = self._timeline.reached(self._roster, self._log)[self._expected(epoch, window)]
+        through = int(np.count_nonzero(reached >= epoch))
+        waiting = len(reached) - through + max(0, self._job.shuffle.producers - len(self._roster))
+        return through > waiting or not (through or waiting)
 
     def manifest(self, window: Window, position: int, timestamp: int) -> Manifest:
         """What is decided of a window as it is now.
@@ -84,14 +126,44 @@ class ShuffleDecision(WindowDecision[Window]):
             drawings=tuple(drawings) if self._job.instances > 1 else (),
         )
 
-    def _expected(self, epoch: int, window: Window | None) -> Iterator[EnrolledProducer]:
-        """Who must be in before the window of an epoch closes by completeness."""
-        for producer in self._roster:
-            if producer.reports_at(epoch) and (
-                (window is not None and window.holds(producer.enrolment))
-                or not self._log.missed(producer.index, producer.first_epoch, epoch)
-            ):
+    def _expected(self, epoch: int, window: Window | None) -> NDArray[np.bool_]:
+        """Who must be in before the window of an epoch closes by completeness, as registered."""
+        if window is None:
+            return self._standing(epoch)
+        awaited = self._awaited(window)
+        assert awaited.standing is not None
+        expected = awaited.standing | (awaited.inside & self._roster.reporting(epoch))
+        expected[[producer.index for producer in self._unfinished(window)]] = True
+        return expected
+
+    def _standing(self, epoch: int) -> NDArray[np.bool_]:
+        """Who is expected, whatever has arrived."""
+        absent = self._log.absent(epoch, self._roster.first_epochs)
+        return self._roster.reporting(epoch) & ~absent
+
+    def _unfinished(self, window: Window) -> Iterator[EnrolledProducer]:
+        """Of whom something has arrived, and not all."""
+        for producer in map(self._roster.find, window.unfinished):
+            if producer is not None and producer.reports_at(window.epoch):
                 yield producer
+
+    def _awaited(self, window: Window) -> _Awaited:
+        """Who is still to come into a window, as of now."""
+        awaited = self._windows.get(window)
+        if awaited is None or len(awaited.inside) != len(self._roster):
+            awaited = self._windows[window] = _Awaited(np.zeros(len(self._roster), np.bool_))
+        for producer in map(self._roster.find, window.inside[awaited.taken :]):
+            if producer is not None:
+                awaited.inside[producer.index] = True
+                if awaited.standing is not None and awaited.standing[producer.index]:
+                    awaited.missing -= 1
+        awaited.taken = len(window.inside)
+        known = self._roster.version, self._log.latest_before(window.epoch)
+        if awaited.standing is None or awaited.known != known:
+            awaited.standing = self._standing(window.epoch)
+            awaited.missing = int(np.count_nonzero(awaited.standing & ~awaited.inside))
+            awaited.known = known
+        return awaited
 
     def _abandoned(self, window: Window) -> bool:
         """Whether all that arrived is of producers that report for the epoch no more.

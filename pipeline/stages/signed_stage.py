@@ -26,7 +26,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.stage import Stage
 from topics.chunks import Chunk, decode_chunk
 from topics.frames import Kind, kind_of
-from topics.manifests import decode_manifest
+from topics.manifests import read_head
 from topics.names import HOPS, SUMS, Role
 from topics.partials import decode_partial
 from topics.signed import (
@@ -175,7 +175,7 @@ class SignedStage:
         )
 
     def _decision(self, record: bytes) -> Decided:
-        manifest = decode_manifest(record)
+        manifest = read_head(record)
         return Decided(
             self._job.deployment,
             self._signer.stage,

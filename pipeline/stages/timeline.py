@@ -13,12 +13,15 @@ and the producers that any manifest names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import times_of
-from pipeline.jobs.roster import EnrolledProducer, Roster
+from pipeline.jobs.roster import Roster
 from pipeline.stages.decision_log import PATIENCE, DecisionLog
 
 
@@ -49,6 +52,7 @@ class Timeline:
         self._latest_written: int | None = None
         self._punctuated: dict[bytes, int] = {}
         self._refused: dict[bytes, int] = {}
+        self._sent: tuple[object, NDArray[np.int64]] = (None, np.zeros(0, np.int64))
         self.version = 0
 
     def note_written(self, written: int | None) -> None:
@@ -94,54 +98,39 @@ class Timeline:
         moment = self.now if written is None else written
         return None if moment is None else self._times.refusal(epoch, moment)
 
-    def has_come(
-        self,
-        epoch: int,
-        expected: Iterable[EnrolledProducer],
-        unregistered: int,
-        decisions: DecisionLog,
-    ) -> bool:
-        """Whether the time of an epoch has come.
-
-        `expected` are the producers it would wait for, beside so many that are `unregistered`.
-        """
+    def has_ended(self, epoch: int) -> bool | None:
+        """Whether an epoch has ended by the calendar; None while that does not say."""
         now = self.now
-        if self._times is not None and now is not None:
-            return self._times.has_ended(epoch, now)
-        through, waiting = 0, unregistered
-        for producer in expected:
-            if self._reached(producer, decisions) >= epoch:
-                through += 1
-            else:
-                waiting += 1
-        return through > waiting or not (through or waiting)
+        return None if self._times is None or now is None else self._times.has_ended(epoch, now)
+
+    def reached(self, roster: Roster, decisions: DecisionLog) -> NDArray[np.int64]:
+        """The latest epoch that each producer is known to have punctuated, as registered."""
+        known = roster, len(roster), self.version
+        if self._sent[0] != known:
+            sent = (self._punctuated.get(producer.enrolment, 0) for producer in roster)
+            self._sent = known, np.fromiter(sent, np.int64, len(roster))
+        return np.maximum(self._sent[1], decisions.last_in_of(len(roster)))
 
     def ahead(self, roster: Roster, decisions: DecisionLog) -> Iterator[Ahead]:
         """Who is ahead of the running epoch, by the calendar or by what the majority has sent."""
         present = self._running_epoch(roster, decisions)
-        for producer in roster:
-            if producer.last_epoch is not None:
-                continue
-            refused = self._refused.get(producer.enrolment, 0)
-            reached = 0 if self.by_calendar else self._reached(producer, decisions)
-            epochs = max(refused, reached) - present
-            if refused > present or epochs > PATIENCE:
-                yield Ahead(producer.name, epochs)
+        refused = {
+            producer.index: epoch
+            for enrolment, epoch in self._refused.items()
+            if epoch > present and (producer := roster.find(enrolment)) is not None
+        }
+        reached = np.zeros(0) if self.by_calendar else self.reached(roster, decisions)
+        for index in sorted({*refused, *np.flatnonzero(reached > present + PATIENCE).tolist()}):
+            if roster[index].last_epoch is None:
+                latest = max(refused.get(index, 0), 0 if self.by_calendar else int(reached[index]))
+                yield Ahead(roster[index].name, latest - present)
 
     def _running_epoch(self, roster: Roster, decisions: DecisionLog) -> int:
         now = self.now
         if self._times is not None and now is not None:
             return self._times.epoch_of(now)
         next_epoch = decisions.oldest_undecided(roster.first_epoch)
-        reached = sorted(
-            self._reached(producer, decisions)
-            for producer in roster
-            if producer.reports_at(next_epoch)
-        )
+        reached = np.sort(self.reached(roster, decisions)[roster.reporting(next_epoch)])
         # More than half have reached this one.
-        return max(next_epoch - 1, reached[(len(reached) - 1) // 2] if reached else 0)
-
-    def _reached(self, producer: EnrolledProducer, decisions: DecisionLog) -> int:
-        """The latest epoch that a producer is known to have punctuated."""
-        sent = self._punctuated.get(producer.enrolment, 0)
-        return max(sent, decisions.last_in(producer.index))
+        half = int(reached[(len(reached) - 1) // 2]) if len(reached) else 0
+        return max(next_epoch - 1, half)

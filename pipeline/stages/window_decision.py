@@ -171,6 +171,6 @@ class WindowDecision(ABC, Generic[WindowT]):
         return False
 
     def _began_before_drain(self, epoch: int) -> bool:
-        decision = self._log.recent(epoch)
+        outcome = self._log.recent(epoch)
         end = self._roster.drains.get(self._job.partition_of(epoch), 0)
-        return decision is not None and decision.manifest.first_offset < end
+        return outcome is not None and outcome.first_offset < end

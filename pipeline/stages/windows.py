@@ -59,18 +59,21 @@ class Contribution:
         drawings: by what their batches and punctuation say, in the order of their first records;
             none once it is complete.
         complete: the punctuation of the drawing that has joined the window; None before.
-        messages: of that drawing.
     """
 
     drawings: dict[bytes | None, Drawing] = field(default_factory=dict)
     complete: Punctuation | None = None
-    messages: int = 0
 
     @property
     def punctuation(self) -> Punctuation | None:
         """The one that is in, or the first that has arrived; None without any."""
         said = (drawing.punctuation for drawing in self.drawings.values())
         return self.complete or next((each for each in said if each is not None), None)
+
+    @property
+    def contributors(self) -> int:
+        """Devices, as far as it has been said."""
+        return 0 if self.punctuation is None else self.punctuation.contributors
 
     def said_before(self, name: bytes | None) -> Punctuation | None:
         """What makes another punctuation of a drawing of no use: its own, or the one that is in."""
@@ -175,11 +178,17 @@ class Window(OpenWindow):
 
     Attributes:
         contributions: what has arrived, by enrolment.
+        inside: the enrolments that are complete, as they came in.
+        unfinished: those of which something has arrived, and that are not.
     """
 
     def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
         super().__init__(epoch, opened_at)
         self.contributions: dict[bytes, Contribution] = {}
+        self.inside: list[bytes] = []
+        self.unfinished: set[bytes] = set()
+        self._messages = 0
+        self._contributors = 0
         self._words = multiset()
         self._held_bytes = 0
         self._multiset = multiset
@@ -226,11 +235,12 @@ class Window(OpenWindow):
             )
         drawing.batches.add(batch.batch)
         drawing.messages += batch.words.messages
+        self._messages += batch.words.messages
         if not self.set_aside:
             before = drawing.words.held_bytes
             drawing.words.add(batch.words)
             self._held_bytes += drawing.words.held_bytes - before
-        self._complete(contribution, (drawing,))
+        self._complete(batch.enrolment, (drawing,))
         return True
 
     def _punctuate(self, punctuation: Punctuation) -> bool:
@@ -255,13 +265,11 @@ class Window(OpenWindow):
                 f"epoch {self.epoch}: the producer announces {punctuation.batches} batches "
                 f"and has sent {sent}"
             )
+        said = contribution.contributors
         drawing.punctuation = punctuation
-        self._complete(contribution, ended)
+        self._contributors += contribution.contributors - said
+        self._complete(punctuation.enrolment, ended)
         return True
-
-    def holds(self, enrolment: bytes) -> bool:
-        """Whether anything of a producer has arrived."""
-        return enrolment in self.contributions
 
     def complete(self, enrolment: bytes) -> Punctuation | None:
         """The punctuation of the drawing that is in, of a producer that is complete."""
@@ -271,16 +279,12 @@ class Window(OpenWindow):
     @property
     def messages(self) -> int:
         """Messages that have arrived, of producers that are complete or not."""
-        return sum(
-            contribution.messages + sum(each.messages for each in contribution.drawings.values())
-            for contribution in self.contributions.values()
-        )
+        return self._messages
 
     @property
     def contributors(self) -> int:
         """Devices of the producers whose punctuation has arrived."""
-        said = (contribution.punctuation for contribution in self.contributions.values())
-        return sum(punctuation.contributors for punctuation in said if punctuation is not None)
+        return self._contributors
 
     def close(self) -> None:
         """Give back scratch files."""
@@ -292,6 +296,7 @@ class Window(OpenWindow):
         contribution = self.contributions.get(enrolment)
         if contribution is None:
             contribution = self.contributions[enrolment] = Contribution()
+            self.unfinished.add(enrolment)
         return contribution
 
     def _drawing(self, contribution: Contribution, name: bytes | None) -> Drawing:
@@ -300,11 +305,12 @@ class Window(OpenWindow):
             drawing = contribution.drawings[name] = Drawing(self._multiset())
         return drawing
 
-    def _complete(self, contribution: Contribution, changed: Iterable[Drawing]) -> None:
+    def _complete(self, enrolment: bytes, changed: Iterable[Drawing]) -> None:
         """Have the first drawing that is whole now join the window, and no other.
 
         Only those changed are looked at: one that had been whole before would be in.
         """
+        contribution = self.contributions[enrolment]
         whole = next(filter(contribution.is_whole, changed), None)
         if whole is None:
             return
@@ -313,7 +319,12 @@ class Window(OpenWindow):
             drawn = sum(drawing.words.held_bytes for drawing in contribution.drawings.values())
             self.words.merge(whole.words)
             self._held_bytes += self.words.held_bytes - before - drawn
+        said = contribution.contributors
         contribution.complete = contribution.announced(whole)
-        contribution.messages = whole.messages
+        self._contributors += contribution.contributors - said
+        sent = sum(drawing.messages for drawing in contribution.drawings.values())
+        self._messages += whole.messages - sent
+        self.inside.append(enrolment)
+        self.unfinished.discard(enrolment)
         contribution.close()
         contribution.drawings = {}

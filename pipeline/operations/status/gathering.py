@@ -237,8 +237,8 @@ class JobWatch:
     def _withheld(self) -> int:
         """How many of the last decided epochs, without a break, were not released."""
         count, epoch = 0, self._decisions.decided.highest
-        while (decision := self._decisions.recent(epoch)) is not None:
-            if decision.manifest.fate is Fate.RELEASED:
+        while (outcome := self._decisions.recent(epoch)) is not None:
+            if outcome.fate is Fate.RELEASED:
                 break
             count, epoch = count + 1, epoch - 1
         return count

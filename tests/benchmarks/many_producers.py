@@ -1,0 +1,155 @@
+"""What windows of many producers cost the shuffle stage: a record, a manifest, all that is decided.
+
+``python -m tests.benchmarks.many_producers PRODUCERS ...``
+
+Every producer sends a batch of one report and its punctuation. Prints `Closing` and `Remembered` a
+line, in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+import tracemalloc
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+
+from pipeline.actions import Append, LogRecord
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.stages.decision_log import DecisionLog
+from tests.benchmarks.measuring import MEGABYTE
+from tests.benchmarks.one_core import shuffle_stage
+from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+from topics.records import Registration
+from topics.words import Words
+
+Order = Literal["registration", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What it takes to close a window.
+
+    Attributes:
+        producers: of the job.
+        order: in which their punctuations come; all batches come before, in the other order.
+        microseconds: of processor time for each record, its admission included.
+        manifest_bytes: of the window's manifest, in which all are.
+    """
+
+    producers: int
+    order: Order
+    microseconds: float
+    manifest_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a worker remembers of as many decisions as it does remember.
+
+    Attributes:
+        producers: of the job; at each epoch others of them are missing, a hundredth.
+        decisions: how many were shown.
+        megabytes: that the log of decisions holds.
+        microseconds: of processor time for each decision.
+        manifest_bytes: of the last manifest.
+    """
+
+    producers: int
+    decisions: int
+    megabytes: float
+    microseconds: float
+    manifest_bytes: int
+
+
+def many_job(producers: int) -> DeployedJob:
+    """A job that waits for so many producers."""
+    values = {
+        "name": "many",
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 1, "changes": 1},
+        "epochs": {"count": 1 << 16},
+        "shuffle": {"minimum": 1, "producers": producers, "grace": "1h"},
+        "topics": {"partitions": 1},
+    }
+    return deploy_job(make_job(values), deployed_at=0)
+
+
+def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
+    """Close windows, of which the fastest counts."""
+    job, log = many_job(producers), MemoryLog()
+    enrolments = [secrets.token_bytes(16) for _ in range(producers)]
+    for number, enrolment in enumerate(enrolments):
+        registration = Registration(job.deployment, f"{number}", enrolment, 1)
+        log.append(Append(Role.PRODUCERS, 0, registration.to_bytes()))
+    worker = MemoryWorker(shuffle_stage(job), log)
+    worker.run(worker.assign(0))
+    words = Words(np.zeros((1, job.word_form.width), job.word_form.dtype))
+    identity = job.fingerprint, job.deployment
+    spent = []
+    for epoch in range(1, epochs + 1):
+        for enrolment in reversed(enrolments):
+            batch = Batch(*identity, secrets.token_bytes(16), enrolment, epoch, words)
+            log.append(Append(Role.REPORTS, 0, encode_batch(batch)))
+        shuffled = list(enrolments)
+        if order == "random":
+            np.random.default_rng(epoch).shuffle(shuffled)
+        for enrolment in shuffled:
+            said = Punctuation(*identity, enrolment, epoch, 1, 1, 1000)
+            log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
+        before = time.process_time()
+        worker.run(worker.drain())
+        spent.append(time.process_time() - before)
+    manifests = log.values(Role.MANIFESTS)
+    assert len(manifests) == epochs, "the windows have not closed"
+    records = 2 * producers
+    return Closing(producers, order, round(min(spent) / records * 1e6, 1), len(manifests[-1]))
+
+
+def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
+    """Show a log of decisions as many as it remembers."""
+    job = many_job(producers)
+    rng = np.random.default_rng(1)
+    populations = rng.integers(500, 1500, producers)
+    tracemalloc.start()
+    empty, _ = tracemalloc.get_traced_memory()
+    log, spent, size = DecisionLog(job), 0.0, 0
+    for epoch in range(1, decisions + 1):
+        inside = rng.random(producers) >= 0.01
+        counts = populations[inside]
+        manifest = Manifest(
+            job.fingerprint, job.deployment, epoch, Fate.RELEASED, epoch, epoch + 1, 1,
+            tuple(inside.tolist()), tuple(counts.tolist()), int(counts.sum()),
+            int(populations.sum()), 0,
+        )  # fmt: skip
+        record = encode_manifest(manifest)
+        size = len(record)
+        before = time.process_time()
+        log.apply(LogRecord(epoch, record))
+        spent += time.process_time() - before
+    del manifest, record, inside, counts
+    held = tracemalloc.get_traced_memory()[0] - empty
+    tracemalloc.stop()
+    each = round(spent / decisions * 1e6, 1)
+    return Remembered(producers, decisions, round(held / MEGABYTE, 1), each, size)
+
+
+def main() -> None:
+    """Measure jobs of so many producers."""
+    for producers in map(int, sys.argv[1:]):
+        for order in ("registration", "random"):
+            print(json.dumps(asdict(closing(producers, order))), flush=True)
+        print(json.dumps(asdict(remembered(producers))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""A producer that starts does not read all that was ever decided, and finds what all would tell."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.actions import LogRecord
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations import producer_checks
+from pipeline.operations.producer_checks import check_registered
+from pipeline.stages import decision_log
+from pipeline.stages.decision_log import DecisionLog
+from tests.support.memory_cluster import MemoryCluster
+from topics.manifests import Fate, Manifest, encode_manifest
+from topics.names import Role
+from topics.records import Registration
+
+AHEAD = 3
+LAST = 24
+NAMES = ("north", "south")
+
+
+@pytest.fixture(autouse=True)
+def _windows_run_a_few_epochs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (decision_log, producer_checks):
+        monkeypatch.setattr(module, "EPOCHS_AHEAD", AHEAD)
+
+
+def _job() -> DeployedJob:
+    values = {
+        "name": "checked",
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 1, "changes": 1},
+        "epochs": {"count": LAST},
+        "shuffle": {"minimum": 1},
+        "topics": {"partitions": 1},
+    }
+    return deploy_job(make_job(values), deployed_at=0)
+
+
+JOB = _job()
+
+
+class CountingCluster(MemoryCluster):
+    """Counts the manifests that were read."""
+
+    manifests_read = 0
+
+    def read(
+        self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
+    ) -> Iterator[LogRecord]:
+        for record in super().read(topic, partition, start, stop):
+            self.manifests_read += topic == JOB.topic(Role.MANIFESTS)
+            yield record
+
+
+class Folder:
+    """A producer that is opened again and again, and has drawn up to some epoch."""
+
+    def __init__(self, name: str, cluster: MemoryCluster) -> None:
+        self.name, self.job, self.cluster = name, JOB, cluster
+        self.enrolment = name.encode().ljust(16, b".")
+        self.facts: dict[str, int] = {}
+        self.store, self.closed_epoch = self, 0
+        record = Registration(JOB.deployment, name, self.enrolment, 1)
+        cluster.append(JOB.topic(Role.PRODUCERS), record.to_bytes())
+
+    def fact(self, name: str) -> int | None:
+        return self.facts.get(name)
+
+    def set_fact(self, name: str, value: int) -> None:
+        self.facts[name] = value
+
+    def is_old_copy(self, closed_epoch: int) -> bool:
+        self.closed_epoch = closed_epoch
+        try:
+            check_registered(cast(Cluster, self.cluster), cast(Producer, self))
+        except ProducerError as error:
+            return "old copy" in str(error)
+        return False
+
+
+def new_cluster() -> CountingCluster:
+    cluster = CountingCluster()
+    for role in (Role.PRODUCERS, Role.MANIFESTS, Role.REPORTS):
+        cluster.partitions[JOB.topic(role)] = 1
+    return cluster
+
+
+def decide(cluster: MemoryCluster, epoch: int, *inside: bool, first_epoch: int = 1) -> bytes:
+    devices = sum(inside)
+    record = encode_manifest(
+        Manifest(
+            JOB.fingerprint, JOB.deployment, epoch, Fate.RELEASED if devices else Fate.EMPTY, 0, 1,
+            first_epoch, inside, (1,) * devices, devices, devices, 0,
+        )
+    )  # fmt: skip
+    cluster.append(JOB.topic(Role.MANIFESTS), record)
+    return record
+
+
+@st.composite
+def decided_logs(draw: st.DrawFn) -> tuple[int, list[tuple[int, bool, bool]]]:
+    """Epochs in an order in which workers may have decided them, some twice, and who was in."""
+    first = draw(st.integers(1, 3))
+    left, log = list(range(first, LAST + 1)), []
+    for _ in range(draw(st.integers(0, len(left)))):
+        near = [epoch for epoch in left if epoch <= left[0] + AHEAD]
+        epoch = draw(st.sampled_from(near))
+        left.remove(epoch)
+        log.append((epoch, draw(st.booleans()), draw(st.booleans())))
+    return first, log
+
+
+@settings(
+    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(decided_logs(), st.integers(0, LAST), st.integers(0, LAST))
+def test_a_start_finds_what_reading_every_manifest_would_tell(
+    log: tuple[int, list[tuple[int, bool, bool]]], closed: int, later: int
+) -> None:
+    first, decisions = log
+    cluster = new_cluster()
+    north, south = (Folder(name, cluster) for name in NAMES)
+    whole, known = DecisionLog(JOB), 0
+    for epoch, *inside in decisions:
+        whole.apply(LogRecord(0, decide(cluster, epoch, *inside, first_epoch=first)))
+        known += 1
+    assert len(list(whole.decided.below(LAST + 1))) == known, "all count"
+    for index, folder in enumerate((north, south)):
+        assert folder.is_old_copy(closed) == (whole.last_in(index) > closed)
+        # What an earlier start has read, and found in order, tells nothing new.
+        again = max(closed, later)
+        assert folder.is_old_copy(again) == (whole.last_in(index) > again)
+
+
+def test_what_was_decided_after_a_start_is_found_by_the_next_one() -> None:
+    cluster = new_cluster()
+    north, _ = (Folder(name, cluster) for name in NAMES)
+    decide(cluster, 1, True, True)
+    assert not north.is_old_copy(1)
+    decide(cluster, 2, False, True)
+    assert not north.is_old_copy(1)
+    decide(cluster, 3, True, True)
+    assert north.is_old_copy(1)
+    assert north.is_old_copy(2), "what was refused is not taken for read"
+    assert not north.is_old_copy(3)
+
+
+def test_a_start_reads_as_many_manifests_as_windows_may_run_ahead() -> None:
+    cluster = new_cluster()
+    north, _ = (Folder(name, cluster) for name in NAMES)
+    for epoch in range(1, LAST + 1):
+        decide(cluster, epoch, True, True)
+    assert not north.is_old_copy(LAST)
+    # The first one says with which epoch the deployment begins.
+    assert cluster.manifests_read == 1 + AHEAD
+    assert not north.is_old_copy(LAST)
+    assert cluster.manifests_read == 2 + AHEAD, "what was read is not read again"
+    assert north.facts["checked_manifests_0"] == LAST
+
+
+def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:
+    cluster = new_cluster()
+    north = Folder("north", cluster)
+    decide(cluster, 1, True)
+
+    def full(name: str, value: int) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    north.set_fact = full  # type: ignore[method-assign]
+    assert not north.is_old_copy(1)
