@@ -13,6 +13,7 @@ from scipy import stats
 
 from randomizers.accounting.amplification import (
     HiddenCoin,
+    _clones,
     amplified_delta,
     amplified_epsilon,
     most_local_loss,
@@ -121,6 +122,14 @@ def test_many_clones_in_classes_are_never_better_than_all_of_them() -> None:
         - cost * stats.binom.sf(first - 1, clones, 0.5)
     )
     assert exact <= amplified_delta(coin, contributors, epsilon) <= exact * 1.001
+
+
+@pytest.mark.parametrize("contributors", [1, 2, 1_000, 10**6])
+def test_fewer_clones_than_are_looked_at_are_no_likelier_than_said(contributors: int) -> None:
+    clones, masses, fewer = _clones(HiddenCoin(1.0, 0.3), contributors, 20)
+    assert fewer >= stats.binom.cdf(clones[0] - 1, contributors - 1, 0.3)
+    assert fewer < 1e-20
+    assert masses.sum() == pytest.approx(1, rel=1e-12)
 
 
 def test_the_local_loss_is_the_largest_that_is_brought_down() -> None:
