@@ -1,215 +1,215 @@
-"""Mutants at random: small changes of any code, made by operators on its syntax tree.
+"""Mutants at random: does a test notice them?
 
-    python -m tests.mutations.random_mutants [--sample N] [MODULE ...]
+    python -m tests.mutations.random_mutants [--sample N] [--log FILE] [MODULE ...]
 
-Comparisons, numbers, conditions and arithmetic are changed, statements left out, and rounding is
-turned round. Of all that can be done to a module a sample is drawn with a fixed seed. Each mutant
-lives in memory, in a forked process that runs the tests of its module, and those beside it that
-look at the same from outside. Whoever is not noticed is printed; `survivors.md` says of each why it
-weakens no privacy.
+Of all that can be changed in a module (`random_changes`) a sample is drawn with a fixed seed. Each
+mutant lives in memory, in a forked process that runs the tests of its module: those that pass
+without a mutation, the quickest first, as many as there is time for. Whoever is not noticed is
+printed; `survivors.md` says of each why it weakens no privacy. cosmic-ray is needed for the changes
+(`pip install '.[mutants]'`); it would run tests by starting Python anew for each mutant.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
+import json
 import os
+import resource
 import signal
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from random import Random
-from typing import Final
+from typing import Any, Final
+
+from tests.mutations.random_changes import Mutant, sampled
 
 ROOT: Final = Path(__file__).parents[2]
 TARGETS: Final = Path(__file__).parent / "random_targets.toml"
-SAMPLE: Final = 8
-"""Mutants of a module, unless more are asked for."""
-SEED: Final = 18
-SECONDS: Final = 400
-
-_COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-_ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Add,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.FloorDiv,
-    ast.Pow: ast.Mult,
-    ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.BitXor: ast.BitOr,
-}
-_NAMES: Mapping[str, str] = {
-    "ceil": "floor",
-    "floor": "ceil",
-    "min": "max",
-    "max": "min",
-    "minimum": "maximum",
-    "maximum": "minimum",
-    "next_minus": "next_plus",
-    "next_plus": "next_minus",
-    "any": "all",
-    "all": "any",
-    "ROUND_FLOOR": "ROUND_CEILING",
-    "ROUND_CEILING": "ROUND_FLOOR",
-    "inf": "pi",
-}
+AUDIT: Final = (
+    "tests/pipeline/audit/test_quick_audit.py::test_an_audit_acquits_the_installed_protocol[{}]"
+)
+ALL_TESTS_SECONDS: Final = 15.0
+"""For which the tests of a module are run, the quickest first."""
+LOOKED_AT_SECONDS: Final = 25.0
+"""For which tests are run without a mutation, to see how quick they are."""
+ONE_TEST_SECONDS: Final = 8
+"""After which a test is too slow to be one of them."""
+LEAST_CPU_SECONDS: Final = 60
+"""After which a mutant has not come to an end; more, if its tests take longer without it."""
+MEMORY: Final = 8 << 30
+"""Bytes of address space: some mutants would ask for any amount of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
-    """A mutated module.
+class Target:
+    """Modules, and the tests that should notice what is changed in them."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+    sample: int
+
+
+@dataclass(slots=True)
+class Run:
+    """What became of a run of tests.
 
     Attributes:
-        module: its path from the root of the repository.
-        line: of the change.
-        column: where it begins, from 1 on.
-        was: the changed part, in one line.
-        now: what it has become.
-        source: of the whole module.
+        seconds: that each test took which passed.
+        failed: the tests that failed, or what else there is to say.
+        in_time: whether it came to an end.
     """
 
-    module: str
-    line: int
-    column: int
-    was: str
-    now: str
-    source: str
+    seconds: dict[str, float] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    in_time: bool = True
 
-    def __str__(self) -> str:
-        return f"{self.module}:{self.line}:{self.column}  {self.was}  ->  {self.now}"
-
-
-def mutants_of(module: str, source: str) -> list[Mutant]:
-    """All mutants of a module that differ from it and from each other, in order."""
-    tree = ast.parse(source)
-    found: dict[str, Mutant] = {}
-    for node, replacement in _changes(tree):
-        was = ast.get_source_segment(source, node)
-        assert was is not None
-        mutated = _replaced(source, node, replacement)
-        try:
-            same = ast.dump(ast.parse(mutated)) == ast.dump(tree)
-        except SyntaxError:
-            continue
-        if not same:
-            before, after = (" ".join(text.split()) for text in (was, replacement))
-            found.setdefault(
-                mutated, Mutant(module, node.lineno, node.col_offset + 1, before, after, mutated)
-            )
-    return list(found.values())
+    @property
+    def by(self) -> str | None:
+        """Who noticed something."""
+        if not self.in_time:
+            return "time"
+        return self.failed[0] if self.failed else None
 
 
-def sampled(module: str, source: str, count: int) -> list[Mutant]:
-    """So many of them, or all; always the same, as long as the module is."""
-    mutants = mutants_of(module, source)
-    chosen = Random(f"{SEED} {module}").sample(range(len(mutants)), min(count, len(mutants)))
-    return [mutants[index] for index in sorted(chosen)]
+def targets() -> list[Target]:
+    """All of them, as `random_targets.toml` says."""
+    tables = tomllib.loads(TARGETS.read_text())["targets"]
+    return [
+        Target(
+            tuple(each["modules"]),
+            (
+                *(f"tests/{test}" for test in each["tests"]),
+                *(AUDIT.format(protocol) for protocol in each.get("audited", ())),
+            ),
+            each["sample"],
+        )
+        for each in tables
+    ]
 
 
-def _replaced(source: str, node: ast.expr | ast.stmt, replacement: str) -> str:
-    lines = source.encode().splitlines(keepends=True)
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
-    last = lines[node.end_lineno - 1][node.end_col_offset :]
-    return (before + replacement.encode() + last + b"".join(lines[node.end_lineno :])).decode()
+def run_tests(
+    mutant: Mutant | None, tests: Sequence[str], seconds: Mapping[str, float] | None = None
+) -> Run:
+    """Run tests in a process of their own; with `seconds`, those alone, the quickest first."""
+    begun = sum(seconds.values()) if seconds else 2 * LOOKED_AT_SECONDS
+    cpu_seconds = int(LEAST_CPU_SECONDS + 3 * begun)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            os.close(reader)
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            _run_here(mutant, tests, seconds, writer)
+        os._exit(0)
+    os.close(writer)
+    # Whoever waits for what does not come uses no time of the processor.
+    with _alarm(20 * cpu_seconds, child), open(reader, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        late = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
+        return Run(in_time=False) if late else Run(failed=[f"signal {os.WTERMSIG(status)}"])
+    if not said:
+        return Run(failed=["tests could not be run"])
+    body: dict[str, Any] = json.loads(said)
+    return Run(body["seconds"], body["failed"])
 
 
-def _changes(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """Nodes and what may take their place; not of texts, types, or what is raised."""
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop(0)
-        match node:
-            case ast.JoinedStr() | ast.Raise() | ast.Assert() | ast.AnnAssign(value=None):
-                continue
-            case ast.AnnAssign(value=ast.expr() as value):
-                pending.insert(0, value)
-                continue
-            case ast.FunctionDef(name="__str__" | "__repr__") | ast.keyword(arg="copy"):
-                continue
-            case ast.ClassDef(body=body):
-                pending[:0] = body
-                continue
-            case ast.FunctionDef(args=args, body=body):
-                given = [each for each in (*args.defaults, *args.kw_defaults) if each is not None]
-                pending[:0] = [*given, *body]
-                continue
-        if isinstance(node, ast.expr):
-            yield from ((node, text) for text in _of_expression(node))
-        if isinstance(node, ast.stmt):
-            yield from ((node, text) for text in _of_statement(node))
-        pending[:0] = list(ast.iter_child_nodes(node))
+@contextlib.contextmanager
+def _alarm(seconds: int, child: int) -> Any:
+    def end(*_: object) -> None:
+        os.kill(child, signal.SIGKILL)
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
-def _of_expression(node: ast.expr) -> Iterator[str]:
-    match node:
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            yield _written(ast.Compare(left, [_COMPARISONS[type(op)]()], [right]))
-            if isinstance(op, ast.Lt | ast.GtE):
-                other = ast.GtE() if isinstance(op, ast.Lt) else ast.Lt()
-                yield _written(ast.Compare(left, [other], [right]))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            yield _written(ast.BinOp(left, _ARITHMETIC[type(op)](), right))
-        case ast.BoolOp(op=op, values=values):
-            yield _written(ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values))
-        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.Invert(), operand=operand):
-            yield _written(operand)
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            yield _written(ast.IfExp(test, orelse, body))
-        case ast.Constant(value=bool() as value):
-            yield str(not value)
-        case ast.Constant(value=int() as value):
-            yield from (str(value + 1), str(value - 1) if value else "-1")
-        case ast.Constant(value=float() as value):
-            yield from (repr(value * 2), repr(value / 2))
-        case ast.Name(id=name) if name in _NAMES:
-            yield _NAMES[name]
-        case ast.Attribute(value=value, attr=name) if name in _NAMES:
-            yield f"{ast.unparse(value)}.{_NAMES[name]}"
+def _run_here(
+    mutant: Mutant | None,
+    tests: Sequence[str],
+    seconds: Mapping[str, float] | None,
+    writer: int,
+) -> None:
+    import pytest
+
+    if mutant is not None:
+        name = mutant.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        sys.meta_path.insert(0, _Mutated(name, ROOT / mutant.module, mutant.source))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    signal.signal(signal.SIGPROF, _too_slow)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "--rootdir", str(ROOT)]
+    options += [] if seconds is None else ["-x"]
+    watcher = _Watcher(seconds)
+    code = int(pytest.main([*options, *tests], plugins=[watcher]))
+    if code and not watcher.run.failed and not watcher.run.seconds:
+        watcher.run.failed.append("tests could not be collected")
+    said = {"seconds": watcher.run.seconds, "failed": watcher.run.failed}
+    with open(writer, "wb") as pipe:
+        pipe.write(json.dumps(said).encode())
 
 
-def _of_statement(node: ast.stmt) -> Iterator[str]:
-    match node:
-        case ast.Expr(value=ast.Call() | ast.YieldFrom() | ast.Yield()) | ast.AugAssign():
-            yield "pass"
-        case ast.Assign(targets=[ast.Subscript() | ast.Attribute()]):
-            yield "pass"
-        case ast.If(test=test, body=[ast.Raise() | ast.Return() | ast.Continue()], orelse=[]):
-            # A refusal or an early end that does not come.
-            yield f"if False and ({ast.unparse(test)}):\n{_indented(node)}"
+class _Watcher:
+    """Notes how long tests take; with their seconds, takes the quickest first and no others.
+
+    Seconds are those of the processor: they are the same however busy a machine is.
+    """
+
+    def __init__(self, seconds: Mapping[str, float] | None) -> None:
+        self.run = Run()
+        self._known = seconds
+        self._begun = 0.0
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        known = self._known
+        if known is None:
+            # A few of every file, if there is no time for all of them.
+            before: Counter[Path] = Counter()
+            places = {}
+            for item in items:
+                before[item.path] += 1
+                places[item.nodeid] = before[item.path]
+            items.sort(key=lambda item: places[item.nodeid])
+        else:
+            chosen = [item for item in items if item.nodeid in known]
+            items[:] = sorted(chosen, key=lambda item: known[item.nodeid])
+
+    def pytest_runtest_logstart(self) -> None:
+        self._begun = time.process_time()
+        if self._known is None:
+            signal.setitimer(signal.ITIMER_PROF, ONE_TEST_SECONDS)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.run.failed.append(report.nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        if nodeid not in self.run.failed:
+            self.run.seconds[nodeid] = time.process_time() - self._begun
+
+    def pytest_runtest_teardown(self, item: Any) -> None:
+        if self._known is None and sum(self.run.seconds.values()) > LOOKED_AT_SECONDS:
+            item.session.shouldstop = "enough"
 
 
-def _indented(node: ast.If) -> str:
-    indent = " " * (node.col_offset + 4)
-    return indent + ast.unparse(node.body[0]).replace("\n", f"\n{indent}")
-
-
-def _written(node: ast.expr) -> str:
-    return f"({ast.unparse(ast.fix_missing_locations(node))})"
+def _too_slow(*_: object) -> None:
+    raise TimeoutError
 
 
 class _Mutated(MetaPathFinder, Loader):
@@ -235,69 +235,73 @@ class _Mutated(MetaPathFinder, Loader):
         exec(code, module.__dict__)
 
 
-def is_noticed(mutant: Mutant, tests: Sequence[str]) -> str | None:
-    """By what: "a test" or "time"; None if all tests pass. In a process of its own."""
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            os._exit(_run(mutant, tests))
-        os._exit(1)
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return None if os.waitstatus_to_exitcode(status) == 0 else "a test"
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "time"
-
-
-def _run(mutant: Mutant, tests: Sequence[str]) -> int:
-    import pytest
-
-    name = mutant.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    sys.meta_path.insert(0, _Mutated(name, ROOT / mutant.module, mutant.source))
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "--rootdir", str(ROOT)]
-    return int(pytest.main([*options, *tests]))
+def quickest(seconds: Mapping[str, float]) -> dict[str, float]:
+    """As many tests as there is time for, and one in any case."""
+    chosen: dict[str, float] = {}
+    for test in sorted(seconds, key=seconds.__getitem__):
+        if chosen and sum(chosen.values()) + seconds[test] > ALL_TESTS_SECONDS:
+            break
+        chosen[test] = seconds[test]
+    return chosen
 
 
 def main() -> int:
     """Try samples of all modules, or of those named."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutations.random_mutants")
     parser.add_argument("modules", nargs="*")
-    parser.add_argument("--sample", type=int, default=SAMPLE)
+    parser.add_argument("--sample", type=int, help="of each module; otherwise as targets say")
+    parser.add_argument("--log", type=Path, help="of what was tried, which is not tried again")
     chosen = parser.parse_args()
     os.chdir(ROOT)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     _import_what_is_not_ours()
-    targets = tomllib.loads(TARGETS.read_text())
     tried = survived = 0
-    for module, tests in targets.items():
-        if chosen.modules and module not in chosen.modules:
+    for target in targets():
+        count = chosen.sample or target.sample
+        mutants = [
+            mutant
+            for module in target.modules
+            if not chosen.modules or module in chosen.modules
+            for mutant in sampled(module, (ROOT / module).read_text(), count)
+            if str(mutant) not in _logged(chosen.log)
+        ]
+        if not mutants:
             continue
-        source = (ROOT / module).read_text()
-        begun = time.monotonic()
-        if by := is_noticed(Mutant(module, 0, 0, "", "", source), tests):
-            print(f"{module}: without a mutation, too, {by} says no: passed over", flush=True)
+        whole = run_tests(None, target.tests)
+        seconds = quickest(whole.seconds)
+        print(f"{len(seconds)} tests, {sum(seconds.values()):.1f} s", flush=True)
+        for failed in whole.failed:
+            print(f"fails, or is too slow, without a mutation: {failed}", flush=True)
+        if not seconds:
             continue
-        print(f"{module}: {time.monotonic() - begun:.1f} s without a mutation", flush=True)
-        for mutant in sampled(module, source, chosen.sample):
+        for mutant in mutants:
             begun = time.monotonic()
-            by = is_noticed(mutant, tests)
+            by = run_tests(mutant, target.tests, seconds).by
+            took = time.monotonic() - begun
             tried += 1
             survived += by is None
-            verdict = "SURVIVED" if by is None else by
-            print(f"{verdict:9} {time.monotonic() - begun:5.1f} s  {mutant}", flush=True)
+            print(f"{'SURVIVED' if by is None else by}  {took:.1f} s  {mutant}", flush=True)
+            _log(chosen.log, mutant, by, took)
     print(f"{tried} mutants, {tried - survived} noticed, {survived} not")
     return 0
 
 
+def _logged(log: Path | None) -> set[str]:
+    if log is None or not log.exists():
+        return set()
+    return {json.loads(line)["mutant"] for line in log.read_text().splitlines()}
+
+
+def _log(log: Path | None, mutant: Mutant, by: str | None, seconds: float) -> None:
+    if log is not None:
+        line = {"mutant": str(mutant), "by": by, "seconds": round(seconds, 1)}
+        with log.open("a") as lines:
+            lines.write(json.dumps(line) + "\n")
+
+
 def _import_what_is_not_ours() -> None:
     """Once, for all forks."""
+    import hypothesis  # noqa: F401
     import mpmath  # noqa: F401
     import pyarrow  # noqa: F401
     import pydantic  # noqa: F401

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 
-from tests.mutations.random_mutants import ROOT, TARGETS, mutants_of, sampled
+import pytest
+
+from pipeline.protocols.registry import PROTOCOLS
+from tests.mutations.random_changes import Mutant, changes_of, mutant_of, sampled
+from tests.mutations.random_mutants import ROOT, quickest, targets
 
 SOURCE = '''
 """Text with 1 < 2."""
@@ -23,47 +26,72 @@ def half(value: int = 4, text: str = "a < b") -> int:
 '''
 
 
+CHANGED = {
+    (4, "LEAST: int = 2"),
+    (4, "LEAST: int = 4"),
+    (7, 'def half(value: int = 3, text: str = "a < b") -> int:'),
+    (7, 'def half(value: int = 5, text: str = "a < b") -> int:'),
+    (9, "if False and (value < LEAST): raise ValueError(f'{value + 1}')"),
+    (9, "if not value < LEAST:"),
+    *((9, f"if value {other} LEAST:") for other in ("!=", "<=", "==", ">", ">=")),
+    (11, "done = text"),
+    (12, "pass"),
+    (12, "print(value, copy=True)"),
+    (13, "return (-1 if done and value else value // 2)"),
+    *((13, f"return value {by} 2 if done and value else -1") for by in ("%", "*", "**")),
+    *((13, f"return value {by} 2 if done and value else -1") for by in ("+", "-", "/")),
+    (13, "return value // 1 if done and value else -1"),
+    (13, "return value // 3 if done and value else -1"),
+    *((13, f"return value // 2 if done and value else {other}") for other in ("+1", "~1", "1")),
+    *((13, f"return value // 2 if done and value else - {other}") for other in (0, 2)),
+    (13, "return value // 2 if done or value else -1"),
+    (13, "return value // 2 if not done and value else -1"),
+}
+
+
+def every_mutant() -> list[Mutant]:
+    pytest.importorskip("cosmic_ray", reason="random mutants need cosmic-ray")
+    changes = [change for each in changes_of(SOURCE).values() for change in each]
+    mutants = [mutant_of("a.py", SOURCE, change()) for change in changes]
+    return [mutant for mutant in mutants if mutant is not None]
+
+
 def test_changes_are_of_code_alone() -> None:
-    made = {(mutant.was, mutant.now) for mutant in mutants_of("a.py", SOURCE)}
-    assert made == {
-        ("3", "4"),
-        ("3", "2"),
-        ("4", "5"),
-        ("4", "3"),
-        ("value < LEAST", "(value <= LEAST)"),
-        ("value < LEAST", "(value >= LEAST)"),
-        (
-            'if value < LEAST: raise ValueError(f"{value + 1}")',
-            "if False and (value < LEAST): raise ValueError(f'{value + 1}')",
-        ),
-        ("not text", "(text)"),
-        ("print(value, copy=False)", "pass"),
-        ("value // 2", "(value * 2)"),
-        ("2", "3"),
-        ("2", "1"),
-        ("done and value", "(done or value)"),
-        ("value // 2 if done and value else -1", "(-1 if done and value else value // 2)"),
-        ("-1", "(1)"),
-        ("1", "2"),
-        ("1", "0"),
-    }
+    made = {(mutant.line, mutant.now) for mutant in every_mutant()}
+    assert made == CHANGED
 
 
 def test_every_mutant_is_another_text_that_is_code() -> None:
-    mutants = mutants_of("a.py", SOURCE)
-    assert len({SOURCE, *(mutant.source for mutant in mutants)}) == len(mutants) + 1
-    for mutant in mutants:
+    for mutant in every_mutant():
         ast.parse(mutant.source)
+        assert mutant.source != SOURCE
 
 
-def test_a_sample_is_the_same_every_time() -> None:
-    assert sampled("a.py", SOURCE, 5) == sampled("a.py", SOURCE, 5) != sampled("b.py", SOURCE, 5)
-    assert len(sampled("a.py", SOURCE, 1_000)) == len(mutants_of("a.py", SOURCE))
+def test_a_sample_is_the_same_every_time_and_of_one_change_at_a_place() -> None:
+    every = {mutant.source for mutant in every_mutant()}
+    few, all_there_are = (sampled("a.py", SOURCE, count) for count in (5, 1_000))
+    assert few == sampled("a.py", SOURCE, 5) != sampled("b.py", SOURCE, 5)
+    assert {each.source for each in few} < {each.source for each in all_there_are} < every
 
 
-def test_targets_and_their_tests_are_there() -> None:
-    for module, tests in tomllib.loads(TARGETS.read_text()).items():
-        assert (ROOT / module).is_file()
-        for test in tests:
-            path, _, name = test.partition("::")
-            assert f"def {name}" in (ROOT / path).read_text(), test
+def test_the_quickest_tests_are_run_and_one_in_any_case() -> None:
+    assert quickest({"a": 25.0, "b": 1.0, "c": 2.0, "d": 90.0}) == {"b": 1.0, "c": 2.0, "a": 25.0}
+    assert quickest({"d": 90.0}) == {"d": 90.0}
+
+
+def test_every_module_is_a_target_and_its_tests_are_there() -> None:
+    named = [module for target in targets() for module in target.modules]
+    assert len(named) == len(set(named))
+    modules = {
+        str(path.relative_to(ROOT))
+        for package in ("randomizers", "pipeline/stages")
+        for path in (ROOT / package).rglob("*.py")
+        if "node_modules" not in path.parts and "def " in path.read_text()
+    }
+    assert modules <= set(named)
+    for test in {test for target in targets() for test in target.tests}:
+        path, _, name = test.partition("::")
+        name, _, protocol = name.partition("[")
+        assert (ROOT / path).exists()
+        assert not name or f"def {name}" in (ROOT / path).read_text(), test
+        assert protocol.removesuffix("]") in {"", *PROTOCOLS}

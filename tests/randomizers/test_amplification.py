@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import permutations, product
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy import stats
 
 from randomizers.accounting.amplification import (
     HiddenCoin,
+    _clones,
     amplified_delta,
     amplified_epsilon,
     most_local_loss,
@@ -77,11 +79,7 @@ def test_two_epochs_are_two_independent_outcomes(coin: HiddenCoin) -> None:
 def test_no_shuffled_randomized_response_gives_more_away(loss: float, symbols: int) -> None:
     """Against everything that four users can hold."""
 
-    def response(value: int) -> dict[int, float]:
-        total = math.exp(loss) + symbols - 1
-        return {s: (math.exp(loss) if s == value else 1) / total for s in range(symbols)}
-
-    largest = largest_divergence(response, symbols, others=3)
+    largest = largest_divergence(partial(randomized_response, loss, symbols), symbols, others=3)
     for epsilon in (0.1 * loss, 0.5 * loss, 0.8 * loss):
         exact = largest(epsilon)
         assert 0 < exact <= amplified_delta(of_randomized_response(loss, symbols), 4, epsilon)
@@ -94,21 +92,19 @@ def test_no_shuffled_randomized_response_gives_more_away(loss: float, symbols: i
 @pytest.mark.parametrize("loss", [1.0, 4.0])
 def test_no_shuffled_rappor_gives_more_away(loss: float) -> None:
     """With three items and none, and three users."""
-
-    def response(value: int) -> dict[int, float]:
-        reversed_ = 1 / (math.exp(loss / 2) + 1)
-        held = 1 << value >> 1
-        return {
-            word: reversed_ ** (word ^ held).bit_count()
-            * (1 - reversed_) ** (3 - (word ^ held).bit_count())
-            for word in range(8)
-        }
-
-    largest = largest_divergence(response, 4, others=2)
+    largest = largest_divergence(partial(rappor, loss), 4, others=2)
     for epsilon in (0.1 * loss, 0.5 * loss, 0.8 * loss):
         exact = largest(epsilon)
         assert 0 < exact <= amplified_delta(of_rappor(loss), 3, epsilon)
         assert exact <= amplified_delta(of_any_randomizer(loss), 3, epsilon)
+
+
+@pytest.mark.parametrize("loss", [0.25, 1.0, 4.0])
+def test_a_coin_is_thrown_whenever_neighbours_messages_differ(loss: float) -> None:
+    """And other messages are fair coins no more often than any of them has to be."""
+    response, values = partial(randomized_response, loss, 5), 5
+    assert_is_coin_of(of_randomized_response(loss, 5), response, values)
+    assert_is_coin_of(of_rappor(loss), partial(rappor, loss), 3)
 
 
 def test_many_clones_in_classes_are_never_better_than_all_of_them() -> None:
@@ -126,6 +122,14 @@ def test_many_clones_in_classes_are_never_better_than_all_of_them() -> None:
         - cost * stats.binom.sf(first - 1, clones, 0.5)
     )
     assert exact <= amplified_delta(coin, contributors, epsilon) <= exact * 1.001
+
+
+@pytest.mark.parametrize("contributors", [1, 2, 1_000, 10**6])
+def test_fewer_clones_than_are_looked_at_are_no_likelier_than_said(contributors: int) -> None:
+    clones, masses, fewer = _clones(HiddenCoin(1.0, 0.3), contributors, 20)
+    assert fewer >= stats.binom.cdf(clones[0] - 1, contributors - 1, 0.3)
+    assert fewer < 1e-20
+    assert masses.sum() == pytest.approx(1, rel=1e-12)
 
 
 def test_the_local_loss_is_the_largest_that_is_brought_down() -> None:
@@ -150,6 +154,38 @@ def test_what_cannot_be_is_refused() -> None:
         amplified_epsilon(of_any_randomizer(1.0), 0, 1e-6)
     with pytest.raises(ValueError, match="delta is"):
         most_local_loss(1.0, 0.0, 10, lambda loss: [of_any_randomizer(loss)])
+
+
+def randomized_response(loss: float, symbols: int, value: int) -> dict[int, float]:
+    total = math.exp(loss) + symbols - 1
+    return {s: (math.exp(loss) if s == value else 1) / total for s in range(symbols)}
+
+
+def rappor(loss: float, value: int) -> dict[int, float]:
+    """Of the items 1, 2, 3, or none."""
+    reversed_ = 1 / (math.exp(loss / 2) + 1)
+    held = 1 << value >> 1
+    return {
+        word: reversed_ ** (word ^ held).bit_count()
+        * (1 - reversed_) ** (3 - (word ^ held).bit_count())
+        for word in range(8)
+    }
+
+
+def assert_is_coin_of(
+    coin: HiddenCoin, response: Callable[[int], Mapping[int, float]], values: int
+) -> None:
+    """Of the neighbours 1 and 2: what tells them apart is one coin, or its reverse."""
+    laws = [response(value) for value in range(values)]
+    likelier = [word for word in laws[1] if laws[1][word] > laws[2][word] * (1 + 1e-9)]
+    unlikelier = [word for word in laws[1] if laws[2][word] > laws[1][word] * (1 + 1e-9)]
+    up, down = (math.fsum(laws[1][word] for word in words) for words in (likelier, unlikelier))
+    assert up / down == pytest.approx(math.exp(coin.loss))
+    assert coin.shown == pytest.approx(up + down)
+    fair = 2 * min(
+        math.fsum(law[word] for word in words) for law in laws for words in (likelier, unlikelier)
+    )
+    assert coin.clone == pytest.approx(fair)
 
 
 def worlds(

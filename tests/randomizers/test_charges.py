@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from fractions import Fraction
 
 import mpmath
@@ -107,15 +108,25 @@ def test_own_deltas_count() -> None:
 def test_the_divergence_of_randomized_response_is_its_own_rounded_up(
     epsilon: float, order: float
 ) -> None:
+    slack = divergence(epsilon, order) - true_divergence(epsilon, order)
+    assert slack >= 0
+    assert slack <= 1e-11 * (1 + epsilon)
+    assert divergence(epsilon, order) <= epsilon
+
+
+def test_no_divergence_is_rounded_down_whatever_its_digits_are() -> None:
+    coin = random.Random(1)
+    for _ in range(300):
+        epsilon, order = coin.uniform(0, 40), 1 + math.exp(coin.uniform(-4, 8))
+        assert divergence(epsilon, order) >= true_divergence(epsilon, order)
+
+
+def true_divergence(epsilon: float, order: float) -> mpmath.mpf:
     with mpmath.workdps(60):
         loss, a = mpmath.mpf(epsilon), mpmath.mpf(order)
         p = mpmath.exp(loss) / (1 + mpmath.exp(loss))
         q = 1 - p
-        true = mpmath.log(p**a * q ** (1 - a) + q**a * p ** (1 - a)) / (a - 1)
-        slack = divergence(epsilon, order) - true
-    assert slack >= 0
-    assert slack <= 1e-11 * (1 + epsilon)
-    assert divergence(epsilon, order) <= epsilon
+        return mpmath.log(p**a * q ** (1 - a) + q**a * p ** (1 - a)) / (a - 1)
 
 
 def test_the_step_to_epsilon_is_the_exact_one_rounded_up() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import pairwise
@@ -97,6 +98,16 @@ def test_the_delta_that_is_stated_is_exact(epsilon: float, delta: float) -> None
     factor = 1 / counts.ratio
     both = excess(less, more, factor) + excess(more, less, factor)
     assert delta_of_counts(counts.ratio, counts.shift) == both <= Fraction(delta)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 30, 127, 128, 129, 200])
+def test_losses_of_messages_are_as_likely_as_the_noise_has_it(shift: int) -> None:
+    """Also where the shift is more than the noise can ever be."""
+    table, law = discrete_laplace_table(Fraction(1, 2)), law_of_lost(Fraction(1, 2), shift)
+    expected = Counter[int]()
+    for noise, (low, high) in enumerate(pairwise((0, *table.bounds)), start=table.first):
+        expected[max(0, shift - noise)] += high - low
+    assert {lost: mass for lost, mass in enumerate(law) if mass} == dict(+expected)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 3.7])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 
 from randomizers.guarantee import Guarantee
 
@@ -48,3 +49,16 @@ def test_an_epoch_stands_beside_all_of_its_horizon() -> None:
     renewed = guarantee.over(3)
     assert (renewed.epsilon, renewed.delta, renewed.stream_epsilon) == (1.0, 1e-6, 1.786034)
     assert str(renewed).startswith(f"{said} of each horizon (exact); ")
+
+
+def test_what_many_horizons_lose_is_never_rounded_down() -> None:
+    rounded = set()
+    for loss in (0.1, 0.7, 1 / 3, 4.653032):
+        for horizons in range(1, 200):
+            guarantee = Guarantee(loss, loss / 7, "stream", "any two streams", "nobody", "exact")
+            several = guarantee.over(horizons)
+            assert Fraction(several.epsilon) >= horizons * Fraction(loss)
+            assert Fraction(several.delta) >= horizons * Fraction(loss / 7)
+            assert several.epsilon <= horizons * loss * (1 + 1e-15)
+            rounded.add(several.epsilon > horizons * loss)
+    assert rounded == {False, True}

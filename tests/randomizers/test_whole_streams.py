@@ -29,6 +29,11 @@ def test_who_is_among_few_is_charged_the_local_loss_and_no_delta(throughout: int
     assert (charged.epsilon, charged.delta, charged.others) == (1.0, 0.0, 1.0)
 
 
+def test_where_shuffling_adds_nothing_the_local_loss_is_charged_and_no_delta() -> None:
+    charged = charged_once(1.0, throughout=2, delta=1e-12)
+    assert (charged.epsilon, charged.delta) == (1.0, 0.0)
+
+
 @pytest.mark.parametrize("users", [10**4, 10**5])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])
 def test_the_local_loss_is_the_inverse(epsilon: float, users: int) -> None:

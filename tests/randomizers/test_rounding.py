@@ -1,0 +1,57 @@
+"""What is set aside for rounding is never less than what can be lost by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from randomizers.accounting import rounding
+from randomizers.accounting.loss_distributions import Losses
+from randomizers.accounting.renyi_shift import _divergence
+
+LOSSES = np.array([-0.4, -0.1, 0.0, 0.2, 0.5])
+MASSES = np.array([0.1, 0.3, 0.3, 0.2, 0.1])
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A number that knows how many additions its first term has been part of."""
+
+    depth: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(max(self.depth, other.depth) + 1)
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 7, 100, 10**4, 10**8])
+def test_errors_of_sums_are_those_that_are_proven(terms: int) -> None:
+    """Higham's gamma: of products, and of their sum in whatever order."""
+    lost = terms * Fraction(rounding.UNIT)
+    assert Fraction(rounding.of_sum(terms)) >= lost / (1 - lost)
+    assert Fraction(1, 2**53) == rounding.UNIT
+    assert 4 * np.finfo(np.float64).eps <= rounding.FUNCTION
+
+
+def test_no_term_takes_part_in_more_additions_than_are_counted() -> None:
+    for length in (*range(1, 70), 127, 128, 129, 1000):
+        terms = np.array([Counted() for _ in range(length)], dtype=object)
+        sums = rounding.running_sums(terms)
+        assert max(each.depth for each in sums) <= rounding.additions(length)
+
+
+@pytest.mark.parametrize("alpha", [1.2, 2.0, 20.0])
+def test_divergences_are_of_the_largest_masses_and_losses_that_there_may_be(alpha: float) -> None:
+    """Some as much more likely as may be, others as much less as they have to be."""
+    slack, more = 0.01, 0.02
+    likelier, less_likely = MASSES * (LOSSES > 0), MASSES * (LOSSES < 0)
+    gained = likelier * np.expm1(more)
+    masses = MASSES + gained - less_likely * gained.sum() / less_likely.sum()
+    assert masses.sum() == pytest.approx(1)
+    assert np.all(masses >= MASSES * np.exp(-more))
+    order = alpha - 1
+    largest = np.log(masses @ np.exp(order * (LOSSES + slack))) / order
+    found = _divergence(Losses(LOSSES, MASSES, 0.0, slack, more), alpha)
+    assert largest <= found <= largest + slack + more / order
