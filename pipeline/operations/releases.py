@@ -12,7 +12,7 @@ from pipeline.ledger.presence import Presence
 from pipeline.stages.estimate_records import EstimateRecord
 from randomizers.guarantee import Guarantee
 from topics.frames import CodecError, Kind, kind_of
-from topics.manifests import Fate, ManifestHead, read_head
+from topics.manifests import Fate, ManifestHead, decode_manifest, read_head
 from topics.names import Role, topic_name
 
 
@@ -114,7 +114,8 @@ def releases_in(
             epochs = (horizons or {}).get(name)
             if epochs is not None:
                 horizon = (manifest.epoch - 1) // epochs + 1
-                releases.present.setdefault(horizon, Presence()).take(manifest)
+                present = releases.present.setdefault(horizon, Presence())
+                present.take(decode_manifest(record.value))
     seen: set[tuple[bytes, int]] = set()
     for record, estimate in _estimates(estimates):
         key = estimate.deployment, estimate.epoch
