@@ -23,6 +23,7 @@ from pipeline.audit.randomness import attack_generators, attack_randomness
 from pipeline.audit.record_sizes import attack_boxes, attack_sizes
 from pipeline.audit.sampling import Sample
 from pipeline.audit.side_channels import compare_neighbours
+from pipeline.audit.stage_attacks import attacks_on_stages
 from pipeline.audit.subjects import job_of
 from pipeline.audit.targets import History, Target, Windows
 from pipeline.conformance.cases import Case
@@ -85,6 +86,7 @@ FULL = Effort(windows=1_000, together=100_000, trials=10_000, quick=False)
 def attacks_on_all(effort: Effort) -> list[Attack]:
     """All attacks on all protocols, and on what they have in common."""
     found = attacks_in_common(effort) + attacks_around_devices(effort)
+    found += attacks_on_stages(quick=effort.quick)
     for name in PROTOCOLS:
         found += attacks_on_protocol(name, effort)
     return found

@@ -14,7 +14,10 @@ from pipeline.audit.plans import (
     attacks_in_common,
     attacks_on_protocol,
 )
+from pipeline.audit.stage_attacks import attacks_on_stages
 from pipeline.protocols.registry import PROTOCOLS
+
+ON_STAGES = {attack.name: attack for attack in attacks_on_stages(quick=True)}
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -30,6 +33,12 @@ def test_an_audit_acquits_what_protocols_have_in_common() -> None:
 
 def test_an_audit_acquits_what_stands_around_devices() -> None:
     assert_acquitted(attacks_around_devices(QUICK))
+
+
+@pytest.mark.parametrize("name", ON_STAGES)
+def test_an_audit_acquits_stages_budgets_and_ledger(name: str) -> None:
+    """One by one: a mutation that makes one of them stumble convicts nobody by that."""
+    assert_acquitted([ON_STAGES[name]])
 
 
 def assert_acquitted(attacks: list[Attack]) -> None:

@@ -1,0 +1,298 @@
+"""Scenes in which the stage that decides windows is attacked.
+
+What producers or devices sent is drawn before; the attacker is the broker's operator, who hands it
+on late, twice, in part or in another order, and who stops workers and starts others in their place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pipeline.actions import Action, Append, Commit, LogRecord, Steps
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.jobs.roster import Roster
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.stages.shuffling_stage import shuffling_stage
+from topics.batches import Punctuation, decode_batch, decode_punctuation
+from topics.chunks import decode_chunk
+from topics.frames import Kind, kind_of
+from topics.manifests import Manifest, decode_manifest
+from topics.names import Role
+from topics.words import Words
+
+NOW = 1_700_000_000_000
+"""The broker's clock, milliseconds since 1970: after all epochs of `scene_job`."""
+EPOCHS = 3
+GRACE = 60.0
+PATIENT = (0.0, GRACE + 1, 2 * GRACE + 2)
+"""Moments, in seconds, by which a worker has decided all that has come."""
+
+Held = Counter[tuple[int, ...]]
+"""How often each word is there."""
+
+
+def scene_job(
+    protocol: str,
+    parameters: Mapping[str, Any],
+    *,
+    minimum: int,
+    producers: int | None = 2,
+    deployment: bytes = bytes(16),
+    key: NoiseKey | None = None,
+    **sections: Any,
+) -> DeployedJob:
+    """A job of a few epochs that are over, whose windows wait for a minute."""
+    shuffle = {"minimum": minimum, "grace": f"{GRACE:g} s"}
+    values = {
+        "name": "audit",
+        "protocol": protocol,
+        "parameters": parameters,
+        "epochs": {"count": EPOCHS, "start": "2023-01-01", "length": "PT1H"},
+        "shuffle": shuffle if producers is None else {**shuffle, "producers": producers},
+        "topics": {"partitions": 2},
+        **sections,
+    }
+    job = deploy_job(make_job(values), deployed_at=0, deployment=deployment)
+    return job if key is None else job.model_copy(update={"noise_key": key.digest})
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What one producer sends.
+
+    Attributes:
+        name: of the producer.
+        registration: its record.
+        records: by epoch, batches and after them the punctuation.
+        present: by epoch, how many of its devices report.
+        words: by epoch, what they say.
+    """
+
+    name: str
+    registration: bytes
+    records: Mapping[int, tuple[bytes, ...]]
+    present: Mapping[int, int]
+    words: Mapping[int, Held]
+
+
+def draw(
+    job: DeployedJob, name: str, values: Sequence[Sequence[Any]], coins: np.random.Generator
+) -> Sent:
+    """Have a producer draw its epochs from 1 on.
+
+    Args:
+        job: whose reports are drawn.
+        name: of the producer.
+        values: of every epoch, those of all of its devices; None where one is absent.
+        coins: all that is drawn.
+    """
+    log = MemoryLog(clock=lambda: NOW)
+    producer = Producer(
+        job,
+        None,
+        name=name,
+        transport=MemoryDriver(log),
+        generators=lambda purpose, number: coins,
+        identifiers=lambda: coins.bytes(16),
+    )
+    users = [f"{name} {user}" for user in range(len(values[0]))]
+    producer.enrol(users)
+    records: dict[int, tuple[bytes, ...]] = {}
+    present: dict[int, int] = {}
+    for epoch, held in enumerate(values, 1):
+        partition = job.partition_of(epoch)
+        before = log.end(Role.REPORTS, partition)
+        there = {user: value for user, value in zip(users, held, strict=True) if value is not None}
+        producer.report(epoch, there)
+        producer.close(epoch)
+        records[epoch] = tuple(log.values(Role.REPORTS, partition)[before:])
+        present[epoch] = len(there)
+    producer.shut()
+    words = {epoch: held_by(batches_of(values)) for epoch, values in records.items()}
+    return Sent(name, log.values(Role.PRODUCERS)[0], records, present, words)
+
+
+def batches_of(records: Sequence[bytes]) -> list[Words]:
+    """The words of the batches among records."""
+    return [decode_batch(each).words for each in records if kind_of(each) is Kind.BATCH]
+
+
+def punctuation_of(records: Sequence[bytes]) -> Punctuation:
+    """The punctuation among records."""
+    (found,) = (decode_punctuation(each) for each in records if kind_of(each) is Kind.PUNCTUATION)
+    return found
+
+
+def held_by(pieces: Sequence[Words]) -> Held:
+    """How often each word is in all of these."""
+    held: Held = Counter()
+    for words in pieces:
+        counts = np.ones(words.rows, np.int64) if words.counts is None else words.counts
+        for row, times in zip(words.values.tolist(), counts.tolist(), strict=True):
+            held[tuple(row)] += times
+    return +held
+
+
+@dataclass(eq=False)
+class Scene:
+    """The topics of a job, on which the attacker decides what arrives when, and who works.
+
+    Attributes:
+        job: the deployed job.
+        coins: of the workers.
+        noise_key: that workers are given.
+        keys: the same, of sealed reports.
+    """
+
+    job: DeployedJob
+    coins: np.random.Generator
+    noise_key: NoiseKey | None = None
+    keys: KeyRing = NO_KEYS
+    log: MemoryLog = field(default_factory=lambda: MemoryLog(clock=lambda: NOW))
+
+    def register(self, *senders: Sent) -> None:
+        """Let producers be known, in this order."""
+        for sent in senders:
+            self.log.append(Append(Role.PRODUCERS, 0, sent.registration))
+
+    def hand_on(self, epoch: int, records: Sequence[bytes]) -> None:
+        """Let records of an epoch arrive."""
+        for value in records:
+            self.log.append(Append(Role.REPORTS, self.job.partition_of(epoch), value))
+
+    def worker(self, *moments: float) -> SteppedWorker:
+        """A worker that takes all partitions over and works at these moments, in seconds."""
+        stage = shuffling_stage(
+            self.job,
+            identifiers=lambda: self.coins.bytes(16),
+            wall_clock=lambda: NOW,
+            broker_time=self.log.clock,
+            generator=self.coins,
+            noise_key=self.noise_key,
+            keys=self.keys,
+        )
+        partitions = len(self.job.start_offsets[Role.REPORTS])
+        return SteppedWorker(MemoryWorker(stage, self.log, _Fenced(self.log)), partitions, moments)
+
+    def work(self, *moments: float) -> None:
+        """Have a worker do all it can at these moments."""
+        self.worker(*moments).step()
+
+    def manifests(self) -> dict[int, Manifest]:
+        """The first manifest of every epoch."""
+        first: dict[int, Manifest] = {}
+        for manifest in map(decode_manifest, self.log.values(Role.MANIFESTS)):
+            first.setdefault(manifest.epoch, manifest)
+        return first
+
+    def inside(self, epoch: int) -> set[str]:
+        """The producers that the first manifest of an epoch says are in."""
+        roster = Roster(self.job)
+        for value in self.log.values(Role.PRODUCERS):
+            roster.apply(LogRecord(0, value))
+        said = self.manifests()[epoch].producers
+        return {each.name for each, is_in in zip(roster, said, strict=False) if is_in}
+
+    def writings(self, epoch: int) -> list[Held]:
+        """What each whole writing of a window holds."""
+        attempts: defaultdict[bytes, list[Words]] = defaultdict(list)
+        totals: dict[bytes, int] = {}
+        for partition in range(len(self.job.start_offsets[Role.SHUFFLED])):
+            for chunk in map(decode_chunk, self.log.values(Role.SHUFFLED, partition)):
+                if chunk.epoch == epoch:
+                    attempts[chunk.attempt].append(chunk.words)
+                    totals[chunk.attempt] = chunk.total
+        return [held_by(words) for name, words in attempts.items() if len(words) == totals[name]]
+
+
+class _FencedError(Exception):
+    """Another worker has taken over what this one wants to commit."""
+
+
+class _Fenced(MemoryDriver):
+    """Refuses commits once another worker has taken over, as Kafka does."""
+
+    taken_over = False
+
+    def carry_out(self, action: Action) -> object:
+        """Carry one action out."""
+        if self.taken_over and isinstance(action, Commit):
+            raise _FencedError
+        return super().carry_out(action)
+
+
+class SteppedWorker:
+    """A worker that is stopped between any two of its actions.
+
+    Attributes:
+        done: whether nothing is left for it to do.
+    """
+
+    def __init__(self, worker: MemoryWorker, partitions: int, moments: tuple[float, ...]) -> None:
+        self.done = False
+        self._driver = worker.driver
+        self._steps = _work(worker, partitions, moments)
+        self._reply: object = None
+
+    def step(self, actions: int | None = None) -> None:
+        """Carry out so many actions; all that are left if it is not said how many."""
+        while not self.done and actions != 0:
+            try:
+                self._reply = self._driver.carry_out(self._steps.send(self._reply))
+            # Its successor has finished with what it was about to read.
+            except (StopIteration, _FencedError, DeletedError):
+                self.done = True
+            actions = None if actions is None else actions - 1
+
+    def fence(self) -> None:
+        """Let another worker have taken over, of which this one knows nothing."""
+        assert isinstance(self._driver, _Fenced)
+        self._driver.taken_over = True
+
+
+def _work(worker: MemoryWorker, partitions: int, moments: tuple[float, ...]) -> Steps[None]:
+    for partition in range(partitions):
+        yield from worker.assign(partition, moments[0])
+    for now in moments:
+        yield from worker.drain(now)
+
+
+def taken_over_at_every_step(
+    begin: Callable[[], Scene], late: Callable[[Scene], None], *, just_decided: bool = False
+) -> Iterator[Scene]:
+    """What comes of it when a worker is stopped, another takes over, and the first wakes up.
+
+    For every action of the first worker: it wakes up when the other one has done all that was left,
+    and, with `just_decided`, also when the other one has decided and nothing else.
+
+    Args:
+        begin: a scene in which a worker would decide a window.
+        late: what arrives after the first worker was stopped.
+        just_decided: see above.
+    """
+    actions, done = 0, False
+    while not done:
+        actions += 1
+        for only_decides in (False, True)[: 1 + just_decided]:
+            scene = begin()
+            first = scene.worker(*PATIENT)
+            first.step(actions)
+            done = first.done
+            late(scene)
+            second = scene.worker(*(moment + 2 * PATIENT[-1] for moment in PATIENT))
+            while not second.done and not (only_decides and scene.manifests()):
+                second.step(1)
+            first.fence()
+            first.step()
+            second.step()
+            scene.work(*(moment + 4 * PATIENT[-1] for moment in PATIENT))
+            yield scene

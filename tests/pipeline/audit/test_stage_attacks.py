@@ -1,0 +1,300 @@
+"""Stages, budgets and a ledger that break a promise are convicted by the attack on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.audit.boxes_and_shares import attack_boxes_and_shares
+from pipeline.audit.crowds_left import MINIMUM, Crowds
+from pipeline.audit.device_windows import attack_device_windows
+from pipeline.audit.findings import Finding
+from pipeline.audit.ledger_edits import attack_ledger
+from pipeline.audit.membership import attack_membership
+from pipeline.audit.noise_of_stages import attack_dummies, attack_sums
+from pipeline.audit.spending import attack_spending
+from pipeline.audit.stage_attacks import attacks_on_stages
+from pipeline.audit.written_again import attack_written_again
+from pipeline.jobs import budgets
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.ledger.chain import Chain, Problem
+from pipeline.stages import crowds, window_writer
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.device_windows import DeviceWindow
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage_noise import StageNoise
+from pipeline.stages.window_decision import WindowDecision
+from pipeline.stages.window_writer import ProducerWindows
+from pipeline.stages.windows import Contribution, Window
+from randomizers.randomness import cryptographic_generator, keyed_generator, seeded_generator
+from topics import sealed_words
+from topics.manifests import Fate
+from topics.shares import ShareSum
+
+Patch = pytest.MonkeyPatch
+Attacking = Callable[[], Iterator[Finding]]
+
+
+def minimum_less_one(patch: Patch) -> None:
+    def fate(decision: Any, contributors: int) -> Fate:
+        minimum = decision._job.shuffle.minimum - 1
+        return Fate.RELEASED if contributors >= minimum else Fate.TOO_SMALL
+
+    patch.setattr(WindowDecision, "_fate", fate)
+
+
+def batches_counted_twice(patch: Patch) -> None:
+    add = Window._add_batch
+
+    def again(window: Window, batch: Any) -> bool:
+        drawing = window._drawing(window._contribution(batch.enrolment), batch.batch[:8])
+        if batch.batch in drawing.batches:
+            drawing.words.add(batch.words)
+        return add(window, batch)
+
+    patch.setattr(Window, "_add_batch", again)
+
+
+def ended_by_punctuation(patch: Patch) -> None:
+    patch.setattr(
+        Contribution, "is_whole", lambda sent, drawing: sent.announced(drawing) is not None
+    )
+
+
+def strangers_taken_in(patch: Patch) -> None:
+    patch.setattr(ShuffleStage, "_unexpected", lambda *record: None)
+
+
+def everybody_written(patch: Patch) -> None:
+    """A window that is read again has all that has come meanwhile, from everybody."""
+    read = ProducerWindows.read
+    patch.setattr(
+        ProducerWindows,
+        "read",
+        lambda windows, manifest: read(windows, replace(manifest, cut_offset=1 << 40)),
+    )
+    patch.setattr(
+        window_writer,
+        "drawings_in",
+        lambda manifest, roster: {each.enrolment: None for each in roster},
+    )
+
+
+def later_manifests_count(patch: Patch) -> None:
+    apply = DecisionLog.apply
+
+    def again(log: DecisionLog, record: Any) -> None:
+        log.decided = type(log.decided)()
+        apply(log, record)
+
+    patch.setattr(DecisionLog, "apply", again)
+
+
+def noise_drawn_anew(patch: Patch) -> None:
+    patch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
+
+
+def noise_of_one_epoch(patch: Patch) -> None:
+    generator = NoiseKey.generator
+    patch.setattr(NoiseKey, "generator", lambda key, where, epoch: generator(key, where, 1))
+
+
+def noise_of_one_deployment(patch: Patch) -> None:
+    generator = NoiseKey.generator
+    patch.setattr(NoiseKey, "generator", lambda key, where, epoch: generator(key, bytes(16), epoch))
+
+
+def noise_without_key(patch: Patch) -> None:
+    def known(key: NoiseKey, where: bytes, epoch: int) -> np.random.Generator:
+        return keyed_generator(where + bytes(8) + epoch.to_bytes(8))
+
+    patch.setattr(NoiseKey, "generator", known)
+
+
+def no_dummies(patch: Patch) -> None:
+    patch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
+
+
+def any_key(patch: Patch) -> None:
+    def careless(noise: Any, job: DeployedJob, key: NoiseKey | None) -> None:
+        noise._job, noise._key = job, key
+
+    patch.setattr(StageNoise, "__init__", careless)
+
+
+def words_in_place_of_sums(patch: Patch) -> None:
+    patch.setattr(StageNoise, "sum", lambda noise, epoch, words: words)
+
+
+def copies_are_devices(patch: Patch) -> None:
+    patch.setattr(DeviceWindow, "devices", property(lambda window: window.messages))
+
+
+def copies_of_boxes(patch: Patch) -> None:
+    def all_of_them(window: Any) -> Iterator[Any]:
+        for rows in window._contents.first_of_each():
+            yield rows[:, 8 * window._sealed :]
+
+    patch.setattr(DeviceWindow, "_one_of_each", all_of_them)
+
+
+def boxes_as_they_came(patch: Patch) -> None:
+    patch.setattr(sealed_words, "sorted", list, raising=False)
+
+
+def seeds_alike(patch: Patch) -> None:
+    patch.setattr("pipeline.audit.boxes_and_shares.secrets.token_bytes", bytes)
+
+
+def sums_of_one(patch: Patch) -> None:
+    patch.setattr(ShareSum, "of_fewer_than", lambda total, devices: min(total.contributors) < 1)
+
+
+def redeployments_for_nothing(patch: Patch) -> None:
+    patch.setattr(
+        budgets,
+        "_of_the_same_people",
+        lambda charge, charges: [other for other in charges if other.job != charge.job],
+    )
+
+
+def delta_for_nothing(patch: Patch) -> None:
+    of = Charge.of
+    patch.setattr(Charge, "of", lambda job: replace(of(job), delta=0.0))
+
+
+def epochs_for_one(patch: Patch) -> None:
+    of = Charge.of
+    patch.setattr(Charge, "of", lambda job: replace(of(job), epsilon=job.guarantee().epsilon))
+
+
+def undeployed_is_forgotten(patch: Patch) -> None:
+    apply = JobsTopic.apply
+
+    def forgetting(topic: JobsTopic, key: bytes | None, value: bytes | None) -> None:
+        apply(topic, key, value)
+        if value is None:
+            topic._charges.clear()
+
+    patch.setattr(JobsTopic, "apply", forgetting)
+
+
+def constants_unread(patch: Patch) -> None:
+    patch.setattr(DeployedJob, "_check_constants", lambda job: None)
+
+
+def edits_unnoticed(patch: Patch) -> None:
+    note = Chain._note
+
+    def lenient(chain: Chain, problem: Problem, *where: Any) -> None:
+        if problem is not Problem.UNCHAINED:
+            note(chain, problem, *where)
+
+    patch.setattr(Chain, "_note", lenient)
+
+
+def cuts_unnoticed(patch: Patch) -> None:
+    apply = Chain.apply
+
+    def renumbering(chain: Chain, offset: int, value: bytes, *more: Any, **also: Any) -> None:
+        apply(chain, len(chain.places), value, *more, **also)
+
+    patch.setattr(Chain, "apply", renumbering)
+    patch.setattr("pipeline.ledger.verification._cut_in_front", lambda *cut: iter(()))
+
+
+@pytest.mark.parametrize(
+    ("attacking", "broken", "reason"),
+    [
+        (attack_membership, minimum_less_one, "a window of 3 devices is released"),
+        (attack_membership, batches_counted_twice, "holds other reports"),
+        (attack_membership, ended_by_punctuation, "other reports than those"),
+        (attack_membership, strangers_taken_in, "holds other reports"),
+        (attack_written_again, everybody_written, "two versions"),
+        (attack_written_again, noise_drawn_anew, "two versions"),
+        (attack_written_again, later_manifests_count, "two versions"),
+        (attack_dummies, no_dummies, "the same noise, or none"),
+        (attack_dummies, noise_of_one_epoch, "all windows have the same noise"),
+        (attack_dummies, noise_drawn_anew, "when it is drawn again"),
+        (attack_dummies, any_key, "a worker with another noise key"),
+        (attack_sums, noise_of_one_epoch, "all windows have the same noise"),
+        (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),
+        (attack_sums, noise_without_key, "does not depend on the key"),
+        (attack_sums, words_in_place_of_sums, "6 words leave the stage"),
+        (attack_device_windows, copies_are_devices, "a manifest says that 21 devices are in"),
+        (attack_device_windows, copies_of_boxes, "a manifest says that 24 devices are in"),
+        (attack_boxes_and_shares, boxes_as_they_came, "stand where their reports stood"),
+        (attack_boxes_and_shares, seeds_alike, "two tables have the same share"),
+        (attack_boxes_and_shares, sums_of_one, "hands on the sum of 1 devices"),
+        (attack_spending, redeployments_for_nothing, "people lose epsilon 24"),
+        (attack_spending, delta_for_nothing, "people lose delta 5e-06"),
+        (attack_spending, epochs_for_one, "people lose epsilon 20"),
+        (attack_spending, undeployed_is_forgotten, "charged by an earlier version"),
+        (attack_spending, constants_unread, "loses 1.01 times what its parameters say"),
+        (attack_ledger, edits_unnoticed, "and nobody notices"),
+        (attack_ledger, cuts_unnoticed, "charges that are still there count no more"),
+    ],
+)
+def test_a_broken_promise_is_found(
+    attacking: Attacking, broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
+) -> None:
+    broken(monkeypatch)
+    first = next((each.reason for each in attacking() if each.convicted), "")
+    assert reason in first
+
+
+def half_the_noise(patch: Patch) -> None:
+    numbers = crowds.numbers_left
+
+    def quiet(counts: Any, sizes: Any, generator: Any) -> Any:
+        half = replace(counts, decay=(counts.decay[0] ** 2, counts.decay[1] ** 2))
+        return numbers(half, sizes, generator)
+
+    patch.setattr(crowds, "numbers_left", quiet)
+
+
+def small_ones_released(patch: Patch) -> None:
+    numbers = crowds.numbers_left
+    patch.setattr(
+        crowds,
+        "numbers_left",
+        lambda counts, sizes, generator: np.maximum(numbers(counts, sizes, generator), MINIMUM),
+    )
+
+
+def first_ones_deleted(patch: Patch) -> None:
+    def first(counts: Any, chosen: int, generator: Any) -> Any:
+        return np.clip(chosen - (np.cumsum(counts) - counts), 0, counts)
+
+    patch.setattr(crowds, "uniform_choice", first)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (half_the_noise, "differs by"),
+        (small_ones_released, "differs by"),
+        (first_ones_deleted, "follows from their place"),
+    ],
+)
+def test_crowds_by_another_law_are_found(
+    broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
+) -> None:
+    broken(monkeypatch)
+    finding = Crowds(300).run(seeded_generator(3), 1e-11)
+    assert finding.convicted
+    assert reason in finding.reason
+    assert finding.false_alarm == 1e-11
+
+
+def test_only_what_is_sampled_may_convict_what_is_whole() -> None:
+    for quick in (True, False):
+        drawn = [attack.name for attack in attacks_on_stages(quick=quick) if attack.draws]
+        assert drawn == ["crowds"]
