@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo pictures test test-fast check verify bench clean
+.PHONY: help install demo pictures test test-fast check verify peers bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -39,6 +39,10 @@ check: $(TOOLS) ## ruff (lint and format), who may import whom, and mypy --stric
 
 verify: $(TOOLS) ## long statistical tables and experiments
 	@$(BIN)/pytest -m verify -s
+
+peers: $(TOOLS) ## mechanisms of OpenDP, which is fetched, under the audit that attacks ours
+	@$(BIN)/pip install --quiet --upgrade --target .venv-peers "opendp>=0.14"
+	@PYTHONPATH=.venv-peers $(BIN)/pytest -m verify -s tests/verify/test_peers.py
 
 bench: $(TOOLS) ## speed and memory, as a table and as JSON
 	@$(BIN)/python -m tests.benchmarks

@@ -74,7 +74,10 @@ def attack_renewal() -> Iterator[Finding]:
 
 
 def _differs(undisturbed: Sent, sent: Callable[[], Sent], reason: str) -> str:
-    return "" if sent() == undisturbed else reason
+    try:
+        return "" if sent() == undisturbed else reason
+    except ProducerError as error:
+        return f"a producer cannot go on where it was interrupted: {error}"
 
 
 def _sent(

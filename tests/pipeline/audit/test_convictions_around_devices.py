@@ -173,7 +173,7 @@ def any_promise(patch: Patch) -> str:
 
 def forgotten_with_its_cost(patch: Patch) -> str:
     patch.setattr(steps, "left", lambda document, job: Document())
-    return "leaves a deployment and joins it again"
+    return "has left a deployment joins it again"
 
 
 def said_with_the_value(patch: Patch) -> str:

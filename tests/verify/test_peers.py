@@ -1,0 +1,136 @@
+"""Mechanisms of OpenDP, attacked by the audit that attacks ours: acquitted, and with half the noise
+convicted.
+
+``make peers`` fetches OpenDP and runs this; nothing else needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.audit.draws import compare_draws
+from pipeline.audit.exact import enumerate_losses
+from pipeline.audit.hockey_stick import Sight
+from pipeline.audit.sampling import Sample
+from pipeline.audit.subjects import job_of
+from pipeline.conformance.cases import Stream
+from pipeline.conformance.finding import cases_of, find_cases
+from randomizers.given_values import check_epoch, checked_booleans
+from randomizers.guarantee import Guarantee
+from randomizers.randomness import seeded_generator
+from tests.support.fresh_response import WHOLE, FreshResponse
+from tests.support.fresh_response.entry import PROTOCOL
+from tests.support.fresh_response.exact_law import ExactLaw
+
+pytestmark = pytest.mark.verify
+
+ALARM = 1e-11
+TRIALS = 4_000
+SCALE = 1.0
+_NEVER_NEGATIVE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def opendp() -> Any:
+    """The library."""
+    library = pytest.importorskip("opendp.prelude", reason="OpenDP is missing: make peers")
+    library.enable_features("contrib")
+    return library
+
+
+@dataclass(frozen=True, slots=True)
+class Releases:
+    """A target: what a mechanism releases of one value.
+
+    Attributes:
+        draw: so many releases of a value.
+    """
+
+    draw: Callable[[int, int], Sequence[int]]
+    what: str = "releases of one value"
+    epochs: int = 1
+
+    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> list[Sight]:
+        """Each release alone."""
+        (value,) = stream
+        return [(((((release + _NEVER_NEGATIVE,), 1)),),) for release in self.draw(value, trials)]
+
+
+def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
+    """The finding of an audit by samples of a mechanism of a bit."""
+    job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
+    guarantee = replace(job.guarantee(), epsilon=claimed)
+    sample = Sample("a peer", "releases", job, Releases(draw), guarantee, TRIALS)
+    return sample.run(seeded_generator(1), ALARM)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_discrete_laplace_mechanism(opendp: Any, broken: bool) -> None:
+    space = (
+        opendp.vector_domain(opendp.atom_domain(T=int)),
+        opendp.l1_distance(T=int),
+    )
+    claimed = float(opendp.m.make_laplace(*space, scale=SCALE).map(1))
+    assert claimed == pytest.approx(1 / SCALE)
+    used = opendp.m.make_laplace(*space, scale=SCALE / 2 if broken else SCALE)
+
+    def draw(value: int, count: int) -> Sequence[int]:
+        # Each of the entries is drawn by itself.
+        return cast(Sequence[int], used([value] * count) if count else [])
+
+    finding = observed(draw, claimed)
+    print(f"discrete Laplace, {'half the noise' if broken else 'whole'}: {finding}")
+    assert finding.convicted == broken
+    assert (finding.observed > claimed) == broken
+    assert finding.observed > 0.2 * claimed
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_randomized_response_as_a_protocol_of_another_package(opendp: Any, broken: bool) -> None:
+    """The exact law, which was written without it, is the one that its draws have."""
+
+    class Response(FreshResponse):
+        """Devices that leave the coin to OpenDP."""
+
+        louder: ClassVar[bool] = broken
+
+        @property
+        def measurement(self) -> Any:
+            share = self.law.kept / WHOLE
+            if self.louder:
+                odds = (share / (1 - share)) ** 2
+                share = odds / (1 + odds)
+            return opendp.m.make_randomized_response_bool(prob=share)
+
+        @property
+        def guarantee(self) -> Guarantee:
+            told = opendp.m.make_randomized_response_bool(prob=self.law.kept / WHOLE).map(1)
+            return replace(super().guarantee, epsilon=self.law.last_epoch * float(told))
+
+        def report(
+            self,
+            epoch: int,
+            values: NDArray[np.integer] | NDArray[np.bool_],
+            present: NDArray[np.bool_] | None,
+            rng: np.random.Generator,
+        ) -> NDArray[np.uint8]:
+            check_epoch(epoch, after=self.epoch, last_epoch=self.law.last_epoch)
+            checked = checked_booleans(epoch, values, present, self.population)
+            held = checked if present is None else checked[present]
+            release = self.measurement
+            self.epoch = epoch
+            return np.array([[release(bool(value))] for value in held], np.uint8).reshape(-1, 1)
+
+    entry = replace(PROTOCOL, randomizer=Response, restore=Response.restore)
+    case = cases_of(entry, ExactLaw)[0]
+    (enumerated,) = enumerate_losses(case)
+    assert not enumerated.convicted, "the law and what OpenDP states of it go together"
+    drawn = compare_draws(case, seeded_generator(2), windows=60, together=TRIALS, false_alarm=ALARM)
+    print(f"randomized response, {'half the noise' if broken else 'whole'}: {drawn}")
+    assert drawn.convicted == broken
