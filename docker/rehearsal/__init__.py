@@ -1,0 +1,1 @@
+"""Really runs what this folder describes."""

@@ -1,0 +1,79 @@
+"""Builds the images and really runs the whole compose file, without Docker and without a registry.
+
+``python -m docker.rehearsal``, as root, with podman, runc, netavark, aardvark-dns and debootstrap
+installed and podman-compose beside Python. It prints a line for each thing seen, and ends with exit
+code 1 and a sentence if one was not. Everything that it makes is removed again; ``--folder FOLDER``
+keeps images there, for the next time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from docker.rehearsal.engine import Podman, RehearsalError
+from docker.rehearsal.images import make_images
+from docker.rehearsal.story import play
+
+PROGRAMS = ("podman", "runc", "debootstrap")
+
+
+def missing() -> str | None:
+    """Why a rehearsal is impossible here, in a sentence, or None."""
+    lacking = [name for name in PROGRAMS if shutil.which(name) is None]
+    if lacking:
+        return (
+            f"containers cannot be rehearsed without {', '.join(lacking)}: on Debian, apt install "
+            "podman runc netavark aardvark-dns debootstrap"
+        )
+    if os.geteuid() != 0:
+        return "containers can be rehearsed by root alone"
+    return None
+
+
+def main() -> int:
+    """Rehearse; gives the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="keep images here")
+    kept: Path | None = parser.parse_args().folder
+    if why := missing():
+        print(why, file=sys.stderr)
+        return 1
+    folder = kept or Path(tempfile.mkdtemp(prefix="dpstream-rehearsal-", dir="/var/tmp"))
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
+
+    # Told to stop, it cleans up too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    podman = Podman(folder.resolve())
+    try:
+        make_images(podman, folder.resolve(), say)
+        play(podman, say)
+        code = 0
+    except RehearsalError as error:
+        print(error, file=sys.stderr)
+        _show(podman)
+        code = 1
+    finally:
+        podman.clean(images=kept is None)
+        say("everything that was started is removed")
+    return code
+
+
+def _show(podman: Podman) -> None:
+    """The state of all containers, and the last words of those that have ended."""
+    print(podman.run("ps", "--all"), file=sys.stderr)
+    for container in podman.run("ps", "--all", "--quiet", "--filter", "status=exited").split():
+        print(podman.run("logs", "--tail", "20", container), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Podman with a storage, networks and settings of its own: nothing else here is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+COMPOSE: Final = Path(__file__).parents[1] / "compose.yaml"
+PROJECT: Final = "dpstream"
+_PATIENCE: Final = 3600.0
+_ROUNDS: Final = 20
+# Some kernels and outer containers refuse what podman asks for by default: crun's cgroups, and
+# limits above their own.
+_SETTINGS: Final = """\
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+tmp_dir = "{folder}/libpod"
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[network]
+network_backend = "netavark"
+network_config_dir = "{folder}/networks"
+"""
+_STORAGE: Final = """\
+[storage]
+driver = "overlay"
+graphroot = "{folder}/storage"
+runroot = "{folder}/run"
+"""
+
+
+class RehearsalError(Exception):
+    """What did not go as it should, in words."""
+
+
+class Podman:
+    """Runs podman and podman-compose.
+
+    Args:
+        folder: for images, volumes and networks; made if it is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "networks").mkdir(exist_ok=True)
+        for name, text in (("containers.conf", _SETTINGS), ("storage.conf", _STORAGE)):
+            (folder / name).write_text(text.format(folder=folder))
+        self._environment = {
+            **os.environ,
+            "CONTAINERS_CONF": str(folder / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+        }
+
+    def run(
+        self, *arguments: object, stdin: Any = subprocess.DEVNULL, patience: float = _PATIENCE
+    ) -> str:
+        """What a command of podman prints; raises `RehearsalError` with its last lines."""
+        return self._run(["podman", *map(str, arguments)], stdin, patience)
+
+    def works(self, *arguments: object) -> bool:
+        """Whether a command of podman ends with 0."""
+        try:
+            self.run(*arguments)
+        except RehearsalError:
+            return False
+        return True
+
+    def compose(self, *arguments: str) -> str:
+        """What ``podman-compose`` prints, of the compose file with its profile ``demo``."""
+        command = [sys.executable, "-m", "podman_compose", "--file", str(COMPOSE)]
+        return self._run([*command, "--profile", "demo", *arguments], subprocess.DEVNULL, _PATIENCE)
+
+    def containers(self, service: str, running: bool = True) -> list[str]:
+        """The ids of a service's containers."""
+        found = self.run(
+            "ps",
+            *(() if running else ("--all",)),
+            *("--filter", f"label=io.podman.compose.project={PROJECT}"),
+            *("--filter", f"label=com.docker.compose.service={service}"),
+            *("--format", "{{.ID}}"),
+        )
+        return found.split()
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        """What podman knows about a container."""
+        (found,) = json.loads(self.run("container", "inspect", container))
+        return dict(found)
+
+    def healthy(self, container: str) -> bool:
+        """Whether the container's own check of its health passes now.
+
+        Podman leaves regular checks to systemd, which need not be there.
+        """
+        return self.works("healthcheck", "run", container)
+
+    def clean(self, images: bool) -> None:
+        """Remove containers, networks and volumes, and the images with their folder too.
+
+        Raises:
+            RehearsalError: something is left.
+        """
+        # Those that others depend on cannot go before them.
+        for _ in range(_ROUNDS):
+            if not self.run("ps", "--all", "--quiet").split():
+                break
+            self.works("rm", "--all", "--force", "--time", "5", "--volumes")
+        self.run("pod", "rm", "--all", "--force")
+        for network in self.run("network", "ls", "--format", "{{.Name}}").split():
+            if network != "podman":
+                self.run("network", "rm", "--force", network)
+        self.run("volume", "rm", "--all", "--force")
+        if images:
+            self.run("rmi", "--all", "--force")
+            shutil.rmtree(self._folder)
+
+    def _run(self, command: Sequence[str], stdin: Any, patience: float) -> str:
+        try:
+            done = subprocess.run(
+                command,
+                env=self._environment,
+                stdin=stdin,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=patience,
+            )
+        except subprocess.TimeoutExpired:
+            raise RehearsalError(f"{' '.join(command)} took longer than {patience:.0f} s") from None
+        if done.returncode != 0:
+            said = (done.stdout + done.stderr).strip().splitlines()[-15:]
+            raise RehearsalError("\n".join([f"{' '.join(command)} failed:", *said]))
+        return done.stdout

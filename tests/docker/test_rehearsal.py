@@ -1,0 +1,68 @@
+"""The compose file in real containers, where podman is installed; and what is made for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docker.rehearsal.__main__ import missing
+from docker.rehearsal.engine import Podman
+from docker.rehearsal.images import STAND_INS, image_names, make_images
+
+ROOT = Path(__file__).parents[2]
+
+
+class FakePodman(Podman):
+    """Has some images, and notes which it is to build."""
+
+    def __init__(self, has: set[str]) -> None:
+        self.has = has
+        self.built: list[str] = []
+
+    def works(self, *arguments: object) -> bool:
+        *words, name = map(str, arguments)
+        assert words == ["image", "exists"]
+        return name in self.has
+
+    def run(self, *arguments: object, stdin: object = None, patience: float = 0) -> str:
+        words = list(map(str, arguments))
+        assert words[0] == "build"
+        self.built.append(words[words.index("--tag") + 1])
+        return ""
+
+
+def test_every_image_of_the_compose_file_is_made(tmp_path: Path) -> None:
+    images = set(image_names().values())
+    bases = {"python:3.11-slim-bookworm", "debian:sid"}
+    podman = FakePodman({f"localhost/{each}" for each in (images | bases) - {"dpstream"}})
+    said: list[str] = []
+    make_images(podman, tmp_path, said.append)
+    named = {line.partition(": ")[0] for line in said}
+    assert named == images | bases
+    # Ours always: what is rehearsed is what is in the repository.
+    assert podman.built == ["localhost/dpstream"]
+    assert [line for line in said if "stand-in" not in line] == [
+        "dpstream: built of docker/Dockerfile"
+    ]
+    podman.has -= {"localhost/grafana/grafana:12.1.0"}
+    make_images(podman, tmp_path, said.append)
+    assert "localhost/grafana/grafana:12.1.0" in podman.built
+
+
+def test_stand_ins_start_from_what_is_made() -> None:
+    bases = {"python:3.11-slim-bookworm", "debian:sid"}
+    for path in STAND_INS.rglob("*Dockerfile"):
+        (line,) = (each for each in path.read_text().splitlines() if each.startswith("FROM "))
+        assert line.removeprefix("FROM ") in bases
+
+
+@pytest.mark.verify
+@pytest.mark.timeout(3600)
+def test_the_whole_stack_runs_in_containers() -> None:
+    if why := missing():
+        pytest.skip(why)
+    done = subprocess.run([sys.executable, "-m", "docker.rehearsal"], cwd=ROOT, check=False)
+    assert done.returncode == 0
