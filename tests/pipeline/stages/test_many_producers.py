@@ -11,13 +11,14 @@ import pytest
 from pipeline.actions import Append, LogRecord
 from pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
+from pipeline.operations.releases import releases_in
 from pipeline.operations.stage_verification.evidence import read_evidence
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.shuffle_stage import ShuffleStage
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from topics.chunks import decode_chunk
-from topics.manifests import is_short
+from topics.manifests import Fate, is_short
 from topics.names import Role
 from topics.records import Registration
 from topics.words import Words
@@ -133,6 +134,11 @@ def test_all_who_read_manifests_read_short_ones() -> None:
         assert each.manifest.producers == (True,) * MANY_PRODUCERS
         assert each.manifest.populations == populations
     assert sorted(evidence.decisions) == [1, 2, 3, 4]
+    name = job.deployment.hex()
+    found = releases_in(job.name, read(Role.MANIFESTS, 0), [], {name: EPOCHS})[name]
+    assert (found.fates, found.contributors) == ({Fate.RELEASED: EPOCHS}, (MANY_PRODUCERS,) * 2)
+    (present,) = found.present.values()
+    assert (present.windows, present.producers) == (EPOCHS, MANY_PRODUCERS)
     decisions = DecisionLog(job)
     for record in read(Role.MANIFESTS, 0):
         decisions.apply(record)
