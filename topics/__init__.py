@@ -37,5 +37,8 @@ small multiple of the largest record allowed. A batch, for instance:
 >>> decode_batch(record).words.values.tolist()
 [[3], [1], [3]]
 
+Where a job waits for many producers, a manifest may say what differs from an earlier one
+(`topics.short_manifests`).
+
 The package knows no protocol, and imports none of the other packages.
 """

@@ -63,7 +63,7 @@ class Kind(IntEnum):
 
 
 # Of kinds that have more than one version.
-_NEWEST: Mapping[int, int] = {Kind.PUNCTUATION: 2, Kind.MANIFEST: 2, Kind.CHUNK: 2}
+_NEWEST: Mapping[int, int] = {Kind.PUNCTUATION: 2, Kind.MANIFEST: 3, Kind.CHUNK: 2}
 
 
 def kind_of(data: bytes) -> Kind:

@@ -7,12 +7,17 @@ Where shuffle instances work side by side, version 2 also says of which instance
 the drawing of each producer that is in, after the populations. The first instance decides, and its
 first manifest is the only decision; each of the others writes one of its own, with the offsets of
 its own topic, before it writes its part.
+
+Version 3 says what differs from an earlier manifest (`topics.short_manifests`). Whoever reads no
+populations reads all versions alike: `read_head`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +33,12 @@ from topics.frames import (
     kind_of,
     version_of,
 )
+from topics.memberships import decode_membership
 
 _MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
 _OF_AN_INSTANCE = Frame(Kind.MANIFEST, "QQQQQQQIII", version=2)
+SHORT = Frame(Kind.MANIFEST, "QQQQQQQIIQ", version=3)
+"""Its last field is the offset of the manifest that it says the differences from."""
 _POPULATION_TYPE = np.dtype("<u4")
 _FIELDS = 11
 """That all versions begin with: fingerprint, deployment, and those of the first version."""
@@ -167,13 +175,9 @@ def has_bit(bits: bytes, index: int) -> bool:
     return index >> 3 < len(bits) and bool(bits[index >> 3] >> (index & 7) & 1)
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    """The record of a manifest."""
-    bitmap = np.packbits(np.array(manifest.producers, np.bool_), bitorder="little")
-    populations = np.array(manifest.populations, _POPULATION_TYPE)
-    said = (
-        manifest.fingerprint,
-        manifest.deployment,
+def numbers_of(manifest: Manifest) -> tuple[int, ...]:
+    """The fields that follow on fingerprint and deployment in all versions."""
+    return (
         manifest.epoch,
         manifest.first_offset,
         manifest.cut_offset,
@@ -184,36 +188,24 @@ def encode_manifest(manifest: Manifest) -> bytes:
         _FATE_CODES[manifest.fate],
         len(manifest.producers),
     )
-    payload = bitmap.tobytes() + populations.tobytes()
-    if not manifest.of_instances:
-        return _MANIFEST.seal(*said, payload=payload)
-    payload += b"".join(manifest.drawings)
-    return _OF_AN_INSTANCE.seal(*said, manifest.instance, payload=payload)
 
 
-def read_head(data: bytes) -> ManifestHead:
-    """What a record says first of all; the rest of it may still be wrong.
+def manifest_of(
+    header: Sequence[Any],
+    producers: tuple[bool, ...],
+    populations: tuple[int, ...],
+    instance: int = 1,
+    drawings: tuple[bytes, ...] = (),
+) -> Manifest:
+    """A manifest.
 
-    Raises:
-        CodecError: the record is no manifest, or its checksum does not match.
+    Args:
+        header: fingerprint, deployment, and the fields that `numbers_of` names.
+        producers: whether each is in.
+        populations: of those that are.
+        instance: of the shuffle stage.
+        drawings: of those that are in, where there are several instances.
     """
-    frame = _frame_of(data)
-    fingerprint, deployment, epoch, *_, contributors, _, _, fate, producers = (
-        fields := frame.open(data)
-    )[:_FIELDS]
-    instance = fields[_FIELDS] if frame is _OF_AN_INSTANCE else 1
-    bits = data[frame.size : frame.size + (producers + 7) // 8]
-    return ManifestHead(fingerprint, deployment, epoch, _fate(fate), contributors, instance, bits)
-
-
-def decode_manifest(data: bytes) -> Manifest:
-    """The manifest of a record.
-
-    Raises:
-        CodecError: the record is not a valid manifest.
-    """
-    frame = _frame_of(data)
-    second = frame is _OF_AN_INSTANCE
     (
         fingerprint,
         deployment,
@@ -225,14 +217,9 @@ def decode_manifest(data: bytes) -> Manifest:
         population,
         timestamp,
         fate,
-        producers,
-        *instance,
-    ) = frame.open(data)
-    payload, drawings = data[frame.size :], b""
-    if second:
-        payload, drawings = _without_drawings(payload, producers)
-    included, populations = _unpack_producers(payload, producers)
-    manifest = Manifest(
+        _,
+    ) = header
+    return Manifest(
         fingerprint,
         deployment,
         epoch,
@@ -240,25 +227,94 @@ def decode_manifest(data: bytes) -> Manifest:
         first_offset,
         cut_offset,
         first_epoch,
-        included,
+        producers,
         populations,
         contributors,
         population,
         timestamp,
-        instance[0] if second else 1,
+        instance,
+        drawings,
+    )
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The record of a manifest that is read by itself."""
+    bitmap = np.packbits(np.array(manifest.producers, np.bool_), bitorder="little")
+    populations = np.array(manifest.populations, _POPULATION_TYPE)
+    identity = manifest.fingerprint, manifest.deployment
+    numbers = numbers_of(manifest)
+    payload = bitmap.tobytes() + populations.tobytes()
+    if not manifest.of_instances:
+        return _MANIFEST.seal(*identity, *numbers, payload=payload)
+    payload += b"".join(manifest.drawings)
+    return _OF_AN_INSTANCE.seal(*identity, *numbers, manifest.instance, payload=payload)
+
+
+def read_head(data: bytes) -> ManifestHead:
+    """What a record says first of all; the rest of it may still be wrong.
+
+    Raises:
+        CodecError: the record is no manifest, or its checksum does not match.
+    """
+    frame = _frame_of(data)
+    fields = frame.open(data)
+    fingerprint, deployment, epoch, _, _, _, contributors, _, _, fate, producers = fields[:_FIELDS]
+    check_range("number of producers", producers, 0, PRODUCERS_MAX)
+    if frame is SHORT:
+        inside, _ = decode_membership(data[frame.size :], producers)
+        bits = np.packbits(inside, bitorder="little").tobytes()
+    else:
+        bits = data[frame.size : frame.size + (producers + 7) // 8]
+    instance = fields[_FIELDS] if frame is _OF_AN_INSTANCE else 1
+    return ManifestHead(fingerprint, deployment, epoch, _fate(fate), contributors, instance, bits)
+
+
+def is_short(data: bytes) -> bool:
+    """Whether a record says what differs from an earlier manifest.
+
+    Raises:
+        CodecError: it is none of ours.
+    """
+    return kind_of(data) is Kind.MANIFEST and version_of(data) == SHORT.version
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The manifest of a record that is read by itself.
+
+    Raises:
+        CodecError: the record is not a valid manifest, or says what differs from an earlier one.
+    """
+    frame = _frame_of(data)
+    if frame is SHORT:
+        raise CodecError(
+            f"manifest that says what differs from the one at offset {SHORT.open(data)[-1]}"
+        )
+    fields = frame.open(data)
+    header = fields[:_FIELDS]
+    payload, drawings, instance = data[frame.size :], b"", 1
+    if frame is _OF_AN_INSTANCE:
+        instance = fields[_FIELDS]
+        payload, drawings = _without_drawings(payload, header[-1])
+    included, populations = _unpack_producers(payload, header[-1])
+    manifest = manifest_of(
+        header,
+        included,
+        populations,
+        instance,
         tuple(
             drawings[start : start + DRAWING_BYTES]
             for start in range(0, len(drawings), DRAWING_BYTES)
         ),
     )
-    if second and not manifest.of_instances:
+    if frame is _OF_AN_INSTANCE and not manifest.of_instances:
         raise CodecError("a manifest of version 2 that says nothing of instances")
     return manifest
 
 
 def _frame_of(data: bytes) -> Frame:
-    second = kind_of(data) is Kind.MANIFEST and version_of(data) == _OF_AN_INSTANCE.version
-    return _OF_AN_INSTANCE if second else _MANIFEST
+    # Of another kind: the first version's frame refuses it.
+    version = version_of(data) if kind_of(data) is Kind.MANIFEST else _MANIFEST.version
+    return {1: _MANIFEST, 2: _OF_AN_INSTANCE, 3: SHORT}[version]
 
 
 def _fate(code: int) -> Fate:

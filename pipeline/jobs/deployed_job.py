@@ -37,6 +37,8 @@ from topics.shares import ShareForm
 from topics.word_forms import WordForm
 
 IDENTIFIER_BYTES = 16
+MANY_PRODUCERS = 100
+"""A job that waits for so many has manifests that say what differs from an earlier one."""
 
 # Parameters that change how reports are read and how many there are, not what one says.
 _OUTSIDE_FINGERPRINT = {"estimator", "messages_per_user", "test_set"}
@@ -117,6 +119,8 @@ class DeployedJob(Job):
             none, and until one has been made.
         collector_key: SHA-256 of the key that its collectors share; None where it has none.
         signed_description: what devices are told, where they report for themselves.
+        short_manifests: whether manifests may say what differs from an earlier one; so those of
+            jobs that are deployed to wait for many producers. Earlier software reads no such job.
         replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
             stage, and charges nobody.
     """
@@ -131,6 +135,7 @@ class DeployedJob(Job):
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     signed_description: SignedDescription | None = None
+    short_manifests: bool = False
     replay_of: Origin | None = None
 
     @model_validator(mode="after")
@@ -308,8 +313,8 @@ class DeployedJob(Job):
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
         # Only in jobs that have them: software that knows of none reads all others.
-        later = ("replay_of", "collector_key", "signed_description")
-        left_out = self._absent | {name for name in later if getattr(self, name) is None}
+        later = ("replay_of", "collector_key", "signed_description", "short_manifests")
+        left_out = self._absent | {name for name in later if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 
     @classmethod
@@ -396,6 +401,7 @@ def deploy_job(
         "start_offsets": {role.value: list(offsets) for role, offsets in start_offsets.items()},
         "deployed_at": deployed_at,
         "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
+        "short_manifests": job.shuffle.producers >= MANY_PRODUCERS,
     }
     return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
 

@@ -12,8 +12,9 @@ from pipeline.ledger.presence import Presence
 from pipeline.stages.estimate_records import EstimateRecord
 from randomizers.guarantee import Guarantee
 from topics.frames import CodecError, Kind, kind_of
-from topics.manifests import Fate, ManifestHead, decode_manifest, read_head
+from topics.manifests import Fate, Manifest, read_head
 from topics.names import Role, topic_name
+from topics.short_manifests import ManifestReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,7 @@ def releases_in(
             epochs = (horizons or {}).get(name)
             if epochs is not None:
                 horizon = (manifest.epoch - 1) // epochs + 1
-                present = releases.present.setdefault(horizon, Presence())
-                present.take(decode_manifest(record.value))
+                releases.present.setdefault(horizon, Presence()).take(manifest)
     seen: set[tuple[bytes, int]] = set()
     for record, estimate in _estimates(estimates):
         key = estimate.deployment, estimate.epoch
@@ -154,11 +154,15 @@ def _said(estimate: EstimateRecord) -> str:
         return "in words that this version does not know"
 
 
-def _manifests(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, ManifestHead]]:
+def _manifests(records: Iterable[LogRecord]) -> Iterator[tuple[LogRecord, Manifest]]:
+    readers: dict[tuple[bytes, bytes], ManifestReader] = {}
     for record in records:
         with suppress(CodecError):
             if kind_of(record.value) is Kind.MANIFEST:
-                manifest = read_head(record.value)
+                head = read_head(record.value)
+                identity = head.fingerprint, head.deployment
+                reader = readers.setdefault(identity, ManifestReader(*identity))
+                manifest = reader.decode(record.offset, record.value)
                 if manifest.instance == 1:
                     yield record, manifest
 

@@ -19,7 +19,8 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from pipeline.stages.epochs import EpochSet
 from topics.frames import CodecError
-from topics.manifests import Fate, Manifest, decode_manifest, has_bit
+from topics.manifests import Fate, Manifest, has_bit
+from topics.short_manifests import BASES, ManifestReader
 
 # A producer that missed this many decided epochs in a row is not waited for until it is back.
 PATIENCE = 3
@@ -60,6 +61,12 @@ class Outcome:
         return np.unpackbits(packed, count=producers, bitorder="little").view(np.bool_)
 
 
+def manifest_reader(job: DeployedJob) -> ManifestReader:
+    """Reads the manifests of a deployment."""
+    bases = BASES if job.short_manifests else 0
+    return ManifestReader(job.fingerprint, job.deployment, bases)
+
+
 class DecisionLog:
     """The decided epochs, who was in lately, and how many devices each producer stands for.
 
@@ -85,6 +92,7 @@ class DecisionLog:
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
+        self._reader = manifest_reader(job)
         self._recent: dict[int, Outcome] = {}
         self._order: deque[int] = deque()
         self._bits = b""
@@ -96,7 +104,7 @@ class DecisionLog:
     def apply(self, record: LogRecord) -> None:
         """Take in one record of the manifest log."""
         try:
-            manifest = decode_manifest(record.value)
+            manifest = self._reader.decode(record.offset, record.value)
         except CodecError:
             return
         if (manifest.deployment, manifest.fingerprint) != self._identity:
@@ -113,6 +121,13 @@ class DecisionLog:
         self._remember(decision)
         if self._on_decision is not None:
             self._on_decision(decision)
+
+    def encode(self, manifest: Manifest) -> bytes:
+        """The record of a decision that follows on what was read.
+
+        One that names an earlier manifest is passed over if too many whole ones come between.
+        """
+        return self._reader.encode(manifest)
 
     def _out_of_range(self, manifest: Manifest) -> bool:
         oldest = self.oldest_undecided(manifest.first_epoch)

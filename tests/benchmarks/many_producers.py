@@ -19,15 +19,15 @@ from typing import Literal
 import numpy as np
 
 from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import Job, make_job
 from pipeline.jobs.job_range import EPOCHS_AHEAD
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.decision_log import DecisionLog
 from tests.benchmarks.measuring import MEGABYTE
 from tests.benchmarks.one_core import shuffle_stage
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
-from topics.manifests import Fate, Manifest, encode_manifest
+from topics.manifests import Fate, Manifest
 from topics.names import Role
 from topics.records import Registration
 from topics.words import Words
@@ -71,7 +71,7 @@ class Remembered:
     manifest_bytes: int
 
 
-def many_job(producers: int) -> DeployedJob:
+def many_job(producers: int) -> Job:
     """A job that waits for so many producers."""
     values = {
         "name": "many",
@@ -81,12 +81,12 @@ def many_job(producers: int) -> DeployedJob:
         "shuffle": {"minimum": 1, "producers": producers, "grace": "1h"},
         "topics": {"partitions": 1},
     }
-    return deploy_job(make_job(values), deployed_at=0)
+    return make_job(values)
 
 
 def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
     """Close windows, of which the fastest counts."""
-    job, log = many_job(producers), MemoryLog()
+    job, log = deploy_job(many_job(producers), deployed_at=0), MemoryLog()
     enrolments = [secrets.token_bytes(16) for _ in range(producers)]
     for number, enrolment in enumerate(enrolments):
         registration = Registration(job.deployment, f"{number}", enrolment, 1)
@@ -117,7 +117,7 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
 
 def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
     """Show a log of decisions as many as it remembers."""
-    job = many_job(producers)
+    job = deploy_job(many_job(producers), deployed_at=0)
     rng = np.random.default_rng(1)
     populations = rng.integers(500, 1500, producers)
     tracemalloc.start()
@@ -131,7 +131,7 @@ def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
             tuple(inside.tolist()), tuple(counts.tolist()), int(counts.sum()),
             int(populations.sum()), 0,
         )  # fmt: skip
-        record = encode_manifest(manifest)
+        record = log.encode(manifest)
         size = len(record)
         before = time.process_time()
         log.apply(LogRecord(epoch, record))

@@ -12,12 +12,12 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
 from pipeline.jobs.roster import Roster
 from pipeline.stages.boxes_of_windows import distinct
-from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.decision_log import Decision, DecisionLog, manifest_reader
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.signed_stage import TRUSTED_ROLES, read_piece
 from topics.chunks import Chunk
 from topics.frames import CodecError
-from topics.manifests import Manifest, decode_manifest
+from topics.manifests import Manifest
 from topics.names import SUMS, Role
 from topics.records import Drain, decode_producer_record
 from topics.signed import Signed, digest_of, read_statement
@@ -162,9 +162,10 @@ def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidenc
 
 
 def _manifests(job: DeployedJob, records: Iterable[LogRecord]) -> Iterator[ManifestRecord]:
+    reader = manifest_reader(job)
     for record in records:
         try:
-            manifest = decode_manifest(record.value)
+            manifest = reader.decode(record.offset, record.value)
         except CodecError:
             continue
         if (manifest.deployment, manifest.fingerprint) == (job.deployment, job.fingerprint):

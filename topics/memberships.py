@@ -1,0 +1,99 @@
+"""Which of many producers are in a window, in as few bytes as can be.
+
+A row of bits is written as a byte for its form, and then
+
+* form 0: a bitmap, one bit each in the order of registration, lowest bit first;
+* form 1: how many are missing, and of each of them how many are in between it and the one before;
+
+whichever is shorter, and form 0 where both are as long. Numbers are of variable length: seven bits
+a byte, the lowest first, and the highest bit of a byte says that more follow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.frames import CodecError
+
+_BITMAP, _MISSING = 0, 1
+_NUMBER_BYTES = 5
+
+
+def encode_number(number: int) -> bytes:
+    """A number from 0 to 2^35 - 1, in one to five bytes.
+
+    >>> encode_number(5).hex(), encode_number(300).hex()
+    ('05', 'ac02')
+    """
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def decode_number(data: bytes, start: int) -> tuple[int, int]:
+    """The number that begins at `start`, and where the next one does.
+
+    Raises:
+        CodecError: the data ends within it, or it is longer than it need be.
+    """
+    number = 0
+    for place, byte in enumerate(data[start : start + _NUMBER_BYTES]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            if byte == 0 and place:
+                raise CodecError(f"the number at byte {start} is longer than it need be")
+            return number, start + place + 1
+    raise CodecError(f"the number at byte {start} has no end within {_NUMBER_BYTES} bytes")
+
+
+def encode_membership(inside: NDArray[np.bool_]) -> bytes:
+    """Which are in."""
+    bitmap = np.packbits(inside, bitorder="little").tobytes()
+    missing = np.flatnonzero(~inside)
+    if len(missing) >= len(bitmap):
+        return bytes([_BITMAP]) + bitmap
+    between = np.diff(missing, prepend=-1) - 1
+    named = b"".join(map(encode_number, [len(missing), *between.tolist()]))
+    return bytes([_MISSING]) + named if len(named) < len(bitmap) else bytes([_BITMAP]) + bitmap
+
+
+def decode_membership(payload: bytes, producers: int) -> tuple[NDArray[np.bool_], int]:
+    """Which of so many producers are in, and where in the payload something else begins.
+
+    Raises:
+        CodecError: it is not what `encode_membership` writes.
+    """
+    if not payload:
+        raise CodecError("a payload of no bytes does not say who is in")
+    if payload[0] == _BITMAP:
+        end = 1 + (producers + 7) // 8
+        if end > len(payload):
+            raise CodecError(f"{len(payload)} bytes, the bitmap of {producers} needs {end}")
+        bits = np.unpackbits(np.frombuffer(payload[1:end], np.uint8), bitorder="little")
+        inside = bits[:producers].view(np.bool_)
+    elif payload[0] == _MISSING:
+        inside, end = _without_missing(payload, producers)
+    else:
+        raise CodecError(f"membership of unknown form {payload[0]}, known are 0 and 1")
+    if encode_membership(inside) != payload[:end]:
+        raise CodecError("who is in is not said in the shortest way")
+    return inside, end
+
+
+def _without_missing(payload: bytes, producers: int) -> tuple[NDArray[np.bool_], int]:
+    inside = np.ones(producers, np.bool_)
+    count, end = decode_number(payload, 1)
+    if count > producers:
+        raise CodecError(f"{count} of {producers} producers are missing")
+    index = -1
+    for _ in range(count):
+        between, end = decode_number(payload, end)
+        index += 1 + between
+        if index >= producers:
+            raise CodecError(f"producer {index} is missing, there are {producers}")
+        inside[index] = False
+    return inside, end

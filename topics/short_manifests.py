@@ -1,0 +1,144 @@
+"""Manifests of many producers that say what differs from an earlier one.
+
+How many devices a producer stands for seldom changes. A manifest of version 3 therefore says who is
+in (`topics.memberships`), and of those alone whose number is another than in an earlier manifest,
+by how much; that one is whole, of version 1, and named by its offset in the log. After the
+membership come the places of these producers, each as how many others that are in lie between it
+and the one before, and the differences, 2n for n and -2n - 1 for n below 0.
+
+A reader of the log keeps the last `BASES` whole manifests of its deployment. Whether a manifest can
+be read is thus a matter of the log alone, and the same for all who read it from its beginning; who
+begins in the middle reads the one record that is named, too.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.frames import U4_MAX, CodecError, check_range
+from topics.manifests import (
+    PRODUCERS_MAX,
+    SHORT,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+    is_short,
+    manifest_of,
+    numbers_of,
+)
+from topics.memberships import (
+    decode_membership,
+    decode_number,
+    encode_membership,
+    encode_number,
+)
+
+BASES = 64
+"""Whole manifests that a reader keeps the populations of."""
+
+SHARE = 32
+"""What differs takes at most one part in so many of a whole manifest, or a whole one is written."""
+
+
+class ManifestReader:
+    """Reads the manifests of a deployment in the order of its log, and writes the next one.
+
+    Args:
+        fingerprint: of the job.
+        deployment: of it.
+        bases: whole manifests whose populations are kept; 0 where no manifest is short.
+    """
+
+    def __init__(self, fingerprint: bytes, deployment: bytes, bases: int = BASES) -> None:
+        self._identity = fingerprint, deployment
+        self._bases = bases
+        self._tables: dict[int, NDArray[np.uint32]] = {}
+
+    def decode(self, offset: int, record: bytes) -> Manifest:
+        """The manifest at an offset of the log.
+
+        Raises:
+            CodecError: it is none, or the one that it names is not among the last whole ones.
+        """
+        if is_short(record):
+            return self._decode_short(record)
+        manifest = decode_manifest(record)
+        if (manifest.fingerprint, manifest.deployment) == self._identity:
+            self._keep(offset, manifest)
+        return manifest
+
+    def encode(self, manifest: Manifest) -> bytes:
+        """The record of the next manifest: whole if it has too little in common with the last."""
+        whole = encode_manifest(manifest)
+        if not self._tables or manifest.of_instances:
+            return whole
+        base = max(self._tables)
+        inside = np.array(manifest.producers, np.bool_)
+        earlier = _first(self._tables[base], len(inside))[inside]
+        changes = np.array(manifest.populations, np.int64) - earlier
+        # A change takes two bytes at least.
+        if 2 * np.count_nonzero(changes) * SHARE > len(whole):
+            return whole
+        changed = _encode_changes(changes)
+        payload = encode_membership(inside) + changed
+        if SHARE * len(changed) > len(whole) or SHORT.size + len(payload) >= len(whole):
+            return whole
+        return SHORT.seal(*self._identity, *numbers_of(manifest), base, payload=payload)
+
+    def _decode_short(self, record: bytes) -> Manifest:
+        *header, base = SHORT.open(record)
+        payload, producers = record[SHORT.size :], header[-1]
+        if tuple(header[:2]) != self._identity or base not in self._tables:
+            raise CodecError(
+                f"manifest that says what differs from the one at offset {base}, which is not "
+                f"among the last {BASES} whole ones of the deployment"
+            )
+        check_range("number of producers", producers, 0, PRODUCERS_MAX)
+        inside, end = decode_membership(payload, producers)
+        earlier = _first(self._tables[base], producers)[inside]
+        populations = earlier + _decode_changes(payload[end:], len(earlier))
+        if populations.size and not 0 <= populations.min() <= populations.max() <= U4_MAX:
+            raise CodecError("a population is less than 0, or too large")
+        return manifest_of(header, tuple(inside.tolist()), tuple(populations.tolist()))
+
+    def _keep(self, offset: int, manifest: Manifest) -> None:
+        if manifest.of_instances or not self._bases:
+            return
+        table = np.zeros(len(manifest.producers), np.uint32)
+        table[np.array(manifest.producers, np.bool_)] = manifest.populations
+        self._tables[offset] = table
+        if len(self._tables) > self._bases:
+            del self._tables[min(self._tables)]
+
+
+def _first(table: NDArray[np.uint32], producers: int) -> NDArray[np.int64]:
+    """The populations of so many producers; 0 of those that registered later."""
+    known = table[:producers].astype(np.int64)
+    return np.pad(known, (0, producers - len(known)))
+
+
+def _encode_changes(changes: NDArray[np.int64]) -> bytes:
+    places = np.flatnonzero(changes).tolist()
+    return b"".join(
+        encode_number(place - before - 1) + encode_number(_unsigned(int(changes[place])))
+        for before, place in pairwise([-1, *places])
+    )
+
+
+def _decode_changes(payload: bytes, producers: int) -> NDArray[np.int64]:
+    changes, place, position = np.zeros(producers, np.int64), -1, 0
+    while position < len(payload):
+        between, position = decode_number(payload, position)
+        change, position = decode_number(payload, position)
+        place += 1 + between
+        if place >= producers or not change:
+            raise CodecError(f"change {change} of producer {place} of the {producers} that are in")
+        changes[place] = change >> 1 if change & 1 == 0 else -(change >> 1) - 1
+    return changes
+
+
+def _unsigned(change: int) -> int:
+    return 2 * change if change >= 0 else -2 * change - 1
