@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
-from randomizers.guarantee import Guarantee
+from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
 
 
 def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:
@@ -62,3 +62,10 @@ def test_what_many_horizons_lose_is_never_rounded_down() -> None:
             assert several.epsilon <= horizons * loss * (1 + 1e-15)
             rounded.add(several.epsilon > horizons * loss)
     assert rounded == {False, True}
+
+
+def test_neighbours_hold_as_many_items_as_is_said() -> None:
+    assert held_by_a_user(1).startswith("any two items of a user")
+    assert held_by_a_user(3).startswith("any two sets of at most 3 items of a user")
+    assert held_or_nothing(1).startswith("an item of a user")
+    assert held_or_nothing(3).startswith("a set of at most 3 items of a user")

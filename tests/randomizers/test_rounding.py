@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from randomizers.accounting import rounding
-from randomizers.accounting.loss_distributions import Losses
+from randomizers.accounting.loss_distributions import Losses, on_grid
 from randomizers.accounting.renyi_shift import _divergence
 
 LOSSES = np.array([-0.4, -0.1, 0.0, 0.2, 0.5])
@@ -55,3 +55,8 @@ def test_divergences_are_of_the_largest_masses_and_losses_that_there_may_be(alph
     largest = np.log(masses @ np.exp(order * (LOSSES + slack))) / order
     found = _divergence(Losses(LOSSES, MASSES, 0.0, slack, more), alpha)
     assert largest <= found <= largest + slack + more / order
+
+
+def test_masses_that_come_to_one_point_are_off_by_as_much_as_their_sum() -> None:
+    told = Losses(np.zeros(1_000), np.full(1_000, 1e-3), 0.0, 0.0, rounding=1e-9)
+    assert on_grid(told, 0.1).rounding >= 1e-9 + rounding.of_sum(1_000)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from randomizers.accounting.amplification import most_local_loss
 from randomizers.composed import ComposedLaw
 from randomizers.randomness import seeded_generator
 from randomizers.single_message import (
@@ -80,6 +81,28 @@ def test_the_local_loss_is_as_large_as_shuffling_allows(
     seen = coins(response, local, slots, 3)
     assert all(coin.loss == local for coin in seen)
     assert f"epsilon is {local:.6g}" in SingleMessage(law).guarantee.trust
+
+
+@pytest.mark.parametrize(
+    ("response", "slots"), [("randomized_response", 1), ("rappor", 1), ("rappor", 3)]
+)
+def test_a_message_loses_no_more_than_was_computed_with(response: Response, slots: int) -> None:
+    for epsilon in (0.5, 0.9, 1.0):
+        law = calibrate(SingleMessageParameters(epsilon, 1e-6, LABELS, slots, response), 1, 300)
+        computed = most_local_loss(epsilon, 1e-6, 300, lambda loss: coins(response, loss, slots, 3))
+        assert law.local_epsilon <= computed <= law.local_epsilon * (1 + 1e-14)
+
+
+@pytest.mark.parametrize("response", ["randomized_response", "rappor"])
+def test_an_epoch_is_reported_once(response: Response) -> None:
+    devices, rng = SingleMessage(law_of(response)), seeded_generator(83)
+    devices.enrol(1, rng)
+    held = np.array([[1]])
+    devices.report(1, held, None, rng)
+    devices.report(2, held, None, rng)
+    for again in (1, 2):
+        with pytest.raises(ValueError, match="epoch"):
+            devices.report(again, held, None, rng)
 
 
 def test_the_more_accurate_response_is_chosen() -> None:
