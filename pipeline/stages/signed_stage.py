@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.actions import Append, Flush, Result, Steps
+from pipeline.actions import Action, Append, Flush, Steps, replacing
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.stage import Stage
 from topics.chunks import Chunk, decode_chunk
@@ -117,7 +117,7 @@ class SignedStage:
             yield self._said(self._introduction())
             yield Flush()
             self._introduced = True
-        return (yield from self._signing(self._stage.assign(partition, committed, now)))
+        return (yield from replacing(self._stage.assign(partition, committed, now), self._signing))
 
     def revoke(self, partition: int) -> None:
         """See `Stage`."""
@@ -127,11 +127,13 @@ class SignedStage:
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
         """See `Stage`."""
-        yield from self._signing(self._stage.record(partition, offset, value, now, written))
+        yield from replacing(
+            self._stage.record(partition, offset, value, now, written), self._signing
+        )
 
     def tick(self, now: float) -> Steps[None]:
         """See `Stage`."""
-        yield from self._signing(self._stage.tick(now))
+        yield from replacing(self._stage.tick(now), self._signing)
 
     def unfinished(self, partition: int) -> str:
         """See `Stage`."""
@@ -141,23 +143,15 @@ class SignedStage:
         """See `Stage`."""
         return self._stage.heartbeat()
 
-    def _signing(self, steps: Steps[Result]) -> Steps[Result]:
-        """The same steps, with what is to be said of them in between."""
-        reply: object = None
-        while True:
-            try:
-                action = steps.send(reply)
-            except StopIteration as finished:
-                result: Result = finished.value
-                return result
-            if isinstance(action, Append) and action.role is Role.MANIFESTS:
-                yield self._said(self._decision(action.value))
-                yield Flush()
-            elif isinstance(action, Append) and action.role in TRUSTED_ROLES:
-                yield from self._write(action)
-                reply = None
-                continue
-            reply = yield action
+    def _signing(self, action: Action) -> Steps[object]:
+        """An action of the stage, after what is to be said of it."""
+        if isinstance(action, Append) and action.role in TRUSTED_ROLES:
+            yield from self._write(action)
+            return None
+        if isinstance(action, Append) and action.role is Role.MANIFESTS:
+            yield self._said(self._decision(action.value))
+            yield Flush()
+        return (yield action)
 
     def _said(self, statement: Statement) -> Append:
         return Append(Role.STAGES, 0, sign_statement(statement, self._signer.key))
