@@ -87,13 +87,12 @@ def verify_stage(
             )
         if noise_key is not None and not deployed.needs_noise_key:
             raise UsageProblem(f"--noise-key: the shuffle stage of {deployed.name} draws no noise")
-        evidence = read_evidence(deployed, _reader(cluster, deployed), raw=raw)
-    found = verify_stages(
-        evidence,
-        signers=[bytes.fromhex(key) for key in signers or ()],
-        expected=expected,
-        noise_key=None if noise_key is None else read_noise_key(noise_key),
-    )
+        found = verify_stages(
+            read_evidence(deployed, _reader(cluster, deployed), raw=raw),
+            signers=[bytes.fromhex(key) for key in signers or ()],
+            expected=expected,
+            noise_key=None if noise_key is None else read_noise_key(noise_key),
+        )
     if as_json:
         say_json(found.to_json())
     else:
