@@ -179,7 +179,8 @@ class _Drawn:
         """How often these words are in others, shape (words,)."""
         assert self.words is not None
         _, (own, others) = tally(self.words, held)
-        return others[own > 0]
+        chosen: NDArray[np.int64] = others[own > 0]
+        return chosen
 
 
 def _drawn(job: DeployedJob, windows: Iterable[Attempt]) -> _Drawn:
