@@ -2,7 +2,8 @@
 
 When it starts it says who it is and what software it runs: a `StageRecord`. Before it writes a
 manifest, it says which: a `Decided`. With every writing of a window it says what that holds: a
-`Released`. All are JSON, signed with the stage's Ed25519 key, and all follow from what stands in
+`Released`. Where something else vouches for it, such as its hardware, it hands that on: an
+`Attested`. All are JSON, signed with the stage's Ed25519 key, and all follow from what stands in
 other topics, from words that are released and from the software installed.
 
 A signature shows who said something, not that it is so. What is said can be compared with what the
@@ -30,6 +31,8 @@ PUBLIC_KEY_BYTES: Final = 32
 DIGEST_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 _LABEL: Final = b"dpstream stage statement\0"
+_BINDING_LABEL: Final = b"dpstream stage attestation\0"
+DOCUMENT_MAX: Final = 32 * 1024
 _TEXT_MAX: Final = 200
 _PARTS_MAX: Final = 64
 
@@ -165,9 +168,36 @@ class Released:
         _check_digests(contents=self.contents)
 
 
-Statement: TypeAlias = StageRecord | Decided | Released
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """What vouches for a worker that has said who it is, and which key it signs with.
+
+    Attributes:
+        deployment: 16 bytes.
+        stage, worker: who hands it on.
+        scheme: of whom can read it.
+        document: which is theirs, at most `DOCUMENT_MAX` bytes, for `binding_of` the `StageRecord`.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    kind: ClassVar[str] = "attested"
+    deployment: bytes
+    stage: str
+    worker: str
+    scheme: str
+    document: bytes
+
+    def __post_init__(self) -> None:
+        check_identities(deployment=self.deployment)
+        _check_texts(stage=self.stage, worker=self.worker, scheme=self.scheme)
+        check_range("length of the document", len(self.document), 1, DOCUMENT_MAX)
+
+
+Statement: TypeAlias = StageRecord | Decided | Released | Attested
 _KINDS: Final[Mapping[str, type[Any]]] = {
-    each.kind: each for each in (StageRecord, Decided, Released)
+    each.kind: each for each in (StageRecord, Decided, Released, Attested)
 }
 _TYPES: Final = {"int": int, "str": str}
 
@@ -188,6 +218,15 @@ class Signed:
 def public_key_of(key: Ed25519PrivateKey) -> bytes:
     """The public key to a signing key, 32 bytes."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def binding_of(record: StageRecord, signer: bytes) -> bytes:
+    """What a document has to be about to vouch for a worker, 32 bytes.
+
+    SHA-256 of its public key and all that it says when it starts: deployment, stage, name, time,
+    software and noise key. A document for one start is therefore good for no other.
+    """
+    return hashlib.sha256(_BINDING_LABEL + signer + _canonical(_said(record))).digest()
 
 
 def digest_of(pieces: Iterable[Words]) -> bytes:

@@ -14,7 +14,7 @@ versions, or was not what it says it is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,12 +30,15 @@ from topics.manifests import read_head
 from topics.names import HOPS, SUMS, Role
 from topics.partials import decode_partial
 from topics.signed import (
+    Attested,
     Decided,
     Released,
     Software,
     StageRecord,
     Statement,
+    binding_of,
     digest_of,
+    public_key_of,
     sign_statement,
 )
 from topics.words import Words
@@ -58,6 +61,8 @@ class Signer:
         software: what is installed, see `pipeline.operations.installed_software`.
         python: the version of the interpreter.
         noise_key: SHA-256 of the noise key that the stage holds; None where it needs none.
+        scheme: of what vouches for it; empty: nothing does.
+        attest: from `binding_of` what it says of itself, the document of that scheme.
     """
 
     key: Ed25519PrivateKey = field(repr=False)
@@ -66,6 +71,8 @@ class Signer:
     software: Mapping[str, Software]
     python: str
     noise_key: bytes | None = None
+    scheme: str = ""
+    attest: Callable[[bytes], bytes] = lambda binding: b""
 
 
 def is_signed(job: DeployedJob, stage: str) -> bool:
@@ -100,8 +107,8 @@ class SignedStage:
         self._stage = stage
         self._job = job
         self._signer = signer
-        self._wall_clock = wall_clock
-        self._introduced = False
+        # Made now, so that who cannot be vouched for ends before it joins the others.
+        self._introduction = [self._said(each) for each in _introduction(job, signer, wall_clock())]
         self._writing: dict[bytes, _Writing] = {}
 
     @property
@@ -113,10 +120,10 @@ class SignedStage:
         """See `Stage`; before anything else the worker says who it is."""
         # What an owner that was stopped had begun to write is no more its own.
         self._writing.clear()
-        if not self._introduced:
-            yield self._said(self._introduction())
+        if self._introduction:
+            yield from self._introduction
             yield Flush()
-            self._introduced = True
+            self._introduction = []
         return (yield from replacing(self._stage.assign(partition, committed, now), self._signing))
 
     def revoke(self, partition: int) -> None:
@@ -156,18 +163,6 @@ class SignedStage:
     def _said(self, statement: Statement) -> Append:
         return Append(Role.STAGES, 0, sign_statement(statement, self._signer.key))
 
-    def _introduction(self) -> StageRecord:
-        signer = self._signer
-        return StageRecord(
-            self._job.deployment,
-            signer.stage,
-            signer.worker,
-            self._wall_clock(),
-            signer.python,
-            signer.software,
-            signer.noise_key,
-        )
-
     def _decision(self, record: bytes) -> Decided:
         manifest = read_head(record)
         return Decided(
@@ -206,6 +201,23 @@ class SignedStage:
         )
         yield Flush()
         yield from writing.appends
+
+
+def _introduction(job: DeployedJob, signer: Signer, now: int) -> Iterator[Statement]:
+    """Who a worker is, and what vouches for it."""
+    record = StageRecord(
+        job.deployment,
+        signer.stage,
+        signer.worker,
+        now,
+        signer.python,
+        signer.software,
+        signer.noise_key,
+    )
+    yield record
+    if signer.scheme:
+        document = signer.attest(binding_of(record, public_key_of(signer.key)))
+        yield Attested(job.deployment, signer.stage, signer.worker, signer.scheme, document)
 
 
 def read_piece(record: bytes) -> Chunk:
