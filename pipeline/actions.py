@@ -119,6 +119,20 @@ def carry_out(steps: Steps[Result], reply_to: Callable[[Action], object]) -> Res
         reply = reply_to(action)
 
 
+def replacing(
+    steps: Steps[Result], replacement: Callable[[Action], Steps[object]]
+) -> Steps[Result]:
+    """The same steps, with others in the place of each action; what they return is its reply."""
+    reply: object = None
+    while True:
+        try:
+            action = steps.send(reply)
+        except StopIteration as finished:
+            result: Result = finished.value
+            return result
+        reply = yield from replacement(action)
+
+
 class Run(Protocol):
     """Carries out steps on the topics of a job."""
 

@@ -2,7 +2,8 @@
 
 When it starts it says who it is and what software it runs: a `StageRecord`. Before it writes a
 manifest, it says which: a `Decided`. With every writing of a window it says what that holds: a
-`Released`. All are JSON, signed with the stage's Ed25519 key, and all follow from what stands in
+`Released`. Where something else vouches for it, such as its hardware, it hands that on: an
+`Attested`. All are JSON, signed with the stage's Ed25519 key, and all follow from what stands in
 other topics, from words that are released and from the software installed.
 
 A signature shows who said something, not that it is so. What is said can be compared with what the
@@ -15,7 +16,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
 from cryptography.exceptions import InvalidSignature
@@ -30,6 +31,8 @@ PUBLIC_KEY_BYTES: Final = 32
 DIGEST_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 _LABEL: Final = b"dpstream stage statement\0"
+_BINDING_LABEL: Final = b"dpstream stage attestation\0"
+DOCUMENT_MAX: Final = 32 * 1024
 _TEXT_MAX: Final = 200
 _PARTS_MAX: Final = 64
 
@@ -165,9 +168,36 @@ class Released:
         _check_digests(contents=self.contents)
 
 
-Statement: TypeAlias = StageRecord | Decided | Released
+@dataclass(frozen=True, slots=True)
+class Attested:
+    """What vouches for a worker that has said who it is, and which key it signs with.
+
+    Attributes:
+        deployment: 16 bytes.
+        stage, worker: who hands it on.
+        scheme: of whom can read it.
+        document: which is theirs, at most `DOCUMENT_MAX` bytes, for `binding_of` the `StageRecord`.
+
+    Raises:
+        CodecError: a field has another length or lies outside its range.
+    """
+
+    kind: ClassVar[str] = "attested"
+    deployment: bytes
+    stage: str
+    worker: str
+    scheme: str
+    document: bytes
+
+    def __post_init__(self) -> None:
+        check_identities(deployment=self.deployment)
+        _check_texts(stage=self.stage, worker=self.worker, scheme=self.scheme)
+        check_range("length of the document", len(self.document), 1, DOCUMENT_MAX)
+
+
+Statement: TypeAlias = StageRecord | Decided | Released | Attested
 _KINDS: Final[Mapping[str, type[Any]]] = {
-    each.kind: each for each in (StageRecord, Decided, Released)
+    each.kind: each for each in (StageRecord, Decided, Released, Attested)
 }
 _TYPES: Final = {"int": int, "str": str}
 
@@ -188,6 +218,15 @@ class Signed:
 def public_key_of(key: Ed25519PrivateKey) -> bytes:
     """The public key to a signing key, 32 bytes."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def binding_of(record: StageRecord, signer: bytes) -> bytes:
+    """What a document has to be about to vouch for a worker, 32 bytes.
+
+    SHA-256 of its public key and all that it says when it starts: deployment, stage, name, time,
+    software and noise key. A document for one start is therefore good for no other.
+    """
+    return hashlib.sha256(_BINDING_LABEL + signer + _canonical(_said(record))).digest()
 
 
 def digest_of(pieces: Iterable[Words]) -> bytes:
@@ -225,8 +264,8 @@ def read_statement(data: bytes) -> Signed:
         raise OversizedError(f"statement of {len(data)} bytes, at most {RECORD_CAP} are allowed")
     outer = _object(data)
     _check_keys(outer, {"statement", "signature", "signer"})
-    signer = _hexadecimal(outer, "signer", PUBLIC_KEY_BYTES)
-    signature = _hexadecimal(outer, "signature", SIGNATURE_BYTES)
+    signer = _hexadecimal("signer", outer["signer"], PUBLIC_KEY_BYTES)
+    signature = _hexadecimal("signature", outer["signature"], SIGNATURE_BYTES)
     try:
         said = base64.b64decode(outer["statement"], validate=True)
     except (TypeError, ValueError):
@@ -239,64 +278,43 @@ def read_statement(data: bytes) -> Signed:
     version, kind = body.pop("version", None), body.pop("type", None)
     if version != STATEMENT_VERSION or kind not in _KINDS:
         raise CodecError(f"a statement of type {kind!r:.40} and version {version!r:.40}")
-    return Signed(_statement(_KINDS[kind], body), signer)
+    return Signed(_read(_KINDS[kind], body), signer)
 
 
-def _said(statement: Statement) -> dict[str, Any]:
-    return {each.name: _plain(getattr(statement, each.name)) for each in fields(statement)}
+def _said(value: Any) -> Any:
+    """A statement, or what stands in a field of one, as JSON values."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {name: _said(each) for name, each in value.items()}
+    if is_dataclass(value):
+        return {each.name: _said(getattr(value, each.name)) for each in fields(value)}
+    return value
 
 
-def _plain(value: Any) -> Any:
-    match value:
-        case bytes():
-            return value.hex()
-        case Software():
-            return {
-                "version": value.version,
-                "form": value.form,
-                "digest": value.digest.hex(),
-            }
-        case Mapping():
-            return {name: _plain(each) for name, each in value.items()}
-        case _:
-            return value
-
-
-def _statement(kind: type[Any], body: dict[str, Any]) -> Statement:
+def _read(kind: type[Any], body: object) -> Any:
+    """What `_said` made this of: a statement, or the software in one."""
+    if not isinstance(body, dict):
+        raise CodecError(f"a {kind.__name__} of a statement is no JSON object")
     _check_keys(body, {each.name for each in fields(kind)})
-    values: dict[str, Any] = {}
-    for each in fields(kind):
-        name, value = each.name, body[each.name]
-        match each.type:
-            case "bytes":
-                length = 16 if name in ("deployment", "attempt") else DIGEST_BYTES
-                values[name] = _hexadecimal(body, name, length)
-            case "bytes | None":
-                values[name] = None if value is None else _hexadecimal(body, name, DIGEST_BYTES)
-            case "int" | "str" as expected:
-                # Not isinstance: True is an int.
-                if type(value) is not _TYPES[expected]:
-                    raise CodecError(f"{name} of a statement is a {type(value).__name__}")
-                values[name] = value
-            case _:
-                values[name] = _software(value)
-    statement: Statement = kind(**values)
-    return statement
+    return kind(**{each.name: _read_field(each, body[each.name]) for each in fields(kind)})
 
 
-def _software(value: object) -> dict[str, Software]:
-    if not isinstance(value, dict):
-        raise CodecError("the software of a statement is no JSON object")
-    found = {}
-    for name, each in value.items():
-        if not isinstance(each, dict):
-            raise CodecError("what a statement says of a distribution is no JSON object")
-        _check_keys(each, {"version", "form", "digest"})
-        if type(each["version"]) is not str or type(each["form"]) is not str:
-            raise CodecError("version and form of a distribution are not text")
-        digest = _hexadecimal(each, "digest", DIGEST_BYTES)
-        found[name] = Software(each["version"], each["form"], digest)
-    return found
+def _read_field(each: Field[Any], value: Any) -> Any:
+    match each.type:
+        case "bytes | None" if value is None:
+            return None
+        case "bytes" | "bytes | None":
+            return _hexadecimal(each.name, value)
+        case "int" | "str" as expected:
+            # Not isinstance: True is an int.
+            if type(value) is not _TYPES[expected]:
+                raise CodecError(f"{each.name} of a statement is a {type(value).__name__}")
+            return value
+        case _:
+            if not isinstance(value, dict):
+                raise CodecError(f"the {each.name} of a statement is no JSON object")
+            return {name: _read(Software, found) for name, found in value.items()}
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:
@@ -321,14 +339,15 @@ def _check_keys(body: Mapping[str, Any], keys: set[str]) -> None:
         )
 
 
-def _hexadecimal(body: Mapping[str, Any], key: str, length: int) -> bytes:
-    text = body[key]
+def _hexadecimal(name: str, text: object, length: int | None = None) -> bytes:
+    """Bytes of a field; of any length, where whoever takes them looks at that."""
     try:
         found = bytes.fromhex(text) if isinstance(text, str) else b""
     except ValueError:
         found = b""
-    if len(found) != length or found.hex() != text:
-        raise CodecError(f"{key} of a statement is not {length} bytes in hexadecimal")
+    if found.hex() != text or length not in (None, len(found)):
+        size = "" if length is None else f"{length} "
+        raise CodecError(f"{name} of a statement is not {size}bytes in hexadecimal")
     return found
 
 

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, connection_of, job_of_file
+from pipeline.cli.cluster_and_jobs import cluster_of, connection_of, find_job, job_of_file
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from pipeline.cli.output import plural, say, say_json, say_line, say_table, silence, tell
 from pipeline.jobs.job_files import Job
+from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection, NoClusterError
 from pipeline.kafka.errors import ClusterError
 from pipeline.operations.deployments import find_deployed
@@ -21,6 +22,7 @@ from pipeline.privileges.bindings import Binding, bindings_of, principals_of, to
 from pipeline.privileges.cluster_acls import ClusterAcls
 from pipeline.privileges.comparison import Comparison, compare, removable
 from pipeline.privileges.table import Privilege, Resource, privileges_of
+from pipeline.recording.replay.job import deploy_replay, replayed_job
 
 _NO_SERVERS = "HOST:PORT"
 
@@ -62,6 +64,14 @@ def acl(
             "--format", help="kafka-acls: command lines of Kafka's own tool, to add or --revoke."
         ),
     ] = AclFormat.table,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            "--replay",
+            metavar="NAME",
+            help="Of a replay of the deployed job under this name, before it is made.",
+        ),
+    ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -78,7 +88,7 @@ def acl(
     if form is AclFormat.kafka_acls and apply:
         raise UsageProblem("--format kafka-acls prints commands, and --apply does it: give one")
     silence("kafka")
-    loaded, connection = _find(job, servers, kafka_config, needed=apply or revoke)
+    loaded, connection = _find(job, servers, kafka_config, replay, needed=apply or revoke)
     principals = principals_of(loaded, role or (), principal or ())
     wanted = tuple(bindings_of(loaded, principals))
     if form is AclFormat.kafka_acls:
@@ -89,7 +99,8 @@ def acl(
     found: Comparison | None
     if apply or revoke:
         assert connection is not None
-        with ClusterAcls(connection) as acls:
+        with Cluster(connection) as cluster:
+            acls = ClusterAcls(cluster)
             present = acls.present(_all(principals))
             found = compared = compare(loaded, wanted, present)
             done = removable(loaded, wanted, present) if revoke else compared.missing
@@ -110,9 +121,15 @@ def acl(
 
 
 def _find(
-    job: str, servers: str | None, config: Path | None, *, needed: bool
+    job: str, servers: str | None, config: Path | None, replay: str | None, *, needed: bool
 ) -> tuple[Job, Connection | None]:
     """The job, and the cluster it is or will be on; None where none is named nor needed."""
+    if replay is not None:
+        with cluster_of(servers, config) as cluster:
+            original = find_job(cluster, job)
+            named = replayed_job(original, name=replay)
+            made = deploy_replay(original, named, deployment=original.deployment, deployed_at=0)
+            return made, cluster.connection
     loaded = job_of_file(job)
     if loaded is None:
         with cluster_of(servers, config) as cluster:
@@ -140,8 +157,8 @@ def _look(
         tell("no cluster is named, so that what is there already is not shown")
         return None
     try:
-        with ClusterAcls(connection) as acls:
-            return compare(job, wanted, acls.present(_all(principals)))
+        with Cluster(connection) as cluster:
+            return compare(job, wanted, ClusterAcls(cluster).present(_all(principals)))
     except ClusterError as error:
         tell(f"what is there already is not shown: {error}")
         return None

@@ -6,6 +6,7 @@ import re
 import secrets
 import socket
 import tempfile
+from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from pipeline.kafka.workers.job_facts import JobFacts
 from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.kafka.workers.monitor import MonitorAddress
 from pipeline.kafka.workers.observer import WindowTally
+from pipeline.operations.attestations import document_of, find_attestation
 from pipeline.operations.deployments import check_has_devices
 from pipeline.operations.installed_software import installed_software, python_version
 from pipeline.operations.lifeline import tell
@@ -121,6 +123,16 @@ def run(
             "and write, made if it is missing. Default: one for each stage on this machine.",
         ),
     ] = None,
+    attestation: Annotated[
+        str | None,
+        typer.Option(
+            "--attestation",
+            envvar="DPSTREAM_ATTESTATION",
+            metavar="NAME",
+            help="Of stages that have to be trusted: an installed package that has this machine "
+            "vouch for the stage's key and software, for dpstream verify-stage. Default: none.",
+        ),
+    ] = None,
     metrics: Annotated[
         int | None,
         typer.Option(
@@ -149,8 +161,11 @@ def run(
             raise UsageProblem(f"{option} is for run shuffle: run {stage} adds no noise")
     if keys is not None and stage is StageName.publish:
         raise UsageProblem("--keys is for stages that open reports: run publish opens none")
-    if stage_key is not None and stage in (StageName.aggregate, StageName.publish):
-        raise UsageProblem(f"--stage-key is for stages that have to be trusted: run {stage} is not")
+    for option, said in (("--stage-key", stage_key), ("--attestation", attestation)):
+        if said is not None and stage in (StageName.aggregate, StageName.publish):
+            raise UsageProblem(
+                f"{option} is for stages that have to be trusted: run {stage} is not"
+            )
     as_json = log_format is LogFormat.json
     if job is None:
         if noise_key is not None:
@@ -164,6 +179,7 @@ def run(
             as_json=as_json,
             monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
             stage_key=None if stage_key is None else stage_key.absolute(),
+            attestation=attestation,
         )
         with cluster_of(servers, kafka_config) as cluster:
             raise typer.Exit(supervise(cluster.connection, settings))
@@ -200,6 +216,7 @@ def run(
             installed_software(),
             python_version(),
             _noise_key_digest(stage, deployed, noise_key),
+            *_vouching(attestation),
         )
         made = SignedStage(made, deployed, signer, wall_clock=clock.milliseconds)
     code = run_worker(
@@ -279,6 +296,13 @@ def _noise_key_digest(stage: StageName, job: DeployedJob, noise_key: Path | None
     if stage is not StageName.shuffle or not job.needs_noise_key:
         return None
     return read_noise_key(noise_key or noise_key_file(job.name)).digest
+
+
+def _vouching(scheme: str | None) -> tuple[str, Callable[[bytes], bytes]]:
+    """What vouches for this machine, for a `Signer`."""
+    if scheme is None:
+        return "", lambda binding: b""
+    return scheme, partial(document_of, scheme, find_attestation(scheme))
 
 
 def _role_of(stage: StageName, job: DeployedJob) -> Role:

@@ -17,7 +17,9 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import read_noise_key
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
+from pipeline.operations.attestations import find_attestation
 from pipeline.operations.installed_software import software_of_wheel
+from pipeline.operations.stage_verification.attestation import Scheme
 from pipeline.operations.stage_verification.evidence import Read, read_evidence
 from pipeline.operations.stage_verification.findings import Finding, Verdict
 from pipeline.operations.stage_verification.signatures import Expected
@@ -50,6 +52,15 @@ def verify_stage(
             "for others. Without any the first key of every worker is believed.",
         ),
     ] = None,
+    attestation: Annotated[
+        str | None,
+        typer.Option(
+            "--attestation",
+            metavar="NAME",
+            help="Of an installed package that knows the machines of stages that run with the "
+            "same: it has to vouch for every start.",
+        ),
+    ] = None,
     noise_key: Annotated[
         Path | None,
         typer.Option(
@@ -77,6 +88,9 @@ def verify_stage(
     for key in signers or ():
         if not _KEY.fullmatch(key):
             raise UsageProblem(f"--signer {key}: a public key has 64 hexadecimal digits")
+    scheme = None
+    if attestation is not None:
+        scheme = Scheme(attestation, find_attestation(attestation).verify)
     expected = Expected(expect_version, None if wheel is None else software_of_wheel(wheel))
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
@@ -87,13 +101,13 @@ def verify_stage(
             )
         if noise_key is not None and not deployed.needs_noise_key:
             raise UsageProblem(f"--noise-key: the shuffle stage of {deployed.name} draws no noise")
-        evidence = read_evidence(deployed, _reader(cluster, deployed), raw=raw)
-    found = verify_stages(
-        evidence,
-        signers=[bytes.fromhex(key) for key in signers or ()],
-        expected=expected,
-        noise_key=None if noise_key is None else read_noise_key(noise_key),
-    )
+        found = verify_stages(
+            read_evidence(deployed, _reader(cluster, deployed), raw=raw),
+            signers=[bytes.fromhex(key) for key in signers or ()],
+            expected=expected,
+            noise_key=None if noise_key is None else read_noise_key(noise_key),
+            scheme=scheme,
+        )
     if as_json:
         say_json(found.to_json())
     else:

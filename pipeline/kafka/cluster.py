@@ -42,6 +42,7 @@ from pipeline.kafka.errors import AccessError as AccessError
 from pipeline.kafka.errors import ClusterError as ClusterError
 from pipeline.kafka.errors import NoTopicError as NoTopicError
 from pipeline.kafka.errors import is_unknown_login, refused_kind
+from pipeline.kafka.record_ages import record_ages
 from pipeline.kafka.topic_spread import TopicSpreadError, metadata_of_brokers, wait_for_brokers
 from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
 from topics.topic_checks import refuse_topic
@@ -57,8 +58,6 @@ _METADATA_AGE_MS = 3_000
 # A cluster that has just started, or was just changed, needs a moment until all of it knows.
 _SETTLING_SECONDS = 10.0
 _SPREADING_SECONDS = 30.0
-# Ages of records are told no finer, in milliseconds.
-_FINEST_AGE_MS = 1_000
 # Bytes appended and not yet acknowledged; the client itself has no limit.
 _IN_FLIGHT = 1 << 25
 # Bytes of records that are read at a time.
@@ -117,14 +116,14 @@ class Cluster:
 
     def identity(self) -> str:
         """What the cluster calls itself."""
-        return str(self._admin.describe_cluster()["cluster_id"])
+        return str(self.admin.describe_cluster()["cluster_id"])
 
     def topic_identity(self, topic: str) -> str | None:
         """What the cluster calls a topic, and never another one of its name; None: it says nothing.
 
         Brokers before Kafka 2.8 do not.
         """
-        for found in self._admin.describe_topics([topic]):
+        for found in self.admin.describe_topics([topic]):
             identity = found.get("topic_id")
             if identity is not None and not found["error_code"]:
                 named = uuid.UUID(str(identity))
@@ -133,7 +132,7 @@ class Cluster:
 
     def topics(self) -> set[str]:
         """The names of all topics."""
-        return set(self._admin.list_topics())
+        return set(self.admin.list_topics())
 
     def exists(self, topic: str) -> bool:
         """Whether there is a topic.
@@ -151,7 +150,7 @@ class Cluster:
         """
         counts = {
             topic["name"]: len(topic["partitions"])
-            for topic in self._admin.describe_topics()
+            for topic in self.admin.describe_topics()
             if not topic["error_code"]
         }
         if any(counts.get(topic) != asked for topic, asked in self._asked.items()):
@@ -173,7 +172,7 @@ class Cluster:
         try:
             self._patiently(lambda: self._create_missing(wanted))
             wait_for_brokers(
-                lambda: metadata_of_brokers(self._admin, wanted),
+                lambda: metadata_of_brokers(self.admin, wanted),
                 wanted,
                 patience=_SPREADING_SECONDS,
             )
@@ -194,7 +193,7 @@ class Cluster:
         missing = [topic for name, topic in wanted.items() if name not in existing]
         if not missing:
             return
-        self._admin.create_topics(
+        self.admin.create_topics(
             [
                 NewTopic(
                     topic.name,
@@ -215,9 +214,9 @@ class Cluster:
         if not names:
             return {}
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-        configs = self._admin.describe_configs(resources, config_filter="all")["topic"]
+        configs = self.admin.describe_configs(resources, config_filter="all")["topic"]
         described = {}
-        for topic in self._admin.describe_topics(names):
+        for topic in self.admin.describe_topics(names):
             if topic["error_code"]:
                 raise for_code(topic["error_code"])(f"topic {topic['name']}")
             described[topic["name"]] = TopicSettings(
@@ -241,7 +240,7 @@ class Cluster:
             for name, changed in configs.items()
         ]
         # Unless told not to, the client looks at what there is, and finds nothing where it may not.
-        answers = self._admin.alter_configs(resources, raise_on_unknown=False).get("topic", {})
+        answers = self.admin.alter_configs(resources, raise_on_unknown=False).get("topic", {})
         for name, said in answers.items():
             if "TopicAuthorizationFailed" in str(said):
                 raise self._refusal("change", "topic", name)
@@ -252,8 +251,8 @@ class Cluster:
         """Delete the topics that exist."""
         doomed = self.topics() & set(names)
         if doomed:
-            with self._asking("delete", ", ".join(sorted(doomed))):
-                self._admin.delete_topics(sorted(doomed))
+            with self.asking("delete", ", ".join(sorted(doomed))):
+                self.admin.delete_topics(sorted(doomed))
 
     def delete_below(self, topic: str, offset: int, partition: int = 0) -> None:
         """Delete a partition's records below an offset.
@@ -262,7 +261,7 @@ class Cluster:
             ClusterError: the cluster refuses.
         """
         try:
-            self._admin.delete_records({TopicPartition(topic, partition): offset})
+            self.admin.delete_records({TopicPartition(topic, partition): offset})
         except KafkaError as error:
             self._check_refusal(error, "delete records of", topic)
             raise ClusterError(
@@ -282,42 +281,40 @@ class Cluster:
         starts = self._consumer.beginning_offsets(partitions)
         return [int(starts[partition]) for partition in partitions]
 
-    def written(self, topic: str, partition: int, offset: int, now: int) -> int | None:
-        """About when a record was written, in milliseconds since 1970, without reading it.
+    def written(self, topic: str, offsets: Mapping[int, int], now: int) -> dict[int, int]:
+        """About when records were written, in milliseconds since 1970, without reading them.
 
-        Found by asking where the records of some time begin: to within a second, or a twentieth of
-        the record's age. For topics that go by the broker's clock.
+        Found by asking where the records of some time begin, of all partitions at once: see
+        `record_ages`. For topics that go by the broker's clock.
 
         Args:
-            topic: where it is.
-            partition: the same.
-            offset: the same.
+            topic: where they are.
+            offsets: of one record in each partition.
             now: by the broker's clock.
 
         Returns:
-            None if the record is not there.
+            By partition; those whose record is not there are left out.
         """
-        assigned = TopicPartition(topic, partition)
-        if offset >= self._consumer.end_offsets([assigned])[assigned]:
-            return None
+        wanted = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
+        ends = self._consumer.end_offsets(list(wanted))
 
-        def is_older(age: int) -> bool:
-            found = self._consumer.offsets_for_times({assigned: max(0, now - age)})[assigned]
-            return found is None or int(found.offset) > offset
+        def older(ages: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+            moments = {each: max(0, now - age) for each, age in ages.items()}
+            found = self._consumer.offsets_for_times(moments)
+            return {
+                each
+                for each in ages
+                if found[each] is None or int(found[each].offset) > wanted[each]
+            }
 
-        younger, older = 0, _FINEST_AGE_MS
-        while older < now and is_older(older):
-            younger, older = older, 2 * older
-        while older - younger > max(_FINEST_AGE_MS, older // 20):
-            middle = (younger + older) // 2
-            younger, older = (middle, older) if is_older(middle) else (younger, middle)
-        return now - younger
+        there = [each for each, offset in wanted.items() if offset < ends[each]]
+        return {each.partition: now - age for each, age in record_ages(there, now, older).items()}
 
     def committed(self, group: str, topic: str) -> list[int | None]:
         """The offsets a consumer group has committed, by partition."""
         partitions = self._partitions(topic)
-        with self._asking("see", group):
-            offsets = self._patiently(lambda: self._admin.list_group_offsets({group: partitions}))[
+        with self.asking("see", group):
+            offsets = self._patiently(lambda: self.admin.list_group_offsets({group: partitions}))[
                 group
             ]
         known = [offsets.get(partition) for partition in partitions]
@@ -403,7 +400,7 @@ class Cluster:
                 time.sleep(0.1)
 
     def _poll(self, partition: TopicPartition) -> list[Any]:
-        with self._asking("read", partition.topic):
+        with self.asking("read", partition.topic):
             records: list[Any] = self._consumer.poll(_READ_TIMEOUT_MS).get(partition, [])
         return records
 
@@ -417,7 +414,7 @@ class Cluster:
 
     def _is_hidden(self, topic: str) -> bool:
         """False; `AccessError` if the cluster does not say whether there is a topic."""
-        (found,) = self._admin.describe_topics([topic])
+        (found,) = self.admin.describe_topics([topic])
         if found["error_code"] == TopicAuthorizationFailedError.errno:
             raise self._refusal("see", "topic", topic)
         return False
@@ -431,8 +428,13 @@ class Cluster:
             raise self._refusal(action, kind, name) from error
 
     @contextmanager
-    def _asking(self, action: str, name: str) -> Iterator[None]:
-        """Say of a refusal what it is about."""
+    def asking(self, action: str, name: str) -> Iterator[None]:
+        """Raise `AccessError` where the cluster refuses what is asked for in between.
+
+        Args:
+            action: a verb, as in `AccessError`.
+            name: of what it is done to.
+        """
         try:
             yield
         except KafkaError as error:
@@ -440,7 +442,8 @@ class Cluster:
             raise
 
     @property
-    def _admin(self) -> KafkaAdminClient:
+    def admin(self) -> KafkaAdminClient:
+        """A client of administrators' requests."""
         if self._admin_client is None:
             self._admin_client = self._make(KafkaAdminClient)
         return self._admin_client

@@ -59,6 +59,11 @@ def access_problem(
     if name == JOBS_TOPIC:
         job = "JOB"
     elif not (kind == "group" or rest in frozenset(Role)):
+        if kind == "cluster":
+            return (
+                f"{said}: no role of a job has that right; give the --kafka-config of whoever "
+                "administers the cluster"
+            )
         return f"{said}: ask whoever administers the cluster for that right"
     named = principal or "User:NAME"
     return (

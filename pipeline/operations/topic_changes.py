@@ -12,6 +12,8 @@ from topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
 from topics.topic_checks import refuse_topic, wrong_clock
 
 _RETENTION = "retention.ms"
+# Of one partition; it deletes what is to be kept, however young.
+_RETAINED_BYTES = "retention.bytes"
 # When what was deleted leaves the disks; not of compacted topics.
 _ERASING = ("segment.ms", "file.delete.delay.ms")
 
@@ -47,7 +49,7 @@ class TopicChange:
         changed = {
             key: value
             for key, value in self.wanted.configs.items()
-            if key in (_RETENTION, *erasing) and found.get(key) != value
+            if key in (_RETENTION, _RETAINED_BYTES, *erasing) and found.get(key) != value
         }
         if wrong_clock(found) is not None:
             changed[TIMESTAMP_TYPE] = self.wanted.configs[TIMESTAMP_TYPE]
@@ -72,6 +74,8 @@ class TopicChange:
                 changes.append(f"retention: {kept} -> {self.retention_in_words}")
             elif self.configs.keys() & set(_ERASING):
                 changes.append("what it deletes is to leave the disks sooner")
+            if _RETAINED_BYTES in self.configs:
+                changes.append("to keep records however many bytes they are")
             if TIMESTAMP_TYPE in self.configs:
                 changes.append("to go by the broker's clock")
             return ", ".join(changes)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
-from kafka import KafkaAdminClient
 from kafka.admin import (
     ACL,
     ACLFilter,
@@ -19,14 +17,12 @@ from kafka.admin import (
 )
 from kafka.errors import KafkaError, SecurityDisabledError
 
-from pipeline.kafka.cluster import CLIENT_ID
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.errors import ClusterError, refused_kind
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.errors import ClusterError
 from pipeline.privileges.bindings import Binding
 from pipeline.privileges.table import Kind, Operation, Resource
 
 _ANY_HOST = "*"
-_BOOTSTRAP_MILLISECONDS = 10_000
 
 
 class NoAuthorizerError(ClusterError):
@@ -36,34 +32,14 @@ class NoAuthorizerError(ClusterError):
 class ClusterAcls:
     """Looks at ACLs of a cluster and changes them.
 
-    Raises:
+    Every method raises:
         NoAuthorizerError: the cluster has none.
-        ClusterError: it cannot be reached, or does not let us.
+        AccessError: it does not let us.
+        ClusterError: it cannot be reached, or takes an ACL for none.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        try:
-            self._admin = KafkaAdminClient(
-                **{
-                    "client_id": CLIENT_ID,
-                    "bootstrap_timeout_ms": _BOOTSTRAP_MILLISECONDS,
-                    **connection.kafka_python(),
-                }
-            )
-        except KafkaError as error:
-            raise self._problem(error, "look at ACLs") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._admin.close()
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     def present(self, principals: Collection[str]) -> set[Binding]:
         """What is allowed to some principals, of what this software knows of.
@@ -79,10 +55,8 @@ class ClusterAcls:
                 ACLPermissionType.ALLOW,
                 ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY),
             )
-            try:
-                acls, _ = self._admin.describe_acls(wanted)
-            except KafkaError as error:
-                raise self._problem(error, "look at ACLs") from error
+            with self._asking("look at"):
+                acls, _ = self._cluster.admin.describe_acls(wanted)
             found |= {each for each in map(_binding, acls) if each is not None}
         return found
 
@@ -91,41 +65,37 @@ class ClusterAcls:
         wanted = [_acl(each) for each in bindings]
         if not wanted:
             return
-        try:
-            failed = self._admin.create_acls(wanted)["failed"]
-        except KafkaError as error:
-            raise self._problem(error, "add ACLs") from error
-        for failure in failed:
-            raise self._problem(failure, "add ACLs")
+        with self._asking("add"):
+            for failure in self._cluster.admin.create_acls(wanted)["failed"]:
+                raise failure
 
     def remove(self, bindings: Iterable[Binding]) -> None:
         """Remove ACLs; one that is not there is no error."""
-        wanted = [_filter(each) for each in bindings]
+        # An ACL is a filter, which itself alone passes.
+        wanted = [_acl(each) for each in bindings]
         if not wanted:
             return
-        try:
-            answers = self._admin.delete_acls(wanted)
-        except KafkaError as error:
-            raise self._problem(error, "remove ACLs") from error
-        for _, _, failure in answers:
-            if failure is not None and failure.errno:
-                raise self._problem(failure, "remove ACLs")
+        with self._asking("remove"):
+            for _, _, failure in self._cluster.admin.delete_acls(wanted):
+                if failure.errno:
+                    raise failure
 
-    def _problem(self, error: Any, doing: str) -> ClusterError:
-        where = ", ".join(self._connection.bootstrap_servers)
-        if getattr(error, "errno", None) == SecurityDisabledError.errno:
-            return NoAuthorizerError(
+    @contextmanager
+    def _asking(self, action: str) -> Iterator[None]:
+        """Say of a refusal what it is about."""
+        where = self._cluster.servers
+        try:
+            with self._cluster.asking(f"{action} ACLs of", where):
+                yield
+        except SecurityDisabledError as error:
+            raise NoAuthorizerError(
                 f"the cluster at {where} has no authorizer: everybody may do everything on it, and "
                 "it keeps no ACLs; set authorizer.class.name on its brokers and controllers first"
-            )
-        if refused_kind(error) is not None:
-            who = self._connection.principal or "this client"
-            return ClusterError(
-                f"{who} may not {doing} on {where}, which takes ALTER (to look, DESCRIBE) on the "
-                "cluster: no role of a job has that; give the --kafka-config of whoever "
-                "administers the cluster"
-            )
-        return ClusterError(f"cannot {doing} on {where}: {error}")
+            ) from error
+        except KafkaError as error:
+            raise ClusterError(
+                f"cannot {action} ACLs of the cluster at {where}: {error}"
+            ) from error
 
 
 def _acl(binding: Binding) -> ACL:
@@ -136,17 +106,6 @@ def _acl(binding: Binding) -> ACL:
         ACLOperation[binding.operation.name],
         ACLPermissionType.ALLOW,
         ResourcePattern(ResourceType[resource.kind.name], resource.name, _pattern(resource)),
-    )
-
-
-def _filter(binding: Binding) -> ACLFilter:
-    resource = binding.resource
-    return ACLFilter(
-        binding.principal,
-        _ANY_HOST,
-        ACLOperation[binding.operation.name],
-        ACLPermissionType.ALLOW,
-        ResourcePatternFilter(ResourceType[resource.kind.name], resource.name, _pattern(resource)),
     )
 
 

@@ -77,9 +77,9 @@ class Privilege:
     why: str
 
 
-PRODUCER, COLLECTOR, PAGE, ANALYST, VERIFIER, OPERATOR = (
+PRODUCER, COLLECTOR, PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR = (
     *("producer", "collector", "page"),
-    *("analyst", "verifier", "operator"),
+    *("analyst", "recorder", "verifier", "operator"),
 )
 
 _JOBS = Resource(Kind.TOPIC, JOBS_TOPIC)
@@ -88,11 +88,11 @@ _LEDGER = Resource(Kind.TOPIC, LEDGER_TOPIC)
 
 def roles_of(job: Job) -> tuple[str, ...]:
     """The roles of a job: who reports, a role for each stage, and who reads or operates it."""
-    if isinstance(job, DeployedJob) and job.replay_of is not None:
+    if _is_replay(job):
         reporting: tuple[str, ...] = ()
     else:
         reporting = (PRODUCER if job.devices is None else COLLECTOR,)
-    return (*reporting, *_stages(job), PAGE, ANALYST, VERIFIER, OPERATOR)
+    return (*reporting, *_stages(job), PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR)
 
 
 def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
@@ -110,6 +110,7 @@ def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
         COLLECTOR: _of_collector,
         PAGE: _of_page,
         ANALYST: _of_analyst,
+        RECORDER: _of_recorder,
         VERIFIER: _of_verifier,
         OPERATOR: _of_operator,
     }
@@ -128,9 +129,12 @@ def may(job: Job, role: str) -> frozenset[tuple[Resource, Operation]]:
 
 
 def _stages(job: Job) -> tuple[str, ...]:
-    replayed = isinstance(job, DeployedJob) and job.replay_of is not None
-    skipped = (*job.report_roles, *job.hops) if replayed else ()
+    skipped = (*job.report_roles, *job.hops) if _is_replay(job) else ()
     return tuple(stage for stage, role in job.stages.items() if role not in skipped)
+
+
+def _is_replay(job: Job) -> bool:
+    return isinstance(job, DeployedJob) and job.replay_of is not None
 
 
 class _Grants:
@@ -207,7 +211,15 @@ def _of_page(job: Job) -> Iterator[Privilege]:
 def _of_analyst(job: Job) -> Iterator[Privilege]:
     grants = _Grants(job)
     yield _reads_jobs("finds the guarantee and the domain")
-    yield from grants.on(Operation.READ, "reads what is published", Role.ESTIMATES, Role.RESULTS)
+    published = (Role.ESTIMATES, Role.RESULTS, Role.MODEL)
+    yield from grants.on(Operation.READ, "reads what is published", *published)
+
+
+def _of_recorder(job: Job) -> Iterator[Privilege]:
+    grants = _Grants(job)
+    yield _reads_jobs("finds the job it records")
+    kept = (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES)
+    yield from grants.on(Operation.READ, "record and replay read what was released", *kept)
 
 
 def _of_verifier(job: Job) -> Iterator[Privilege]:
@@ -239,8 +251,14 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
     yield from grants.on(Operation.ALTER_CONFIGS, "deploy changes retention", *Role)
     read = (*_WATCHED, Role.PRODUCERS, Role.STATUS)
     yield from grants.on(Operation.READ, "status, drain, producers, ledger", *read)
-    if job.epochs.renew:
+    if job.instances > 1:
+        why = "dead-letters --redrive sees that each instance has its part"
+        yield from grants.on(Operation.READ, why, *job.report_roles)
+    elif job.epochs.renew:
         yield from grants.on(Operation.READ, "deploy finds horizons that began", Role.REPORTS)
+    if _is_replay(job):
+        windows = (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS)
+        yield from grants.on(Operation.WRITE, "replay writes what it replays", *windows)
     yield from grants.on(Operation.WRITE, "producers --retire, drain", Role.PRODUCERS)
     yield from grants.on(Operation.READ, "dead-letters", Role.DEAD_LETTERS)
     yield from grants.on(Operation.WRITE, "dead-letters --redrive, --dismiss", Role.DEAD_LETTERS)

@@ -14,14 +14,14 @@ versions, or was not what it says it is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.actions import Append, Flush, Result, Steps
+from pipeline.actions import Action, Append, Flush, Steps, replacing
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.stage import Stage
 from topics.chunks import Chunk, decode_chunk
@@ -30,12 +30,15 @@ from topics.manifests import read_head
 from topics.names import HOPS, SUMS, Role
 from topics.partials import decode_partial
 from topics.signed import (
+    Attested,
     Decided,
     Released,
     Software,
     StageRecord,
     Statement,
+    binding_of,
     digest_of,
+    public_key_of,
     sign_statement,
 )
 from topics.words import Words
@@ -58,6 +61,8 @@ class Signer:
         software: what is installed, see `pipeline.operations.installed_software`.
         python: the version of the interpreter.
         noise_key: SHA-256 of the noise key that the stage holds; None where it needs none.
+        scheme: of what vouches for it; empty: nothing does.
+        attest: from `binding_of` what it says of itself, the document of that scheme.
     """
 
     key: Ed25519PrivateKey = field(repr=False)
@@ -66,6 +71,8 @@ class Signer:
     software: Mapping[str, Software]
     python: str
     noise_key: bytes | None = None
+    scheme: str = ""
+    attest: Callable[[bytes], bytes] = lambda binding: b""
 
 
 def is_signed(job: DeployedJob, stage: str) -> bool:
@@ -100,8 +107,8 @@ class SignedStage:
         self._stage = stage
         self._job = job
         self._signer = signer
-        self._wall_clock = wall_clock
-        self._introduced = False
+        # Made now, so that who cannot be vouched for ends before it joins the others.
+        self._introduction = [self._said(each) for each in _introduction(job, signer, wall_clock())]
         self._writing: dict[bytes, _Writing] = {}
 
     @property
@@ -113,11 +120,11 @@ class SignedStage:
         """See `Stage`; before anything else the worker says who it is."""
         # What an owner that was stopped had begun to write is no more its own.
         self._writing.clear()
-        if not self._introduced:
-            yield self._said(self._introduction())
+        if self._introduction:
+            yield from self._introduction
             yield Flush()
-            self._introduced = True
-        return (yield from self._signing(self._stage.assign(partition, committed, now)))
+            self._introduction = []
+        return (yield from replacing(self._stage.assign(partition, committed, now), self._signing))
 
     def revoke(self, partition: int) -> None:
         """See `Stage`."""
@@ -127,11 +134,13 @@ class SignedStage:
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
     ) -> Steps[None]:
         """See `Stage`."""
-        yield from self._signing(self._stage.record(partition, offset, value, now, written))
+        yield from replacing(
+            self._stage.record(partition, offset, value, now, written), self._signing
+        )
 
     def tick(self, now: float) -> Steps[None]:
         """See `Stage`."""
-        yield from self._signing(self._stage.tick(now))
+        yield from replacing(self._stage.tick(now), self._signing)
 
     def unfinished(self, partition: int) -> str:
         """See `Stage`."""
@@ -141,38 +150,18 @@ class SignedStage:
         """See `Stage`."""
         return self._stage.heartbeat()
 
-    def _signing(self, steps: Steps[Result]) -> Steps[Result]:
-        """The same steps, with what is to be said of them in between."""
-        reply: object = None
-        while True:
-            try:
-                action = steps.send(reply)
-            except StopIteration as finished:
-                result: Result = finished.value
-                return result
-            if isinstance(action, Append) and action.role is Role.MANIFESTS:
-                yield self._said(self._decision(action.value))
-                yield Flush()
-            elif isinstance(action, Append) and action.role in TRUSTED_ROLES:
-                yield from self._write(action)
-                reply = None
-                continue
-            reply = yield action
+    def _signing(self, action: Action) -> Steps[object]:
+        """An action of the stage, after what is to be said of it."""
+        if isinstance(action, Append) and action.role in TRUSTED_ROLES:
+            yield from self._write(action)
+            return None
+        if isinstance(action, Append) and action.role is Role.MANIFESTS:
+            yield self._said(self._decision(action.value))
+            yield Flush()
+        return (yield action)
 
     def _said(self, statement: Statement) -> Append:
         return Append(Role.STAGES, 0, sign_statement(statement, self._signer.key))
-
-    def _introduction(self) -> StageRecord:
-        signer = self._signer
-        return StageRecord(
-            self._job.deployment,
-            signer.stage,
-            signer.worker,
-            self._wall_clock(),
-            signer.python,
-            signer.software,
-            signer.noise_key,
-        )
 
     def _decision(self, record: bytes) -> Decided:
         manifest = read_head(record)
@@ -212,6 +201,23 @@ class SignedStage:
         )
         yield Flush()
         yield from writing.appends
+
+
+def _introduction(job: DeployedJob, signer: Signer, now: int) -> Iterator[Statement]:
+    """Who a worker is, and what vouches for it."""
+    record = StageRecord(
+        job.deployment,
+        signer.stage,
+        signer.worker,
+        now,
+        signer.python,
+        signer.software,
+        signer.noise_key,
+    )
+    yield record
+    if signer.scheme:
+        document = signer.attest(binding_of(record, public_key_of(signer.key)))
+        yield Attested(job.deployment, signer.stage, signer.worker, signer.scheme, document)
 
 
 def read_piece(record: bytes) -> Chunk:

@@ -15,6 +15,7 @@ from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
 from tests.support.commands import Commands
 from tests.support.echo import Echo
+from tests.support.secured_kafka import SecuredKafka
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -38,6 +39,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield kafka
     finally:
         kafka.stop()
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """A broker that lets nobody do what no ACL allows."""
+    with SecuredKafka(tmp_path_factory.mktemp("secured")) as kafka:
+        yield kafka
 
 
 @pytest.fixture

@@ -8,15 +8,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import secrets
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -31,69 +25,37 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import deploy, find_deployed
 from pipeline.operations.ledger_topic import read_spending
 from pipeline.operations.status.gathering import gather_status
-from pipeline.privileges.bindings import bindings_of, principals_of
-from pipeline.privileges.cluster_acls import ClusterAcls
-from pipeline.privileges.table import (
-    Kind,
-    Operation,
-    Resource,
-    group_prefix,
-    may,
-    privileges_of,
-    roles_of,
-)
+from pipeline.privileges.table import roles_of
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.adding_stages import adding_stages
 from pipeline.stages.publish_stage import PublishStage
-from tests.support.attempts import (
-    CLUSTER_OPERATIONS,
-    GROUP_OPERATIONS,
-    TOPIC_OPERATIONS,
-    Attempts,
-)
 from tests.support.commands import Commands
 from tests.support.device_jobs import body, envelope
-from tests.support.secured_kafka import Asked, SecuredKafka
+from tests.support.least_privilege import PATIENCE, SecuredJob, running, secured_job, wait_for
+from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 from topics.envelopes import CONTENT_TYPE
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings, topic_name
+from topics.names import Role, topic_name
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
 NAME = "small"
 # Of another job, whose name begins like ours.
 OTHER = ("small-2.reports", "small-2.estimates", "events")
-PLAIN = {"cleanup.policy": "delete"}
-
-
-@dataclass(frozen=True)
-class Secured:
-    """The broker, who its users are by role, and the job file."""
-
-    kafka: SecuredKafka
-    users: Mapping[str, Path]
-    job_file: Path
-
-    def cluster(self, role: str) -> Cluster:
-        config = self.kafka.admin if role == "admin" else self.users[role]
-        return Cluster(self.kafka.connection(config))
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("secured")
-    job_file = folder / "job.yaml"
-    job_file.write_text(job_text(NAME) + "shuffle: {minimum: 10}\n")
-    roles = roles_of(load_job(job_file))
-    with SecuredKafka(folder) as kafka:
-        users = kafka.users(*(f"{NAME}-{role}" for role in roles))
-        given = Secured(kafka, {role: users[f"{NAME}-{role}"] for role in roles}, job_file)
-        job = load_job(job_file)
-        with ClusterAcls(kafka.connection(kafka.admin)) as acls:
-            acls.add(bindings_of(job, principals_of(job)))
-        with given.cluster("operator") as operator:
-            deploy(operator, job, deployment=secrets.token_bytes(16), now=own_milliseconds())
-        yield given
+def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("small") / "job.yaml"
+    path.write_text(job_text(NAME) + "shuffle: {minimum: 10}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def secured(secured_kafka: SecuredKafka, job_file: Path) -> SecuredJob:
+    """A job that is deployed by its operator."""
+    made = secured_job(secured_kafka, load_job(job_file))
+    with made.cluster("operator") as operator:
+        deploy(operator, made.job, deployment=secrets.token_bytes(16), now=own_milliseconds())
+    return made
 
 
 @pytest.fixture
@@ -103,37 +65,6 @@ def dpstream(
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
     return Commands(capsys)
-
-
-@contextmanager
-def running(*line: object) -> Iterator[subprocess.Popen[str]]:
-    """A command as a process."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.cli", *map(str, line)],
-        cwd=ROOT,
-        env=os.environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.communicate(timeout=PATIENCE)
-
-
-def worker(secured: Secured, stage: str) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A worker as the user of its stage."""
-    return running(*("run", stage, NAME, "--name", stage, "--kafka-config", secured.users[stage]))
-
-
-def wait_for(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
@@ -152,23 +83,19 @@ def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
 
 
 def test_every_role_does_its_work_with_its_own_rights_alone(
-    secured: Secured, dpstream: Commands, tmp_path: Path
+    secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
 ) -> None:
     def as_role(role: str, *line: object) -> list[object]:
         return [*line, "--kafka-config", secured.users[role]]
 
     longer = tmp_path / "job.yaml"
-    longer.write_text(
-        secured.job_file.read_text().replace("partitions: 2", "partitions: 2, retention: 8d")
-    )
+    longer.write_text(job_file.read_text().replace("partitions: 2", "partitions: 2, retention: 8d"))
     assert "7 d -> 8 d" in dpstream(*as_role("operator", "deploy", longer)).output
     changes = write_changes(tmp_path / "changes.csv")
     produce = as_role("producer", "produce", NAME, "--input", changes, "--json")
     assert dpstream(*produce, "--to-epoch", 3).json["closed_epoch"] == 3
     with (
-        worker(secured, "shuffle"),
-        worker(secured, "aggregate"),
-        worker(secured, "publish"),
+        secured.workers(),
         secured.cluster("analyst") as analyst,
     ):
         wait_for(lambda: analyst.end_offsets(topic_name(NAME, Role.ESTIMATES)) == [3])
@@ -180,6 +107,8 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
         assert status.json["dead_letters"] == {}, status
     verified = dpstream(*as_role("verifier", "verify-stage", NAME))
     assert "does not allow" not in verified.errors
+    kept = dpstream(*as_role("recorder", "record", NAME, "--output", tmp_path / "kept", "--json"))
+    assert kept.json["complete"]
     results = dpstream(*as_role("analyst", "estimates", NAME, "--format", "json")).output
     published = [json.loads(line) for line in results.splitlines()]
     assert [each["epoch"] for each in published] == [*range(1, EPOCHS + 1)]
@@ -195,29 +124,10 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
         assert {stage.stage for stage in seen.stages} == {"shuffle", "aggregate", "publish"}
         assert read_spending(page).charges
     # With what it was given, each has done its work: it has asked for nothing else.
-    allowed, denied = secured.kafka.decisions()
     # Listing topics asks for all of them, and leaves out those that one may not see.
-    assert {each for each in denied if each.principal != "User:ANONYMOUS"} == set()
+    assert secured.denied() == set()
     # And it was given next to nothing that it has not asked for.
-    unused = {
-        (role, each.operation.value, each.resource.name.removeprefix(f"{NAME}."))
-        for role in roles_of(job)
-        for each in privileges_of(job, role)
-        if not was_used(allowed, f"User:{NAME}-{role}", each.resource, each.operation)
-    }
-    assert {each for each in unused if not is_for_another_day(*each)} == set()
-
-
-def was_used(
-    allowed: Collection[Asked], principal: str, resource: Resource, operation: Operation
-) -> bool:
-    return any(
-        (each.principal, each.operation, each.kind) == (principal, operation, resource.kind)
-        and (
-            each.name.startswith(resource.name) if resource.prefixed else each.name == resource.name
-        )
-        for each in allowed
-    )
+    assert {each for each in secured.unused() if not is_for_another_day(*each)} == set()
 
 
 def is_for_another_day(role: str, operation: str, name: str) -> bool:
@@ -235,11 +145,13 @@ def is_for_another_day(role: str, operation: str, name: str) -> bool:
     )
 
 
-def test_acls_are_added_once_and_removed(secured: Secured, dpstream: Commands) -> None:
-    job_file = secured.job_file.with_name("other.yaml")
-    job_file.write_text(job_text("other"))
+def test_acls_are_added_once_and_removed(
+    secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(job_text("other"))
     # One user for two jobs, of which one ends.
-    line = ("acl", job_file, "--role", "analyst", "--principal", f"analyst=User:{NAME}-analyst")
+    line = ("acl", other, "--role", "analyst", "--principal", f"analyst=User:{NAME}-analyst")
     as_admin = (*line, "--kafka-config", secured.kafka.admin)
     assert len(dpstream(*as_admin, "--json").json["missing"]) == 2
     added = dpstream(*as_admin, "--apply")
@@ -252,64 +164,23 @@ def test_acls_are_added_once_and_removed(secured: Secured, dpstream: Commands) -
         assert find_deployed(analyst, NAME).name == NAME
 
     more = (*as_admin, "--principal", f"analyst=User:{NAME}-page", "--json")
-    beyond = dpstream("acl", secured.job_file, *more[2:]).json["beyond"]
+    beyond = dpstream("acl", job_file, *more[2:]).json["beyond"]
     assert {"manifests", "partials", "reports"} <= {each["name"].split(".")[-1] for each in beyond}
 
     refused = dpstream(*line, "--kafka-config", secured.users["operator"], "--apply")
     assert refused.code == 1
-    assert "User:small-operator may not look at ACLs" in refused.errors
+    assert "does not allow User:small-operator to look at ACLs of cluster" in refused.errors
 
 
-def test_whatever_is_not_in_the_table_is_refused(secured: Secured) -> None:
-    with secured.cluster("admin") as admin:
-        job = find_deployed(admin, NAME)
-        admin.create_topics(TopicSettings(name, 1, 1, PLAIN) for name in OTHER)
-        # Something to be read.
-        for topic in (*OTHER, *map(job.topic, job.start_offsets)):
-            admin.append(topic, b"x", key=b"x")
-    topics = [JOBS_TOPIC, LEDGER_TOPIC, *map(job.topic, job.start_offsets), *OTHER]
-    stages = ("shuffle", "aggregate", "publish")
-    groups = [f"{group_prefix(job, stage)}x" for stage in stages]
-    groups += [f"{NAME}-2.shuffle.x", f"{NAME}.x", "x"]
-    let: list[object] = []
-    tried = 0
-    for role in roles_of(job):
-        allowed = may(job, role)
-        with Attempts(secured.kafka.connection(secured.users[role])) as attempts:
-            for topic in topics:
-                for operation in TOPIC_OPERATIONS:
-                    if (Resource(Kind.TOPIC, topic), operation) not in allowed:
-                        tried += 1
-                        if not attempts.topic(operation, topic):
-                            let.append((role, operation, topic))
-            for group in groups:
-                for operation in GROUP_OPERATIONS:
-                    if not _may_on_group(allowed, operation, group):
-                        tried += 1
-                        if not attempts.group(operation, group, job.topic(Role.REPORTS)):
-                            let.append((role, operation, group))
-            for operation in CLUSTER_OPERATIONS:
-                tried += 1
-                if not attempts.cluster(operation):
-                    let.append((role, operation, "cluster"))
-            if not attempts.transaction(f"{NAME}-{role}"):
-                let.append((role, "WRITE", "transactional id"))
+def test_whatever_is_not_in_the_table_is_refused(secured: SecuredJob) -> None:
+    let, tried = secured.let(OTHER)
     assert let == []
-    assert tried > 700
-
-
-def _may_on_group(
-    allowed: frozenset[tuple[Resource, Operation]], operation: str, group: str
-) -> bool:
-    return any(
-        resource.kind is Kind.GROUP and held == operation and group.startswith(resource.name)
-        for resource, held in allowed
-    )
+    assert tried > 800
 
 
 @pytest.mark.verify
 def test_devices_report_by_a_collector_to_users_of_every_kind(
-    secured: Secured, dpstream: Commands, tmp_path: Path
+    secured: SecuredJob, dpstream: Commands, tmp_path: Path
 ) -> None:
     kafka = secured.kafka
     name = "phones"
@@ -375,7 +246,7 @@ def posted(port: int, job: str, data: bytes) -> bool:
 
 
 @pytest.mark.verify
-def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: Secured, tmp_path: Path) -> None:
+def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: SecuredJob, tmp_path: Path) -> None:
     config = secured.users["analyst"].read_text()
     servers = next(line for line in config.splitlines() if line.startswith("bootstrap.servers"))
     # The certificate is for 127.0.0.1, and so no broker's that is called by another name.
@@ -395,7 +266,9 @@ def test_who_is_not_who_he_seems_is_let_in_nowhere(secured: Secured, tmp_path: P
 
 @pytest.mark.verify
 @pytest.mark.parametrize("stage", ["shuffle", "aggregate", "publish"])
-def test_a_worker_without_rights_says_what_it_lacks_and_ends(secured: Secured, stage: str) -> None:
+def test_a_worker_without_rights_says_what_it_lacks_and_ends(
+    secured: SecuredJob, stage: str
+) -> None:
     with running("run", stage, NAME, "--kafka-config", secured.users["analyst"]) as process:
         assert process.wait(PATIENCE) == 1
         assert process.stderr is not None

@@ -55,7 +55,7 @@ def test_a_job_is_deployed_though_brokers_learn_of_its_topics_one_by_one(
         with Cluster(brokers.connection) as cluster:
             deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
             names = [deployed.topic(role) for role in deployed.start_offsets]
-            known = metadata_of_brokers(cluster._admin, names)
+            known = metadata_of_brokers(cluster.admin, names)
             assert len(known) == 3
             for topics in known.values():
                 assert not any(topics[name]["error_code"] for name in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pipeline.jobs.job_files import make_job
 from pipeline.jobs.noise_keys import read_noise_key
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import Connection
+from pipeline.operations.attestations import GROUP
 from pipeline.operations.deployments import deploy
 from pipeline.state import noise_key_file, stage_key_file
 from tests.support.commands import Commands
@@ -48,6 +50,7 @@ def test_stages_are_held_to_their_word_and_one_that_cheats_is_convicted(
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DPSTREAM_BOOTSTRAP_SERVERS", bootstrap_servers)
     dpstream = Commands(capsys)
+    install_vault(tmp_path / "packages", monkeypatch)
     values = {
         "name": job_name,
         "protocol": "count_min",
@@ -88,9 +91,22 @@ def test_stages_are_held_to_their_word_and_one_that_cheats_is_convicted(
         expected = started.software["dpstream"].version
         assert dpstream("verify-stage", job_name, "--expect-version", expected).code == 0
         assert broken(dpstream, job_name, "--expect-version", "0") == ["software"]
+        vouched = dpstream("verify-stage", job_name, "--attestation", "vault", "--json").json
+        (attested,) = (each for each in vouched["findings"] if each["rule"] == "attestation")
+        assert (attested["verdict"], attested["checked"]) == ("verified", 1)
 
         cheat(cluster, job)
         assert set(broken(dpstream, job_name)) == {"signatures", "membership", "attempts"}
+
+
+def install_vault(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that offers a scheme of attestation, for this process and for workers."""
+    about = folder / "vault-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: vault\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(f"[{GROUP}]\nvault = tests.support.vault:vault\n")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{ROOT}")
+    monkeypatch.syspath_prepend(folder)
 
 
 def produce(cluster: Cluster, job: DeployedJob) -> None:
@@ -106,7 +122,10 @@ def working(job: DeployedJob) -> Iterator[None]:
     """All stages run meanwhile."""
     workers = [
         subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", "run", stage, job.name, "--name", "w"],
+            [
+                *(sys.executable, "-m", "pipeline.cli", "run", stage, job.name, "--name", "w"),
+                *(("--attestation", "vault") if stage == "shuffle" else ()),
+            ],
             cwd=ROOT,
             start_new_session=True,
         )

@@ -103,9 +103,12 @@ class MemoryCluster:
     def start_offsets(self, topic: str) -> list[int]:
         return [self.starts.get((topic, each), 0) for each in range(self.partitions[topic])]
 
-    def written(self, topic: str, partition: int, offset: int, now: int) -> int | None:
-        held = self.records[topic, partition]
-        return held[offset].timestamp if offset < len(held) else None
+    def written(self, topic: str, offsets: Mapping[int, int], now: int) -> dict[int, int]:
+        return {
+            partition: self.records[topic, partition][offset].timestamp
+            for partition, offset in offsets.items()
+            if offset < len(self.records[topic, partition])
+        }
 
     def committed(self, group: str, topic: str) -> list[int | None]:
         return [None] * self.partitions[topic]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.actions import Action, Append, LogRecord, Result, Steps
+from pipeline.actions import Action, Append, LogRecord, Result, Steps, replacing
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.stage_verification.evidence import Evidence, Read, read_evidence
 from pipeline.operations.stage_verification.findings import Finding, Verdict
@@ -84,16 +84,13 @@ class ChangedStage:
         return self.stage.heartbeat()
 
     def _changed(self, steps: Steps[Result]) -> Steps[Result]:
+        return replacing(steps, self._replacement)
+
+    def _replacement(self, action: Action) -> Steps[object]:
         reply: object = None
-        while True:
-            try:
-                action = steps.send(reply)
-            except StopIteration as finished:
-                result: Result = finished.value
-                return result
-            reply = None
-            for each in self.change(action):
-                reply = yield each
+        for each in self.change(action):
+            reply = yield each
+        return reply
 
 
 def appends(role: Role, change: Callable[[bytes], Iterable[bytes]]) -> Change:

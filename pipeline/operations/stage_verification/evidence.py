@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 from pipeline.actions import LogRecord
@@ -22,6 +24,8 @@ from topics.names import SUMS, Role
 from topics.records import Drain, decode_producer_record
 from topics.signed import Signed, digest_of, read_statement
 from topics.words import Words, split_words
+
+_NO_WORDS_OF_THE_JOB = (CodecError, ValueError, IndexError)
 
 Read: TypeAlias = Callable[[Role, int], Iterable[LogRecord]]
 """From a role and a partition, the deployment's records that are still there, in order."""
@@ -65,7 +69,6 @@ class Attempt:
         contents: `digest_of` the words, in order.
         multiset: the same of the words in canonical order: of windows, equal where they are.
         disorder: why the words do not stand as canonical order has it; empty: they do.
-        words: in canonical order, where rules look at them; else None.
     """
 
     role: Role
@@ -80,7 +83,6 @@ class Attempt:
     contents: bytes = b""
     multiset: bytes = b""
     disorder: str = ""
-    words: Words | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ class Evidence:
         attempts: by topic and in the order of its log.
         roster: who is registered, as of now.
         drains: when an operator drained a partition of the reports: milliseconds since 1970.
+        words: reads windows once more, of the role that is decided: each with its words in
+            canonical order, one at a time, so that no more than one is held. Those are left out
+            that retention has taken meanwhile, or that hold no words of the job.
         raw: raw reports by partition, where they were asked for and are still there.
     """
 
@@ -106,6 +111,7 @@ class Evidence:
     attempts: tuple[Attempt, ...]
     roster: Roster
     drains: dict[int, int]
+    words: Callable[[Iterable[Attempt]], Iterator[tuple[Attempt, Words]]]
     raw: dict[int, tuple[LogRecord, ...]] = field(default_factory=dict)
 
     @property
@@ -127,17 +133,17 @@ def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidenc
 
     Args:
         job: the deployed job, no replay.
-        read: the records of a topic.
+        read: the records of a topic; also later, for `Evidence.words`.
         raw: whether to read raw reports, too.
     """
     # Stages may be at work meanwhile: what was written last is read first, so that all that stood
     # before it is found. They sign before they decide, and decide before they write.
     attempts = [
-        attempt
+        _attempt(job, role, place, pieces)
         for role in TRUSTED_ROLES
         if role in job.start_offsets
         for partition in range(len(job.start_offsets[role]))
-        for attempt in _attempts(job, role, partition, read(role, partition), keeps_words=raw)
+        for place, pieces in _writings(job, role, partition, read(role, partition))
     ]
     log = tuple(read(Role.MANIFESTS, 0))
     manifests = tuple(_manifests(job, log))
@@ -157,6 +163,7 @@ def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidenc
         tuple(attempts),
         roster,
         drains,
+        partial(_words, job, read),
         {partition: tuple(read(Role.REPORTS, partition)) for partition in partitions},
     )
 
@@ -208,20 +215,37 @@ def _note_drain(job: DeployedJob, record: LogRecord, drains: dict[int, int]) -> 
         drains.setdefault(said.partition, record.timestamp)
 
 
-def _attempts(
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What chunks of one attempt have in common.
+
+    Those that contradict each other are of different attempts, whatever they are called.
+    """
+
+    attempt: bytes
+    epoch: int
+    instance: int
+    manifest_offset: int
+    total: int
+
+
+def _place(of: Chunk | Attempt) -> _Place:
+    return _Place(of.attempt, of.epoch, of.instance, of.manifest_offset, of.total)
+
+
+def _writings(
     job: DeployedJob,
     role: Role,
     partition: int,
     records: Iterable[LogRecord],
-    *,
-    keeps_words: bool,
-) -> Iterator[Attempt]:
-    """The attempts of a partition: complete ones as they end, and then the others."""
-    # Chunks that contradict each other are of different attempts, whatever they are called.
-    begun: dict[tuple[bytes, int, int, int, int], dict[int, Chunk]] = {}
+    wanted: Callable[[_Place], bool] = lambda place: True,
+) -> Iterator[tuple[_Place, list[Words] | None]]:
+    """The attempts of a partition, with their words: those that are whole as they end, and then the
+    others, without. Held at a time are the words of what has begun and not ended.
+    """
+    begun: dict[_Place, dict[int, Words]] = {}
     identity = job.deployment, job.fingerprint
-    keeps_words = keeps_words or (role is job.decided_role and job.stage_dummies is not None)
-    finished: set[tuple[bytes, int, int, int, int]] = set()
+    finished: set[_Place] = set()
     for record in records:
         try:
             chunk = read_piece(record.value)
@@ -230,62 +254,62 @@ def _attempts(
         misplaced = role not in SUMS and place_problem(job, chunk.epoch, partition) is not None
         if (chunk.deployment, chunk.fingerprint) != identity or misplaced:
             continue
-        place = chunk.attempt, chunk.epoch, chunk.instance, chunk.manifest_offset, chunk.total
-        if place in finished:
+        place = _place(chunk)
+        if place in finished or not wanted(place):
             continue
-        chunks = begun.setdefault(place, {})
-        chunks.setdefault(chunk.index, chunk)
-        if len(chunks) == chunk.total:
+        pieces = begun.setdefault(place, {})
+        pieces.setdefault(chunk.index, chunk.words)
+        if len(pieces) == place.total:
             finished.add(place)
-            pieces = [chunks[index].words for index in sorted(chunks)]
             del begun[place]
-            yield _whole(job, role, chunk, pieces, keeps_words=keeps_words)
-    for chunks in begun.values():
-        first = next(iter(chunks.values()))
-        yield _attempt(role, first, complete=False)
+            yield place, [pieces[index] for index in sorted(pieces)]
+    for place in begun:
+        yield place, None
 
 
-def _attempt(role: Role, chunk: Chunk, *, complete: bool) -> Attempt:
-    return Attempt(
+def _attempt(job: DeployedJob, role: Role, place: _Place, pieces: list[Words] | None) -> Attempt:
+    attempt = Attempt(
         role,
-        chunk.epoch,
-        chunk.instance,
-        chunk.manifest_offset,
-        chunk.attempt,
-        chunk.total,
-        complete,
+        place.epoch,
+        place.instance,
+        place.manifest_offset,
+        place.attempt,
+        place.total,
+        complete=pieces is not None,
     )
-
-
-def _whole(
-    job: DeployedJob, role: Role, chunk: Chunk, pieces: list[Words], *, keeps_words: bool
-) -> Attempt:
-    contents = digest_of(pieces)
-    canonical, ordered, disorder = None, pieces, ""
+    if pieces is None:
+        return attempt
+    ordered, disorder = pieces, ""
     if role not in SUMS:
         try:
-            canonical = _canonical(job, role, pieces)
-        except (CodecError, ValueError, IndexError) as error:
+            ordered = split_words(_canonical(job, role, pieces))
+        except _NO_WORDS_OF_THE_JOB as error:
             disorder = f"its words are none of the job's: {error}"
         else:
-            ordered = split_words(canonical)
-            if not _same(ordered, pieces):
+            if digest_of(ordered) != digest_of(pieces):
                 disorder = "its words do not stand in canonical order"
-    return Attempt(
-        role,
-        chunk.epoch,
-        chunk.instance,
-        chunk.manifest_offset,
-        chunk.attempt,
-        chunk.total,
-        complete=True,
+    return replace(
+        attempt,
         rows=sum(piece.rows for piece in pieces),
         messages=sum(piece.messages for piece in pieces),
-        contents=contents,
+        contents=digest_of(pieces),
         multiset=digest_of(ordered),
         disorder=disorder,
-        words=canonical if keeps_words else None,
     )
+
+
+def _words(
+    job: DeployedJob, read: Read, windows: Iterable[Attempt]
+) -> Iterator[tuple[Attempt, Words]]:
+    """See `Evidence.words`."""
+    role = job.decided_role
+    wanted = {_place(each): each for each in windows}
+    for partition in sorted({job.partition_of(place.epoch) for place in wanted}):
+        found = _writings(job, role, partition, read(role, partition), wanted.__contains__)
+        for place, pieces in found:
+            if pieces is not None:
+                with suppress(*_NO_WORDS_OF_THE_JOB):
+                    yield wanted[place], _canonical(job, role, pieces)
 
 
 def _canonical(job: DeployedJob, role: Role, pieces: list[Words]) -> Words:
@@ -301,8 +325,3 @@ def _canonical(job: DeployedJob, role: Role, pieces: list[Words]) -> Words:
     ordered = multiset.sorted()
     multiset.close()
     return ordered if job.sealed is None else distinct(ordered)
-
-
-def _same(expected: Sequence[Words], found: Sequence[Words]) -> bool:
-    # Not by strict zip: of another number of pieces, others are shorter or longer.
-    return digest_of(expected) == digest_of(found)

@@ -19,7 +19,7 @@ With the noise key there is nothing to test: the dummies are known, and must be 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,22 +66,20 @@ def noise(evidence: Evidence, key: NoiseKey | None, reports: Mapping[int, Words]
             missing=f"the stage {what}: without raw reports nobody can tell by how much, with them "
             "and the noise key see raw contents",
         )
-    windows = list(evidence.released(job.decided_role).values())[-WINDOWS_TESTED:]
-    windows = [each for each in windows if each.words is not None]
+    windows = sorted(evidence.released(job.decided_role).values(), key=lambda each: each.epoch)
+    windows = windows[-WINDOWS_TESTED:]
     if key is not None:
         return _recomputed(evidence, windows, StageNoise(job, key))
-    if not windows:
-        return Finding("noise", _PROMISE, 0, missing="windows, which are deleted after retention")
     return _tested(evidence, windows, reports)
 
 
 def _recomputed(evidence: Evidence, windows: list[Attempt], drawn: StageNoise) -> Finding:
-    violations = []
-    for window in windows:
+    violations, checked = [], 0
+    for window, words in evidence.words(windows):
+        checked += 1
         dummies = drawn.dummies(window.epoch)
         assert dummies is not None
-        assert window.words is not None
-        _, (released, added) = tally(window.words, dummies)
+        _, (released, added) = tally(words, dummies)
         if (added > released).any():
             lost = int(np.maximum(added - released, 0).sum())
             why = f"{lost:,} of {dummies.messages:,} dummies of the noise key are not in it"
@@ -91,9 +89,7 @@ def _recomputed(evidence: Evidence, windows: list[Attempt], drawn: StageNoise) -
         if most is not None and left > most:
             why = f"{left:,} words beside the noise, contributors send at most {most:,}"
             violations.append(Violation(window.epoch, why))
-    return Finding(
-        "noise", f"{_PROMISE}: recomputed", len(windows), violations=in_order(violations)
-    )
+    return Finding("noise", f"{_PROMISE}: recomputed", checked, violations=in_order(violations))
 
 
 def _most(evidence: Evidence, epoch: int) -> int | None:
@@ -167,25 +163,72 @@ def count_test(found: int, reference: int, level: float) -> CountTest:
     return CountTest(found, reference, low)
 
 
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Dummies as the law draws them, in `_REFERENCES` times as many windows.
+
+    Attributes:
+        total: how many.
+        words: which, in canonical order; None where there are too many words to test each.
+    """
+
+    total: int
+    words: Words | None
+
+    def counts(self, held: Words) -> NDArray[np.int64]:
+        """How often these words are in others, shape (words,)."""
+        assert self.words is not None
+        _, (own, others) = tally(self.words, held)
+        chosen: NDArray[np.int64] = others[own > 0]
+        return chosen
+
+
+def _drawn(job: DeployedJob, windows: Iterable[Attempt]) -> _Drawn:
+    form = job.form_of(job.decided_role)
+    words: Words | None = Words(np.zeros((0, form.width), form.dtype), np.zeros(0, np.uint64))
+    total = 0
+    for window in windows:
+        reference = _reference(job, window.epoch)
+        total += reference.messages
+        if words is not None:
+            words = _together(words, reference)
+            words = words if words.rows <= _WORDS_TESTED else None
+    return _Drawn(total, words)
+
+
 def _tested(evidence: Evidence, windows: list[Attempt], reports: Mapping[int, Words]) -> Finding:
-    job = evidence.job
-    references = [_reference(job, window.epoch) for window in windows]
-    held = [window.words for window in windows if window.words is not None]
-    sent = [reports[window.epoch] for window in windows if window.epoch in reports]
-    _, counts = tally(*held, *references, *sent)
-    after = len(held) + len(references)
-    found = counts[: len(held)].sum(axis=0) - counts[after:].sum(axis=0)
-    reference = counts[len(held) : after].sum(axis=0)
-    total = count_test(int(found.sum()), int(reference.sum()), FALSE_CONVICTION / 4)
-    tests = [total]
-    drawn = np.flatnonzero(reference)
-    if len(drawn) <= _WORDS_TESTED:
-        level = FALSE_CONVICTION / (4 * max(1, len(drawn)))
-        tests += [count_test(int(found[each]), int(reference[each]), level) for each in drawn]
+    while True:
+        drawn = _drawn(evidence.job, windows)
+        total, found, seen = 0, np.zeros(0, np.int64), list[Attempt]()
+        if drawn.words is not None:
+            found = np.zeros(drawn.words.rows, np.int64)
+        for window, words in evidence.words(windows):
+            seen.append(window)
+            sent = reports.get(window.epoch)
+            for sign, held in ((1, words), (-1, sent)):
+                if held is not None:
+                    total += sign * held.messages
+                    if drawn.words is not None:
+                        found += sign * drawn.counts(held)
+        if len(seen) == len(windows):
+            break
+        # Of those that are gone meanwhile there must be no dummies either.
+        windows = [each for each in windows if each in seen]
+    if not windows:
+        return Finding("noise", _PROMISE, 0, missing="windows, which are deleted after retention")
+    reference = drawn.total
+    tests = [first := count_test(total, reference, FALSE_CONVICTION / 4)]
+    if drawn.words is not None and drawn.words.rows:
+        assert drawn.words.counts is not None
+        level = FALSE_CONVICTION / (4 * drawn.words.rows)
+        expected = drawn.words.counts.astype(np.int64)
+        tests += [
+            count_test(int(each), int(of), level) for each, of in zip(found, expected, strict=True)
+        ]
     violations = [
         Violation(
             None,
-            f"{test.found:,} of {'all words' if test is total else 'a word'} in "
+            f"{test.found:,} of {'all words' if test is first else 'a word'} in "
             f"{len(windows):,} windows, of the noise alone about "
             f"{test.reference / _REFERENCES:,.0f} are expected: so few are there with a "
             f"probability of at most {FALSE_CONVICTION:g}",
@@ -193,14 +236,14 @@ def _tested(evidence: Evidence, windows: list[Attempt], reports: Mapping[int, Wo
         for test in tests
         if test.convicts
     ]
-    violations += _too_many(evidence, windows, reports, int(reference.sum()))
+    violations += _too_many(evidence, windows, reports, reference)
     return Finding(
         "noise",
         _PROMISE,
         len(windows),
         violations=in_order(violations[:10]),
         missing="which noise it is: with --noise-key FILE it is recomputed",
-        notes=(_power_in_words(total, "all words together"), _power_of_words(tests[1:])),
+        notes=(_power_in_words(first, "all words together"), _power_of_words(tests[1:])),
     )
 
 
@@ -213,9 +256,14 @@ def _reference(job: DeployedJob, epoch: int) -> Words:
         seed = hashlib.sha256(job.deployment + epoch.to_bytes(8, "big") + bytes([index])).digest()
         drawn = draw(job.local_epoch(epoch), keyed_generator(seed))
         sets.append(Words(drawn.values, drawn.counts))
-    rows, counts = tally(*sets)
-    together = counts.sum(axis=0)
-    return Words(rows[together > 0], together[together > 0].astype(np.uint64))
+    return _together(*sets)
+
+
+def _together(*multisets: Words) -> Words:
+    """All that is in multisets."""
+    rows, counts = tally(*multisets)
+    total = counts.sum(axis=0)
+    return Words(rows[total > 0], total[total > 0].astype(np.uint64))
 
 
 def _too_many(

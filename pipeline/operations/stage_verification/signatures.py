@@ -86,7 +86,7 @@ def software(evidence: Evidence, expected: Expected) -> Finding:
     )
     missing = (
         "that a stage runs what it says: who alters its software can have it say another digest; "
-        "attestation by hardware would show it"
+        "see attestation"
     )
     if expected == Expected():
         missing = f"which build is the right one: give --wheel FILE or --expect-version; {missing}"
@@ -161,7 +161,7 @@ def _wrong_keys(evidence: Evidence, pinned: Collection[bytes]) -> Iterator[Viola
     for signed in _signed(evidence):
         said = signed.statement
         who = f"{said.stage}/{said.worker}"
-        epoch = None if isinstance(said, StageRecord) else said.epoch
+        epoch = said.epoch if isinstance(said, Decided | Released) else None
         if pinned and signed.signer not in pinned:
             why = f"{who} signs with {signed.signer.hex()}, which is none of the keys to expect"
             yield Violation(epoch, why)
@@ -181,7 +181,7 @@ def _unintroduced(evidence: Evidence) -> Iterator[Violation]:
             introduced.add(who)
         elif who not in introduced:
             why = f"{said.stage}/{said.worker} signs, and has not said what software it runs"
-            yield Violation(said.epoch, why)
+            yield Violation(said.epoch if isinstance(said, Decided | Released) else None, why)
 
 
 def _unsigned_manifests(evidence: Evidence) -> Iterator[Violation]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.operations.stage_verification.attestation import Scheme, attestation
 from pipeline.operations.stage_verification.contents import amount, attempts, order, undecided
 from pipeline.operations.stage_verification.decisions import membership, minimum, timing
 from pipeline.operations.stage_verification.evidence import Evidence
@@ -68,6 +69,7 @@ def verify_stages(
     signers: Collection[bytes] = (),
     expected: Expected = Expected(),  # noqa: B008
     noise_key: NoiseKey | None = None,
+    scheme: Scheme | None = None,
 ) -> Verification:
     """Hold the stages of a job to the rules.
 
@@ -76,6 +78,7 @@ def verify_stages(
         signers: public keys that stages may sign with, beside those that the job states.
         expected: which software.
         noise_key: the job's, of an auditor who was given it.
+        scheme: by which stages are vouched for.
 
     Raises:
         NoiseKeyError: it is another one.
@@ -86,6 +89,7 @@ def verify_stages(
     findings = (
         signatures(evidence, pinned),
         software(evidence, expected),
+        attestation(evidence, scheme),
         membership(evidence),
         minimum(evidence),
         timing(evidence),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.jobs.deployed_job import DeployedJob
@@ -50,7 +51,7 @@ class Lags:
         firsts = cluster.start_offsets(topic)
         committed = cluster.committed(group_name(job, stage), topic)
         ends = cluster.end_offsets(topic)
-        lag, oldest, deleted = 0, [], []
+        lag, waiting, deleted = 0, dict[int, int](), list[int]()
         for partition in owned:
             first, end = firsts[partition], ends[partition]
             wanted = max(committed[partition] or 0, job.start_offset(role, partition))
@@ -59,19 +60,27 @@ class Lags:
             floor = max(wanted, first)
             if floor < end:
                 lag += end - floor
-                oldest += self._written(role, partition, floor, now)
-        waiting = max(0, now - min(oldest)) / 1000 if oldest else None
-        return StageLag(lag, waiting, tuple(deleted))
+                waiting[partition] = floor
+        oldest = self._written(role, waiting, now)
+        seconds = max(0, now - min(oldest)) / 1000 if oldest else None
+        return StageLag(lag, seconds, tuple(deleted))
 
-    def _written(self, role: Role, partition: int, offset: int, now: int) -> list[int]:
-        """When a record was written, if it is there; the last answer is remembered.
+    def _written(self, role: Role, offsets: Mapping[int, int], now: int) -> list[int]:
+        """When records were written that are there; the last answers are remembered.
 
-        The record is not read: it may be a report, which is not the business of who looks.
+        They are not read: they may be reports, which are not the business of who looks.
         """
-        known = self._oldest.get((role, partition))
-        if known is None or known[0] != offset:
-            written = self._cluster.written(self._job.topic(role), partition, offset, now)
-            if written is None:
-                return []
-            known = self._oldest[role, partition] = offset, written
-        return [known[1]]
+        unknown = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if self._oldest.get((role, partition), (None,))[0] != offset
+        }
+        if unknown:
+            found = self._cluster.written(self._job.topic(role), unknown, now)
+            for partition, written in found.items():
+                self._oldest[role, partition] = unknown[partition], written
+        return [
+            known[1]
+            for partition, offset in offsets.items()
+            if (known := self._oldest.get((role, partition))) is not None and known[0] == offset
+        ]

@@ -43,6 +43,7 @@ class SupervisorSettings:
         noise_keys: a folder with a file for each job; the default places without it.
         keys: the folder of sealing keys; the default one without it.
         stage_key: of the key that the stage signs with; the default one without it.
+        attestation: what vouches for the machine; nothing without it.
         as_json: whether lines are JSON.
         monitor: where metrics and health of all workers are served; nowhere by default.
     """
@@ -53,6 +54,7 @@ class SupervisorSettings:
     noise_keys: Path | None = None
     keys: Path | None = None
     stage_key: Path | None = None
+    attestation: str | None = None
     as_json: bool = False
     monitor: MonitorAddress | None = None
 
@@ -70,6 +72,8 @@ class SupervisorSettings:
             command += ["--keys", str(self.keys)]
         if self.stage_key is not None:
             command += ["--stage-key", str(self.stage_key)]
+        if self.attestation is not None:
+            command += ["--attestation", self.attestation]
         if descriptor is not None:
             command += ["--metrics-descriptor", str(descriptor)]
         return [*command, *connection.arguments()]

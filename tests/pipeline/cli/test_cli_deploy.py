@@ -820,3 +820,19 @@ def test_a_name_that_another_version_deployed_is_not_taken_over(
         assert said.code == 1
         assert "error: job small was deployed by another version of this software" in said.errors
     assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
+
+
+def test_a_topic_that_deletes_by_size_is_told_to_keep_what_it_holds(
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
+) -> None:
+    """Whoever made the topics had limited them: decisions would be deleted however young."""
+    assert dpstream("deploy", job_file).code == 0
+    assert dpstream("undeploy", "small", "--yes").code == 0
+    limited = {f"small.{role}": {"retention.bytes": "1000"} for role in (Role.MANIFESTS, "reports")}
+    cluster.alter_topics(limited)
+    said = dpstream("deploy", job_file, "--dry-run")
+    assert "to keep records however many bytes they are" in said.output, said
+    assert dpstream("deploy", job_file, "--yes").code == 0
+    for name, topic in cluster.settings.items():
+        expected = None if topic.configs["cleanup.policy"] == "compact" else "-1"
+        assert topic.configs.get("retention.bytes") == expected, name

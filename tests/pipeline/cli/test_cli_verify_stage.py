@@ -23,8 +23,8 @@ from tests.support.small_run import job_text
 from topics.manifests import decode_manifest, encode_manifest
 
 RULES = [
-    *("signatures", "software", "membership", "minimum", "timing", "order", "amount"),
-    *("attempts", "noise key", "noise", "cut", "raw contents", "secrecy"),
+    *("signatures", "software", "attestation", "membership", "minimum", "timing", "order"),
+    *("amount", "attempts", "noise key", "noise", "cut", "raw contents", "secrecy"),
 ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
-from pipeline.operations.stage_verification.evidence import Evidence
+from pipeline.operations.stage_verification.evidence import Attempt, Evidence
 from pipeline.operations.stage_verification.noise import (
     FALSE_CONVICTION,
     count_test,
@@ -194,22 +195,27 @@ def test_with_reports_the_noise_is_what_is_beside_them() -> None:
     evidence = evidence_of(job, cluster.log)
     reports = Words(np.zeros((1, 1), job.word_form.dtype), np.array([10_000], np.uint32))
 
-    def with_reports(words: Words | None) -> Words:
-        assert words is not None
+    def with_reports(words: Words) -> Words:
         rows, counts = tally(words, reports)
         return Words(rows, counts.sum(axis=0).astype(np.uint64))
 
-    attempts = tuple(
-        replace(each, words=with_reports(each.words), messages=each.messages + 10_000)
-        for each in evidence.attempts
-    )
+    attempts = tuple(replace(each, messages=each.messages + 10_000) for each in evidence.attempts)
     held = {
         epoch: (replace(decision, manifest=replace(decision.manifest, **_MANY)), record)
         for epoch, (decision, record) in evidence.decisions.items()
     }
-    evidence = replace(evidence, attempts=attempts, decisions=held)
+    evidence = with_words(replace(evidence, attempts=attempts, decisions=held), with_reports)
     assert not noise(evidence, None, {}).violations
     assert noise(evidence, None, dict.fromkeys(range(1, EPOCHS + 1), reports)).violations
+
+
+def with_words(evidence: Evidence, change: Callable[[Words], Words]) -> Evidence:
+    """As if windows held other words."""
+
+    def words(windows: Iterable[Attempt]) -> Iterator[tuple[Attempt, Words]]:
+        return ((each, change(held)) for each, held in evidence.words(windows))
+
+    return replace(evidence, words=words)
 
 
 _MANY: dict[str, Any] = {"contributors": 10_000, "populations": (10_000,), "population": 10_000}
@@ -305,13 +311,50 @@ def test_with_the_key_every_word_of_a_window_has_its_noise() -> None:
     job, cluster = run
     evidence = evidence_of(job, cluster.log)
 
-    def moved(words: Words | None) -> Words:
-        assert words is not None
+    def moved(words: Words) -> Words:
         rows, (counts,) = tally(words)
         counts[-1] += counts[0]
         return Words(rows[1:], counts[1:].astype(np.uint32))
 
-    attempts = tuple(replace(each, words=moved(each.words)) for each in evidence.attempts)
-    found = verify_stages(replace(evidence, attempts=attempts), noise_key=KEY)
+    found = verify_stages(with_words(evidence, moved), noise_key=KEY)
     assert violated(found) == {"noise"}
     assert len(finding(found, "noise").violations) == EPOCHS
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_the_words_of_one_window_are_held_at_a_time(key: NoiseKey | None) -> None:
+    job, cluster = windows(value=1)
+    evidence = evidence_of(job, cluster.log)
+    held: list[weakref.ref[Any]] = []
+
+    def words(wanted: Iterable[Attempt]) -> Iterator[tuple[Attempt, Words]]:
+        for attempt, found in evidence.words(wanted):
+            # By now, whoever was given the one before has let go of it.
+            assert [each() for each in held[:-1]] == [None] * len(held[:-1])
+            mine = Words(found.values.copy(), found.counts)
+            held.append(weakref.ref(mine.values))
+            yield attempt, mine
+
+    assert violated(verify_stages(replace(evidence, words=words), noise_key=key)) == set()
+    assert len(held) == EPOCHS
+
+
+def test_windows_that_retention_takes_meanwhile_are_not_missed() -> None:
+    """Their noise is not expected any more, and what is left is tested for itself."""
+    for change, expected in (
+        (lambda stage: None, set[str]()),
+        (with_half_of_it, {"noise"}),
+    ):
+        job, cluster = windows(change)
+        evidence = evidence_of(job, cluster.log)
+
+        def words(
+            wanted: Iterable[Attempt], evidence: Evidence = evidence
+        ) -> Iterator[tuple[Attempt, Words]]:
+            return (each for each in evidence.words(wanted) if each[0].epoch > EPOCHS // 2)
+
+        found = verify_stages(replace(evidence, words=words))
+        assert violated(found) == expected
+        assert finding(found, "noise").checked == EPOCHS - EPOCHS // 2
+    nothing = replace(evidence, words=lambda wanted: iter(()))
+    assert "deleted after retention" in finding(verify_stages(nothing), "noise").missing

@@ -15,6 +15,7 @@ from pipeline.privileges.table import (
     OPERATOR,
     PAGE,
     PRODUCER,
+    RECORDER,
     VERIFIER,
     Kind,
     Operation,
@@ -45,12 +46,16 @@ def who_may(operation: Operation, role: Role) -> set[str]:
     [
         (Role.REPORTS, {"shuffle"}, {PRODUCER, OPERATOR}),
         (Role.DEAD_LETTERS, {OPERATOR}, {"shuffle", "aggregate", OPERATOR}),
-        (Role.SHUFFLED, {"aggregate", VERIFIER}, {"shuffle"}),
+        (Role.SHUFFLED, {"aggregate", RECORDER, VERIFIER}, {"shuffle"}),
         (Role.STAGES, {VERIFIER}, {"shuffle"}),
-        (Role.PARTIALS, {"aggregate", "publish", PAGE, OPERATOR}, {"aggregate"}),
-        (Role.MANIFESTS, {PRODUCER, "shuffle", "publish", PAGE, VERIFIER, OPERATOR}, {"shuffle"}),
+        (Role.PARTIALS, {"aggregate", "publish", PAGE, RECORDER, OPERATOR}, {"aggregate"}),
+        (
+            Role.MANIFESTS,
+            {PRODUCER, "shuffle", "publish", PAGE, RECORDER, VERIFIER, OPERATOR},
+            {"shuffle"},
+        ),
         (Role.PRODUCERS, {PRODUCER, "shuffle", PAGE, VERIFIER, OPERATOR}, {PRODUCER, OPERATOR}),
-        (Role.ESTIMATES, {"publish", PAGE, ANALYST, OPERATOR}, {"publish"}),
+        (Role.ESTIMATES, {"publish", PAGE, ANALYST, RECORDER, OPERATOR}, {"publish"}),
         (Role.RESULTS, {"publish", ANALYST}, {"publish"}),
         (Role.STATUS, {PAGE, OPERATOR}, {"shuffle", "aggregate", "publish"}),
     ],
@@ -137,15 +142,43 @@ def test_a_replay_has_no_reports_and_nobody_who_reads_them() -> None:
     replay = job.model_copy(
         update={"replay_of": Origin.model_validate({"job": "first", "deployment": "00" * 16})}
     )
-    assert set(roles_of(replay)) == {"aggregate", "publish", PAGE, ANALYST, VERIFIER, OPERATOR}
+    assert set(roles_of(replay)) == {
+        *("aggregate", "publish", PAGE),
+        *(ANALYST, RECORDER, VERIFIER, OPERATOR),
+    }
     with pytest.raises(KeyError):
         privileges_of(replay, "shuffle")
 
 
-def test_an_operator_reads_reports_only_of_a_job_that_renews() -> None:
+def test_an_operator_reads_reports_only_of_a_job_that_renews_or_has_instances() -> None:
     renewing = parse_job(job_text(more=", renew: true"))
     assert (topic(Role.REPORTS), READ) in may(renewing, OPERATOR)
     assert (topic(Role.REPORTS), READ) not in may(JOB, OPERATOR)
+    asked = "protocol: fragments\nparameters: {epsilon: 2, delta: 1e-3, domain: [a, b], reports: 2}"
+    divided = parse_job(f"{job_text(asked=asked)}shuffle: {{instances: 2, minimum: 100}}\n")
+    for role in (Role.REPORTS, Role.REPORTS_2):
+        assert (topic(role), READ) in may(divided, OPERATOR)
+        readers = {each for each in roles_of(divided) if (topic(role), READ) in may(divided, each)}
+        stage = next(stage for stage, read in divided.stages.items() if read is role)
+        assert readers == {stage, OPERATOR}, "no other instance"
+
+
+def test_the_operator_of_a_replay_writes_what_is_replayed_and_no_other_does() -> None:
+    job = deploy_job(JOB, deployed_at=0)
+    replay = job.model_copy(
+        update={"replay_of": Origin.model_validate({"job": "first", "deployment": "00" * 16})}
+    )
+    for role in (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS):
+        assert (topic(role), WRITE) in may(replay, OPERATOR)
+        assert (topic(role), WRITE) not in may(job, OPERATOR)
+    assert (topic(Role.ESTIMATES), WRITE) not in may(replay, OPERATOR)
+
+
+def test_a_recorder_writes_nothing_and_reads_no_report() -> None:
+    listed = privileges_of(JOB, RECORDER)
+    assert {each.operation for each in listed} == {READ}
+    assert topic(Role.REPORTS) not in {each.resource for each in listed}
+    assert topic(Role.DEAD_LETTERS) not in {each.resource for each in listed}
 
 
 def test_the_page_lists_what_the_table_says() -> None:

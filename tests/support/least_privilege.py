@@ -1,0 +1,203 @@
+"""A job on a broker that allows nobody anything but what ``dpstream acl`` gives, and its users."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.jobs.job_files import Job
+from pipeline.kafka.cluster import Cluster
+from pipeline.privileges.bindings import bindings_of, principals_of
+from pipeline.privileges.cluster_acls import ClusterAcls
+from pipeline.privileges.table import (
+    PRODUCER,
+    Kind,
+    Operation,
+    Resource,
+    group_prefix,
+    may,
+    privileges_of,
+    roles_of,
+)
+from tests.support.attempts import (
+    CLUSTER_OPERATIONS,
+    GROUP_OPERATIONS,
+    TOPIC_OPERATIONS,
+    Attempts,
+)
+from tests.support.secured_kafka import Asked, SecuredKafka
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings, topic_name
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 300.0
+"""Seconds, far longer than anything takes: who needs them has failed."""
+_PLAIN = {"cleanup.policy": "delete"}
+
+
+@dataclass(frozen=True)
+class SecuredJob:
+    """Of a job: the broker, and who its users are by role."""
+
+    kafka: SecuredKafka
+    job: Job
+    users: Mapping[str, Path]
+
+    def cluster(self, role: str) -> Cluster:
+        """The cluster as a role has it, or as its administrator does."""
+        config = self.kafka.admin if role == "admin" else self.users[role]
+        return Cluster(self.kafka.connection(config))
+
+    def worker(self, stage: str, *more: object) -> AbstractContextManager[subprocess.Popen[str]]:
+        """A worker as the user of its stage."""
+        own = ("--name", stage, "--kafka-config", self.users[stage], *more)
+        return running("run", stage, self.job.name, *own)
+
+    @contextmanager
+    def workers(self, keys: Mapping[str, Path] | None = None) -> Iterator[None]:
+        """One of each stage; `keys`: folders of private keys, by stage."""
+        with ExitStack() as stack:
+            for stage in self.job.stages:
+                if stage in self.users:
+                    own = ("--keys", keys[stage]) if keys and stage in keys else ()
+                    stack.enter_context(self.worker(stage, *own))
+            yield
+
+    def written(self, role: Role, records: int, reader: str = "operator") -> None:
+        """Wait until a topic of one partition has so many."""
+        topic = topic_name(self.job.name, role)
+        with self.cluster(reader) as cluster:
+            wait_for(lambda: cluster.end_offsets(topic)[0] >= records)
+
+    def denied(self) -> set[Asked]:
+        """What users of this job were refused, since the broker was made.
+
+        But for what a producer asks to see whether its state is an old copy, which it says.
+        """
+        _, denied = self.kafka.decisions()
+        own = {f"User:{self.job.name}-{role}" for role in roles_of(self.job)}
+        producer, reports = f"User:{self.job.name}-{PRODUCER}", f"{self.job.name}.{Role.REPORTS}"
+        asked = Asked(producer, Operation.READ.value, Kind.TOPIC.value, reports)
+        return {each for each in denied - {asked} if each.principal in own}
+
+    def unused(self) -> set[tuple[str, str, str]]:
+        """Role, operation and name of what was given, and never asked for."""
+        allowed, _ = self.kafka.decisions()
+        return {
+            (role, each.operation.value, each.resource.name.removeprefix(f"{self.job.name}."))
+            for role in roles_of(self.job)
+            for each in privileges_of(self.job, role)
+            if not _was_used(allowed, f"User:{self.job.name}-{role}", each.resource, each.operation)
+        }
+
+    def let(self, others: Collection[str] = ()) -> tuple[list[tuple[str, str, str]], int]:
+        """Try whatever is not in the table.
+
+        Args:
+            others: topics that are none of this job's.
+
+        Returns:
+            role, operation and name of what was not refused; how much was tried.
+        """
+        job = self.job
+        own = [settings.name for settings in job.topic_settings().values()]
+        with self.cluster("admin") as admin:
+            admin.create_topics(TopicSettings(name, 1, 1, _PLAIN) for name in others)
+            # Something to be read.
+            for topic in (*others, *own):
+                admin.append(topic, b"x", key=b"x")
+        topics = [JOBS_TOPIC, LEDGER_TOPIC, *own, *others]
+        groups = [f"{group_prefix(job, stage)}x" for stage in job.stages]
+        groups += [f"{job.name}-2.shuffle.x", f"{job.name}.x", "x"]
+        let: list[tuple[str, str, str]] = []
+        tried = 0
+        for role in roles_of(job):
+            allowed = may(job, role)
+            with Attempts(self.kafka.connection(self.users[role])) as attempts:
+                for topic in topics:
+                    for operation in TOPIC_OPERATIONS:
+                        if (Resource(Kind.TOPIC, topic), operation) not in allowed:
+                            tried += 1
+                            if not attempts.topic(operation, topic):
+                                let.append((role, operation, topic))
+                for group in groups:
+                    for operation in GROUP_OPERATIONS:
+                        if not _may_on_group(allowed, operation, group):
+                            tried += 1
+                            if not attempts.group(operation, group, own[0]):
+                                let.append((role, operation, group))
+                for operation in CLUSTER_OPERATIONS:
+                    tried += 1
+                    if not attempts.cluster(operation):
+                        let.append((role, operation, "cluster"))
+                tried += 1
+                if not attempts.transaction(f"{job.name}-{role}"):
+                    let.append((role, "WRITE", "transactional id"))
+        return let, tried
+
+
+def secured_job(kafka: SecuredKafka, job: Job) -> SecuredJob:
+    """Make a user for each role of a job, and give each what the table has."""
+    roles = roles_of(job)
+    users = kafka.users(*(f"{job.name}-{role}" for role in roles))
+    made = SecuredJob(kafka, job, {role: users[f"{job.name}-{role}"] for role in roles})
+    with made.cluster("admin") as admin:
+        ClusterAcls(admin).add(bindings_of(job, principals_of(job)))
+    return made
+
+
+@contextmanager
+def running(*line: object) -> Iterator[subprocess.Popen[str]]:
+    """A command as a process."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline.cli", *map(str, line)],
+        cwd=ROOT,
+        env=os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    failed = True
+    try:
+        yield process
+        failed = False
+    finally:
+        process.terminate()
+        _, errors = process.communicate(timeout=PATIENCE)
+        if failed:
+            print(*line, errors[-2_000:], sep="\n")
+
+
+def wait_for(look: Callable[[], bool]) -> None:
+    """Until something is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def _was_used(
+    allowed: Collection[Asked], principal: str, resource: Resource, operation: Operation
+) -> bool:
+    return any(
+        (each.principal, each.operation, each.kind) == (principal, operation, resource.kind)
+        and (
+            each.name.startswith(resource.name) if resource.prefixed else each.name == resource.name
+        )
+        for each in allowed
+    )
+
+
+def _may_on_group(
+    allowed: frozenset[tuple[Resource, Operation]], operation: str, group: str
+) -> bool:
+    return any(
+        resource.kind is Kind.GROUP and held == operation and group.startswith(resource.name)
+        for resource, held in allowed
+    )
