@@ -12,6 +12,7 @@ from pipeline.audit.audits import Attack, Coins
 from pipeline.audit.collected_reports import attack_collector
 from pipeline.audit.deployed_laws import attack_law, with_constants_of
 from pipeline.audit.device_clients import attack_client
+from pipeline.audit.drawn.attacks import attacks_on_draws
 from pipeline.audit.draws import compare_draws
 from pipeline.audit.exact import enumerate_losses
 from pipeline.audit.findings import Finding
@@ -20,6 +21,7 @@ from pipeline.audit.kept_files import attack_files
 from pipeline.audit.linkage import Linkage
 from pipeline.audit.presence import attack_presence
 from pipeline.audit.randomness import attack_generators, attack_randomness
+from pipeline.audit.recomputed.attacks import attacks_on_accounting
 from pipeline.audit.record_sizes import attack_boxes, attack_sizes
 from pipeline.audit.sampling import Sample
 from pipeline.audit.side_channels import compare_neighbours
@@ -57,6 +59,8 @@ SHORT, LONG = 1, 8
 """Epochs that are sampled where they stand alone, and where they do not."""
 # Of a job, so many values and epochs are enumerated.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
+# A window goes through producers and all stages: it takes as long as so many devices alone.
+_DEVICES_FOR_A_WINDOW = 40
 # Loss for which missing noise is seen in a few windows.
 _SMALL_EPSILON = 0.4
 
@@ -83,8 +87,9 @@ FULL = Effort(windows=1_000, together=100_000, trials=10_000, quick=False)
 
 
 def attacks_on_all(effort: Effort) -> list[Attack]:
-    """All attacks on all protocols, and on what they have in common."""
+    """All attacks on all protocols, on what they have in common, and on what they rest on."""
     found = attacks_in_common(effort) + attacks_around_devices(effort)
+    found += [*attacks_on_accounting(), *attacks_on_draws()]
     for name in PROTOCOLS:
         found += attacks_on_protocol(name, effort)
     return found
@@ -252,7 +257,7 @@ def _samples(subject: str, job: DeployedJob, many: DeployedJob, effort: Effort) 
     entry = job.protocol_entry
     if not entry.needs_shuffle and not entry.stage_adds_noise(job.law()):
         yield _sample(subject, "local reports", job, History(job), effort)
-    fewer = replace(effort, trials=max(effort.trials // 4, 20))
+    fewer = replace(effort, trials=max(effort.trials // _DEVICES_FOR_A_WINDOW, 20))
     yield _sample(subject, "released windows", many, Windows(many), fewer)
     yield _sample(subject, "published history", many, Windows(many, published=True), fewer)
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import pytest
 
 from pipeline.audit.audits import FALSE_ALARM, Attack, run_attacks
+from pipeline.audit.drawn.attacks import attacks_on_draws
 from pipeline.audit.plans import (
     QUICK,
     attacks_around_devices,
     attacks_in_common,
     attacks_on_protocol,
 )
+from pipeline.audit.recomputed.attacks import attacks_on_accounting
 from pipeline.protocols.registry import PROTOCOLS
 
 
@@ -30,6 +32,16 @@ def test_an_audit_acquits_what_protocols_have_in_common() -> None:
 
 def test_an_audit_acquits_what_stands_around_devices() -> None:
     assert_acquitted(attacks_around_devices(QUICK))
+
+
+@pytest.mark.parametrize("attack", attacks_on_accounting(), ids=lambda attack: attack.name)
+def test_an_audit_acquits_the_accounting(attack: Attack) -> None:
+    assert_acquitted([attack])
+
+
+@pytest.mark.parametrize("attack", attacks_on_draws(), ids=lambda attack: attack.name)
+def test_an_audit_acquits_what_is_drawn_and_kept(attack: Attack) -> None:
+    assert_acquitted([attack])
 
 
 def assert_acquitted(attacks: list[Attack]) -> None:

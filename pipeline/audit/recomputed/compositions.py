@@ -1,0 +1,138 @@
+"""Losses of many epochs together: small mechanisms, composed by enumerating all outcomes.
+
+Of 3, 10 and 100 draws, so that none is forgotten whatever binary digits a number has; with a rare
+loud outcome, so that tails count; in both directions; and with a grid so fine that it has to be
+made coarser on the way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from pipeline.audit.findings import Finding
+from pipeline.audit.recomputed.small_laws import (
+    Pair,
+    excess,
+    finding,
+    less_than_it_is,
+    mirrored,
+    repeated,
+    together,
+)
+from pipeline.conformance.divergences import exponential
+from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+from randomizers.accounting.shifted_noise import delta_of_tables
+from randomizers.measurements.calibration import composed_loss
+
+MECHANISMS: Mapping[str, Pair] = {
+    "randomized response": [(3, 1), (1, 3)],
+    "an outcome of only one world": [(1, 0), (59, 30), (30, 59), (10, 11)],
+    "a rare loud outcome": [(40, 1), (40_000, 40_000), (1, 40)],
+}
+TIMES = (1, 3, 10, 100)
+# Of a mechanism with many kinds of outcomes, all of so many draws are too many.
+_FEW_TIMES, _KINDS = (1, 3, 10), 3
+_WIDTH = 0.004
+# Logarithms of small fractions are right to as much.
+_SLACK = 1e-14
+
+
+def compositions() -> Iterator[Finding]:
+    """All that `composed` says, and that what is stated of other compositions is enough."""
+    for name, pair in MECHANISMS.items():
+        yield finding("compositions", f"{name}, up to 100 times", _repetitions(pair))
+    yield finding("compositions", "two kinds of mechanisms together", _two_kinds())
+    yield finding("compositions", "advanced composition, of randomized responses", _advanced())
+    yield finding("compositions", "laws that draws are a little off", _tables())
+
+
+def losses_of(pair: Pair) -> Losses:
+    """What accounting is told of a mechanism."""
+    total = sum(one for one, _ in pair)
+    others = sum(other for _, other in pair)
+    both = [(one, other) for one, other in pair if one and other]
+    certain = Fraction(sum(one for one, other in pair if not other), total)
+    return Losses(
+        np.log([one * others / (other * total) for one, other in both]),
+        np.array([one / total for one, _ in both]),
+        math.nextafter(float(certain), 1.0) if certain else 0.0,
+        _SLACK,
+        _SLACK,
+    )
+
+
+def _repetitions(pair: Pair) -> Iterator[str]:
+    for times in TIMES if len(pair) <= _KINDS else _FEW_TIMES:
+        outcomes = list(repeated(pair, times))
+        total = sum(one for one, _ in outcomes)
+        for each, seen in ((pair, outcomes), (mirrored(pair), mirrored(outcomes))):
+            stated = composed([(losses_of(each), times)], _WIDTH)
+            yield from _compared(f"{times} draws", stated, seen, total)
+
+
+def _two_kinds() -> Iterator[str]:
+    one, other = MECHANISMS["randomized response"], MECHANISMS["an outcome of only one world"]
+    seen = list(together([list(repeated(one, 5)), list(repeated(other, 3))]))
+    total = sum(weight for weight, _ in seen)
+    for turned in (False, True):
+        kinds = [mirrored(each) if turned else each for each in (one, other)]
+        stated = composed([(losses_of(kinds[0]), 5), (losses_of(kinds[1]), 3)], _WIDTH)
+        yield from _compared("5 and 3 draws", stated, mirrored(seen) if turned else seen, total)
+
+
+def _compared(what: str, stated: LossDistribution, seen: Pair, total: int) -> Iterator[str]:
+    """Delta at epsilons up to the largest that is lost, and epsilon at a few deltas."""
+    most = max(math.log(one) - math.log(other) for one, other in seen if one and other)
+    for share in (0.0, 0.1, 0.3, 0.6, 0.9, 0.999):
+        epsilon = share * most
+        least = excess(seen, epsilon, total)
+        yield less_than_it_is(f"{what} and epsilon {epsilon:.4g}", stated.delta(epsilon), least)
+    for delta in (0.2, 1e-3, 1e-9):
+        epsilon = stated.epsilon(delta)
+        if math.isfinite(epsilon):
+            least = excess(seen, epsilon, total)
+            yield less_than_it_is(f"{what} and epsilon {epsilon:.4g}", delta, least)
+
+
+def _advanced() -> Iterator[str]:
+    """Randomized responses lose most of all mechanisms with these odds."""
+    for odds in (Fraction(21, 20), Fraction(101, 100)):
+        response = [(odds.numerator, odds.denominator), (odds.denominator, odds.numerator)]
+        for times in (3, 100, 400):
+            seen = list(repeated(response, times))
+            total = sum(one for one, _ in seen)
+            for delta in (0.0, 1e-4, 1e-10):
+                epsilon, needed = composed_loss(times, odds, delta)
+                what = f"{times} randomized responses of odds {odds} and epsilon {epsilon:.4g}"
+                yield less_than_it_is(what, needed, excess(seen, epsilon, total))
+
+
+def _tables() -> Iterator[str]:
+    """A pair of laws that keeps to epsilon, each moved by as much as a table may be off."""
+    for epsilon in (0.5, 2.0):
+        factor = exponential(epsilon, rounded_up=False)
+        other = Fraction(1, 8)
+        one = factor * other
+        for distance in (2.0**-30, 2.0**-10):
+            off = Fraction(distance)
+            for draws in (1, 3, 10):
+                exact, moved = (
+                    _of_draws(one + by, other - by, draws, epsilon * draws) for by in (0, off)
+                )
+                growth = moved - exact
+                stated = delta_of_tables(epsilon * draws, distance, draws)
+                what = f"{draws} draws, each {distance:.3g} from its law"
+                yield less_than_it_is(what, stated, growth)
+
+
+def _of_draws(one: Fraction, other: Fraction, draws: int, epsilon: float) -> Fraction:
+    total = math.lcm(one.denominator, other.denominator)
+    pair = [
+        (int(one * total), int(other * total)),
+        (int((1 - one) * total), int((1 - other) * total)),
+    ]
+    return excess(list(repeated(pair, draws)), epsilon, total**draws)

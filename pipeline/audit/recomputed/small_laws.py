@@ -1,0 +1,133 @@
+"""Small laws in whole numbers, and how well two of them can be told apart.
+
+A pair of laws is a list of outcomes, each with its weight in either world; weights are parts of a
+total that both worlds share. What is left out of a list can only make it tell less, so that a
+divergence that is added up here is never above the true one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import product
+from typing import Final, TypeAlias
+
+from pipeline.audit.findings import Finding, Verdict
+from pipeline.conformance.divergences import exponential
+from randomizers.accounting.cell_noise import BinomialNoise, CellNoise, NegativeBinomialNoise
+
+Pair: TypeAlias = Sequence[tuple[int, int]]
+"""The weights of every outcome, in one world and in the other."""
+
+SUBJECT: Final = "accounting"
+
+UNIT: Final = 1 << 220
+"""Of probabilities that are no fractions: they are rounded to multiples of 1 / `UNIT`."""
+
+_DIGITS = 90
+# Counts less likely than this are left out.
+_LEAST: Final = UNIT >> 36
+
+
+def finding(attack: str, what: str, reasons: Iterable[str]) -> Finding:
+    """What came of a recomputation: convicted for the first reason, if there is any."""
+    reason = next((each for each in reasons if each), "")
+    verdict = Verdict.CONVICTED if reason else Verdict.EXACT
+    return Finding(SUBJECT, attack, what, verdict, reason=reason)
+
+
+def less_than_it_is(what: str, stated: float | Fraction, least: Fraction) -> str:
+    """A reason if a delta is stated that is smaller than the least that it can be."""
+    if Fraction(stated) >= least:
+        return ""
+    return (
+        f"states a delta of {float(stated):.6g} for {what}, and it is at least {float(least):.6g}"
+    )
+
+
+def mirrored(pair: Pair) -> Pair:
+    """With the worlds exchanged."""
+    return [(other, one) for one, other in pair]
+
+
+def excess(pair: Pair, epsilon: float, total: int, unsure: int = 0) -> Fraction:
+    """The largest P(set) - e^epsilon Q(set) over all sets of outcomes, never above the truth.
+
+    Args:
+        pair: of weights; of the first world is P.
+        epsilon: of the claim.
+        total: of which weights are parts.
+        unsure: by how much each weight may be wrong.
+    """
+    factor = exponential(epsilon, rounded_up=True)
+    up, down = factor.numerator, factor.denominator
+    doubt = unsure * (up + down)
+    more = sum(max(0, down * one - up * other - doubt) for one, other in pair)
+    return Fraction(more, down * total)
+
+
+def repeated(pair: Pair, times: int) -> Iterator[tuple[int, int]]:
+    """All outcomes of so many independent draws; those with the same numbers of each as one."""
+
+    def ways(left: int, kinds: Pair) -> Iterator[tuple[int, int]]:
+        (one, other), rest = kinds[0], kinds[1:]
+        if not rest:
+            yield one**left, other**left
+            return
+        for drawn in range(left + 1):
+            chosen = math.comb(left, drawn)
+            first, second = chosen * one**drawn, chosen * other**drawn
+            for more, others in ways(left - drawn, rest):
+                yield first * more, second * others
+
+    return ways(times, pair)
+
+
+def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
+    """All outcomes of independent draws from different laws."""
+    for outcomes in product(*pairs):
+        yield math.prod(one for one, _ in outcomes), math.prod(other for _, other in outcomes)
+
+
+def law_of_noise(noise: CellNoise) -> dict[int, int]:
+    """How likely each number of dummies is, in parts of `UNIT`, rounded down.
+
+    From the definition, one by one: not by ratios of neighbouring ones. Unlikely ones are missing.
+    """
+    with localcontext() as context:
+        context.prec = _DIGITS
+        most = int(min(noise.largest, noise.mean + 20 * math.sqrt(noise.variance) + 60))
+        weights = (int(_probability(noise, count) * UNIT) for count in range(most + 1))
+        return {count: weight for count, weight in enumerate(weights) if weight > _LEAST}
+
+
+def shifted(noise: CellNoise, shift: int) -> Pair:
+    """Noise in the first world, and with so many messages more in the second one.
+
+    Left out is what is so unlikely in either world that its weight is not known.
+    """
+    law = law_of_noise(noise)
+
+    def weight(count: int) -> int | None:
+        return law.get(count) if 0 <= count <= noise.largest else 0
+
+    pairs = (
+        (weight(count), weight(count - shift)) for count in {*law, *(each + shift for each in law)}
+    )
+    return [(one, other) for one, other in pairs if one is not None and other is not None]
+
+
+def _probability(noise: CellNoise, count: int) -> Decimal:
+    mean = Decimal(noise.mean)
+    if isinstance(noise, BinomialNoise):
+        hit = Decimal(noise.probability)
+        missed = (1 - hit) ** (noise.contributors - count)
+        return math.comb(noise.contributors, count) * hit**count * missed
+    if isinstance(noise, NegativeBinomialNoise):
+        shape = Decimal(noise.shape)
+        ways = math.prod(((shape + each) / (each + 1) for each in range(count)), start=Decimal(1))
+        success = shape / (shape + mean)
+        return ways * (shape * success.ln()).exp() * (1 - success) ** count
+    return (-mean).exp() * mean**count / math.factorial(count)
