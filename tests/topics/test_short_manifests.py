@@ -106,7 +106,8 @@ def test_what_a_reader_has_not_read_is_passed_over_by_all_alike() -> None:
     passed(writer, 5, replace(said, epoch=1))
     short = writer.encode(said)
     late, other = reader(), ManifestReader(FINGERPRINT, bytes(16))
-    other.decode(5, encode_manifest(replace(said, deployment=bytes(16))))
+    for each in (late, other):
+        each.decode(5, encode_manifest(replace(said, deployment=bytes(16))))
     for stranger in (late, other, ManifestReader(FINGERPRINT, DEPLOYMENT, 0)):
         stranger.decode(6, encode_manifest(said))
         with pytest.raises(CodecError, match="at offset 5, which is not among the last 64 whole"):
