@@ -1,0 +1,191 @@
+"""Every kind of job works with the rights that ``dpstream acl`` gives, and asks for no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from pipeline.connect import open_producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import load_job
+from pipeline.jobs.sealed import SHARERS
+from pipeline.operations.deployments import find_deployed
+from pipeline.operations.ledger_topic import read_spending
+from tests.support.commands import Commands
+from tests.support.least_privilege import SecuredJob, running, secured_job
+from tests.support.secured_kafka import SecuredKafka
+from topics.names import Role
+
+pytestmark = pytest.mark.verify
+
+EPOCHS = 2
+USERS = 60
+FRAGMENTS = """\
+name: NAME
+protocol: fragments
+parameters: {epsilon: 4, delta: 1e-3, domain: [ash, oak], reports: 2}
+epochs: {count: 2}
+topics: {partitions: 1}
+shuffle: {minimum: 100, producers: 2MORE}
+"""
+LEARNING = """\
+name: NAME
+protocol: ldp_sgd
+parameters: {epsilon: 6, delta: 1e-3, features: 2, classes: 2, rate: 4, groups: 1}
+epochs: {count: 2}
+topics: {partitions: 1}
+shuffle: {minimum: 20, producers: 2, grace: 1h}
+"""
+SERIES = FRAGMENTS.replace("MORE", "")
+INSTANCES = FRAGMENTS.replace("MORE", ", instances: 2")
+KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "series": (
+        SERIES + "sealed: {aggregate: adder.pub, stages: [first.pub, second.pub, third.pub]}\n",
+        {"shuffle": "first", "shuffle-2": "second", "shuffle-3": "third", "aggregate": "adder"},
+    ),
+    "instances": (INSTANCES, {}),
+    "sealed-instances": (
+        INSTANCES + "sealed: {aggregate: adder.pub, stages: [first.pub, second.pub]}\n",
+        {"shuffle": "first", "instance-2": "second", "aggregate": "adder"},
+    ),
+    "shares": (
+        SERIES.replace("epsilon: 4", "epsilon: 8").replace(", reports: 2", "")
+        + "sealed: {shares: [aggregate-a.pub, aggregate-b.pub]}\n",
+        {party: party for party in SHARERS},
+    ),
+    "learning": (LEARNING, {}),
+}
+"""Of a kind of job, its file, and the party that runs each stage which has keys."""
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    return Commands(capsys)
+
+
+def send(
+    secured: SecuredJob, job: DeployedJob, folder: Path, name: str, epochs: Iterable[int]
+) -> list[str]:
+    """A gateway for many users, as a producer; returns what it was told."""
+    told: list[str] = []
+    value = "ash" if job.protocol == "fragments" else 1
+    users = {f"{name}{number}": value for number in range(USERS)}
+    with (
+        secured.cluster("producer") as cluster,
+        open_producer(cluster, job, folder / name, name=name, notify=told.append) as producer,
+    ):
+        if job.protocol != "ldp_sgd":
+            producer.enrol(list(users))
+            for epoch in epochs:
+                producer.report(epoch, users)
+                producer.close(epoch)
+    return told
+
+
+def write_examples(folder: Path, name: str) -> Path:
+    """Two classes, on either side of 0."""
+    path = folder / f"{name}.csv"
+    rows = (f"{name}{user},{user % 2},{user % 2 - 0.5},1\n" for user in range(USERS))
+    path.write_text("user,class,x,one\n" + "".join(rows))
+    return path
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_role_of_every_kind_of_job_does_its_work(
+    kind: str, secured_kafka: SecuredKafka, dpstream: Commands, tmp_path: Path
+) -> None:
+    text, parties = KINDS[kind]
+    for party in set(parties.values()):
+        assert dpstream("keygen", party, "--keys", tmp_path / party).code == 0
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(text.replace("NAME", kind))
+    secured = secured_job(secured_kafka, load_job(job_file))
+
+    def as_role(role: str, *line: object) -> list[object]:
+        return [*line, "--kafka-config", secured.users[role]]
+
+    assert dpstream(*as_role("operator", "deploy", job_file)).code == 0
+    with secured.cluster("operator") as operator:
+        job = find_deployed(operator, kind)
+    keys = {stage: tmp_path / party for stage, party in parties.items()}
+    if kind == "learning":
+        inputs = [write_examples(tmp_path, name) for name in ("north", "south")]
+        with secured.workers(keys):
+            with running(
+                *as_role("producer", "produce", kind, "--name", "north", "--input", inputs[0])
+            ):
+                said = dpstream(
+                    *as_role("producer", "produce", kind, "--name", "south", "--input", inputs[1])
+                )
+                assert said.code == 0, said.errors
+            secured.written(Role.ESTIMATES, EPOCHS)
+    else:
+        for name in ("north", "south"):
+            told = send(secured, job, tmp_path, name, range(1, EPOCHS + 1))
+        # There are reports of another one by now, which it may not read.
+        assert "never give it a copy of an earlier state" in " ".join(told)
+        # Of several instances it looks whether each has its part.
+        fed = dpstream(*as_role("operator", "dead-letters", kind, "--redrive"))
+        assert fed.output == "nothing was fed back\n", fed
+        with secured.workers(keys):
+            secured.written(Role.ESTIMATES, EPOCHS)
+    check_readers(secured, dpstream, tmp_path)
+
+    assert secured.denied() == set()
+
+
+def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None:
+    """Whoever looks at a job finds what it is to find."""
+    name = secured.job.name
+
+    def as_role(role: str, *line: object) -> list[object]:
+        return [*line, "--kafka-config", secured.users[role]]
+
+    verified = dpstream(*as_role("verifier", "verify-stage", name, "--json"))
+    verdicts = {each["rule"]: each["verdict"] for each in verified.json["findings"]}
+    assert {verdicts[rule] for rule in ("signatures", "membership", "minimum")} == {"verified"}
+    kept = dpstream(*as_role("recorder", "record", name, "--output", folder / "kept", "--json"))
+    assert (kept.json["complete"], kept.json["last_epoch"]) == (True, EPOCHS), kept
+    published = dpstream(*as_role("analyst", "estimates", name, "--format", "json"))
+    fates = [json.loads(line)["fate"] for line in published.output.splitlines()]
+    assert fates == ["released"] * EPOCHS
+    with secured.cluster("analyst") as analyst:
+        for role in (Role.RESULTS, Role.MODEL):
+            if role in secured.job.topic_settings():
+                topic = f"{name}.{role}"
+                assert len(list(analyst.read(topic))) == EPOCHS
+    for looking in ("page", "operator"):
+        status = dpstream(*as_role(looking, "status", name, "--json"))
+        body = json.loads(status.output)
+        assert [each["stage"] for each in body["stages"]] == list(secured.job.stages), status
+        assert body["windows"]["released"] == EPOCHS
+    assert dpstream(*as_role("operator", "ledger", name)).code == 0
+    with secured.cluster("page") as page:
+        assert read_spending(page).charges
+
+
+def test_a_cluster_without_an_authorizer_says_what_to_do(
+    bootstrap_servers: str, job_name: str, dpstream: Commands, tmp_path: Path
+) -> None:
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(LEARNING.replace("NAME", job_name))
+    said = (
+        f"the cluster at {bootstrap_servers} has no authorizer: everybody may do everything on it, "
+        "and it keeps no ACLs; set authorizer.class.name on its brokers and controllers first"
+    )
+    line = ("acl", job_file, "--bootstrap-servers", bootstrap_servers)
+    for change in ("--apply", "--revoke"):
+        refused = dpstream(*line, change)
+        assert (refused.code, refused.errors) == (1, f"error: {said}\n")
+    looked = dpstream(*line)
+    assert looked.code == 0
+    assert f"what is there already is not shown: {said}" in looked.errors
+    assert "shuffle: " in looked.output
