@@ -102,7 +102,12 @@ class DeleteBelow:
     offset: int
 
 
-Action: TypeAlias = Append | Flush | ReadRange | EndOffset | Commit | DeleteBelow
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing is asked: in the midst of long work, let others have their turn."""
+
+
+Action: TypeAlias = Append | Flush | ReadRange | EndOffset | Commit | DeleteBelow | Rest
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[Action, Any, Result]
 

@@ -98,6 +98,11 @@ class Words:
         return self.rows if self.counts is None else int(self.counts.sum(dtype=np.uint64))
 
     @property
+    def occurrences(self) -> NDArray[np.unsignedinteger]:
+        """(rows,), how often each row occurs: `counts`, or once."""
+        return np.ones(self.rows, _COUNT_TYPE) if self.counts is None else self.counts
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the arrays, which is what they take in a record."""
         return self.values.nbytes + (0 if self.counts is None else self.counts.nbytes)
@@ -113,12 +118,10 @@ class Words:
         dtype, row_bytes = values.dtype, values.dtype.itemsize * plain.width
         if row_bytes <= 2 and plain.width == 1:
             return cls.from_counts(_tally(values[:, 0]), dtype)
-        ordered = np.sort(values[:, 0])[:, None] if plain.width == 1 else _sorted_rows(values)
-        first = np.ones(plain.rows, np.bool_)
-        first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-        if not pairs_are_smaller(row_bytes, int(np.count_nonzero(first)), plain.rows):
+        ordered = sorted_rows(values)
+        starts = first_of_equal_rows(ordered)
+        if not pairs_are_smaller(row_bytes, len(starts), plain.rows):
             return cls(ordered)
-        starts = np.flatnonzero(first)
         return cls(ordered[starts], _narrowest(np.diff(starts, append=plain.rows)))
 
     @classmethod
@@ -154,15 +157,40 @@ def split_words(words: Words, payload_bytes: int = PAYLOAD_TARGET) -> list[Words
     the words are first split into layers: one with as much of every count as fits, one with what
     is left, and so on, each of them strictly increasing; the last piece of a layer may be shorter.
     """
-    row_bytes = words.width * words.values.itemsize
-    row_bytes += 0 if words.counts is None else _COUNT_TYPE.itemsize
-    rows = max(1, payload_bytes // row_bytes)
+    rows = rows_of_a_piece(
+        words.width * words.values.itemsize, payload_bytes, counted=words.counts is not None
+    )
     pieces = []
-    for layer in _layers(words, rows):
+    for layer in (
+        [words] if words.counts is None else layers(words, largest_count(words.rows, rows))
+    ):
         for start in range(0, max(layer.rows, 1), rows):
             counts = None if layer.counts is None else layer.counts[start : start + rows]
             pieces.append(Words(layer.values[start : start + rows], counts))
     return pieces
+
+
+def rows_of_a_piece(
+    row_bytes: int, payload_bytes: int = PAYLOAD_TARGET, *, counted: bool = False
+) -> int:
+    """How many rows of so many bytes a piece of `split_words` has, unless it is a last one."""
+    return max(1, payload_bytes // (row_bytes + counted * _COUNT_TYPE.itemsize))
+
+
+def largest_count(rows: int, rows_of_piece: int) -> int:
+    """How often a row may occur in a piece, of words with so many distinct rows."""
+    return min(U4_MAX, MESSAGES_CAP // max(1, min(rows_of_piece, rows)))
+
+
+def layers(words: Words, largest: int) -> Iterator[Words]:
+    """Words that add up to counted ones, with counts (u4) of at most `largest` each."""
+    values, counts = words.values, words.occurrences
+    while True:
+        yield Words(values, np.minimum(counts, largest).astype(_COUNT_TYPE))
+        left = counts > largest
+        if not left.any():
+            return
+        values, counts = values[left], counts[left] - np.uint64(largest)
 
 
 def pack_words(words: Words) -> tuple[tuple[int, ...], bytes]:
@@ -253,8 +281,11 @@ def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
     return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
 
 
-def _sorted_rows(values: WordArray) -> WordArray:
-    """Rows in numeric order. Wide ones are sealed: they differ in their first columns already."""
+def sorted_rows(values: WordArray) -> WordArray:
+    """Rows in numeric order: by the first column, then the second and so on."""
+    if values.shape[1] == 1:
+        return np.sort(values[:, 0])[:, None]
+    # Wide ones are sealed: they differ in their first columns already.
     head = values[:, :_DECISIVE]
     ordered = values[np.lexsort(head.T[::-1])]
     tied = (ordered[1:, :_DECISIVE] == ordered[:-1, :_DECISIVE]).all(axis=1)
@@ -263,20 +294,12 @@ def _sorted_rows(values: WordArray) -> WordArray:
     return ordered
 
 
+def first_of_equal_rows(ordered: WordArray) -> NDArray[np.intp]:
+    """Where equal rows begin, of rows in numeric order."""
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return np.flatnonzero(first)
+
+
 def _narrowest(counts: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
     return counts.astype(_COUNT_TYPE if counts.max() <= U4_MAX else _WIDE_COUNT_TYPE)
-
-
-def _layers(words: Words, rows: int) -> Iterator[Words]:
-    """Words whose counts fit a record of `rows` rows; they add up to the given ones."""
-    values, counts = words.values, words.counts
-    if counts is None:
-        yield words
-        return
-    highest = min(U4_MAX, MESSAGES_CAP // max(1, min(rows, words.rows)))
-    while True:
-        yield Words(values, np.minimum(counts, highest).astype(_COUNT_TYPE))
-        left = counts > highest
-        if not left.any():
-            return
-        values, counts = values[left], counts[left] - np.uint64(highest)

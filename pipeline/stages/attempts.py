@@ -7,7 +7,7 @@ attempt at the same window, or a part of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -15,10 +15,10 @@ from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
 from pipeline.stages.admission import Refusal, identity_refusal, readable
+from pipeline.stages.ordered_pieces import Pieces
 from topics.chunks import Chunk, decode_chunk, encode_chunk
 from topics.names import Role
 from topics.records import Reason
-from topics.words import Words
 
 Content = TypeVar("Content")
 
@@ -39,11 +39,11 @@ def chunks_of_attempt(
     epoch: int,
     manifest_offset: int,
     attempt: bytes,
-    pieces: Sequence[Words],
+    pieces: Pieces,
     instance: int = 1,
 ) -> Iterator[Append]:
     """The records of one writing of a window: a chunk for every piece."""
-    for index, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces.words):
         chunk = Chunk(
             fingerprint=job.fingerprint,
             deployment=job.deployment,
@@ -51,7 +51,7 @@ def chunks_of_attempt(
             manifest_offset=manifest_offset,
             attempt=attempt,
             index=index,
-            total=len(pieces),
+            total=pieces.total,
             words=piece,
             instance=instance,
         )

@@ -19,6 +19,7 @@ from pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, distinc
 from pipeline.stages.chunk_stage import ChunkStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
 from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.ordered_pieces import Pieces
 from topics.chunks import Chunk
 from topics.words import Words, split_words
 
@@ -80,7 +81,7 @@ class HopStage(ChunkStage[Opened]):
     def _write(self, chunk: Chunk, parts: Sequence[Opened]) -> Steps[None]:
         # Stages in series pass on what one stage has decided: there are no instances.
         (content,) = parts
-        pieces = split_words(distinct(content.words.sorted()))
+        pieces = Pieces.of(split_words(distinct(content.words.sorted())))
         content.words.close()
         yield from chunks_of_attempt(
             self._job,

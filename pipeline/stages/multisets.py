@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
-from typing import BinaryIO, TypeAlias
+from collections.abc import Iterator
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.actions import Steps
+from pipeline.stages.ordered_pieces import Pieces, ordered_pieces
+from pipeline.stages.sorted_runs import Scratch, SortedRuns
+from topics.frames import PAYLOAD_TARGET
 from topics.word_forms import WordForm
 from topics.words import WordArray, Words, pairs_are_smaller
 
-Scratch: TypeAlias = Callable[[], BinaryIO]
-
 # There are few words of one or two bytes, whatever a protocol says of them.
 _TABLE_WORD_SIZE = 2
-# Words wait in memory up to this many bytes: plain ones then go to a scratch file, counted ones are
-# added up. A table takes their place once it is the smaller thing.
+# Words wait in memory up to this many bytes: plain ones then become a sorted run in a scratch file,
+# counted ones are added up. A table takes their place once it is the smaller thing.
 _MEMORY_LIMIT = 1 << 22
 SCRATCH_FILE_BYTES = 1 << 20
 """What an open scratch file counts for in `WordMultiset.held_bytes`."""
@@ -43,20 +45,17 @@ class WordMultiset:
     def __init__(self, form: WordForm, scratch: Scratch = temporary_file) -> None:
         self._dtype = form.dtype
         self._width = form.width
-        self._scratch = scratch
         size = form.distinct
         if size is None and form.report_bytes <= _TABLE_WORD_SIZE and form.width == 1:
             size = 1 << 8 * form.report_bytes
         self._tabular = size is not None
         self._table_size = size or 0
-        self._file: BinaryIO | None = None
+        self._runs = SortedRuns(form.dtype, form.width, scratch)
         self._forget()
 
     def close(self) -> None:
-        """Forget everything and give the scratch file back."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
+        """Forget everything and give the scratch files back."""
+        self._runs.close()
         self._forget()
 
     def _forget(self) -> None:
@@ -72,8 +71,8 @@ class WordMultiset:
     def held_bytes(self) -> int:
         """Memory that is held; a scratch file counts as `SCRATCH_FILE_BYTES`, for there are few."""
         table = 0 if self._table is None else self._table.nbytes
-        file = 0 if self._file is None else SCRATCH_FILE_BYTES
-        return table + file + self._plain_bytes + self._counted_bytes + self._summed_bytes
+        files = self._runs.files * SCRATCH_FILE_BYTES
+        return table + files + self._plain_bytes + self._counted_bytes + self._summed_bytes
 
     def add(self, words: Words) -> None:
         """Add words, plain or counted; they are kept, so they must not be written to later."""
@@ -100,6 +99,9 @@ class WordMultiset:
             assert self._table is not None
             self._table += other._table
             self.messages += int(other._table.sum())
+        elif not self._tabular:
+            self.messages += other._runs.rows
+            self._runs.take(other._runs)
         for values in other._plain_blocks():
             self.add(Words(values))
         for words in other._counted:
@@ -117,6 +119,25 @@ class WordMultiset:
         row_bytes = self._width * self._dtype.itemsize
         counted = pairs_are_smaller(row_bytes, total.rows, self.messages)
         return total if counted else Words(_written_out(total))
+
+    @property
+    def in_files(self) -> bool:
+        """Whether it is too large to be sorted in memory, and `ordered` is there for it."""
+        return not self._tabular and self._runs.rows > 0
+
+    def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
+        """What `split_words` makes of `sorted`, in little memory, of what is `in_files`."""
+        self._spill()
+        # What is in memory is added up once, and not at every block.
+        counted = [_sum(self._counted)] if self._counted else []
+        return (
+            yield from ordered_pieces(
+                lambda: self._runs.distinct(counted),
+                self.messages,
+                self._width * self._dtype.itemsize,
+                payload_bytes,
+            )
+        )
 
     def permuted(self, generator: np.random.Generator) -> Words:
         """The whole multiset, message by message, in a random order."""
@@ -137,27 +158,21 @@ class WordMultiset:
             words = values[:, 0].astype(np.intp)
             self._table += np.bincount(words, minlength=self._table_size)
         for counted in self._counted:
-            self._table[counted.values[:, 0]] += _counts(counted).astype(np.int64)
-        if self._file is not None:
-            self._file.truncate(0)
+            self._table[counted.values[:, 0]] += counted.occurrences.astype(np.int64)
+        self._runs.close()
         self._plain, self._plain_bytes = [], 0
         self._counted, self._counted_bytes, self._summed_bytes = [], 0, 0
         return self._table
 
     def _spill(self) -> None:
-        if self._file is None:
-            self._file = self._scratch()
-        self._file.seek(0, 2)
-        for values in self._plain:
-            self._file.write(np.ascontiguousarray(values).tobytes())
+        if not self._plain:
+            return
+        values = np.concatenate(self._plain)
         self._plain, self._plain_bytes = [], 0
+        self._runs.add(values)
 
     def _plain_blocks(self) -> Iterator[WordArray]:
-        if self._file is not None:
-            self._file.seek(0)
-            row_bytes = self._width * self._dtype.itemsize
-            while block := self._file.read(_MEMORY_LIMIT // row_bytes * row_bytes):
-                yield np.frombuffer(block, self._dtype).reshape(-1, self._width)
+        yield from self._runs.blocks()
         if self._plain:
             # At once: tallying a block costs at least as much as there are different words.
             yield np.concatenate(self._plain)
@@ -167,18 +182,14 @@ class WordMultiset:
         return np.concatenate([empty, *self._plain_blocks()])
 
 
-def _counts(words: Words) -> NDArray[np.unsignedinteger]:
-    return np.ones(words.rows, np.uint32) if words.counts is None else words.counts
-
-
 def _written_out(words: Words) -> WordArray:
-    return np.repeat(words.values, _counts(words).astype(np.intp), axis=0)
+    return np.repeat(words.values, words.occurrences.astype(np.intp), axis=0)
 
 
 def _sum(parts: list[Words]) -> Words:
     """Counted and plain words added up: distinct, in increasing order, with their counts."""
     values = np.concatenate([part.values for part in parts])
-    counts = np.concatenate([_counts(part).astype(np.uint64) for part in parts])
+    counts = np.concatenate([part.occurrences.astype(np.uint64) for part in parts])
     order = np.lexsort(values.T[::-1])
     values, counts = values[order], counts[order]
     first = np.ones(len(values), np.bool_)

@@ -20,6 +20,7 @@ from pipeline.stages.attempts import chunks_of_attempt
 from pipeline.stages.boxes_of_windows import distinct
 from pipeline.stages.decision_log import Decision
 from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.ordered_pieces import Pieces
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.windows import PunctuationError, Window
 from topics.batches import Batch, Punctuation, drawing_of
@@ -135,12 +136,15 @@ class WindowWriter:
             words = self._multiset()
             words.add(left)
         if self._noise.sums:
-            pieces = [self._noise.sum(manifest.epoch, words.sorted())]
+            pieces = Pieces.of([self._noise.sum(manifest.epoch, words.sorted())])
         elif self._job.shuffle.order == "random":
-            pieces = split_words(words.permuted(self._generator))
+            pieces = Pieces.of(split_words(words.permuted(self._generator)))
+        elif words.in_files and self._job.sealed is None:
+            pieces = yield from words.ordered()
         else:
             ordered = words.sorted()
-            pieces = split_words(ordered if self._job.sealed is None else distinct(ordered))
+            ordered = ordered if self._job.sealed is None else distinct(ordered)
+            pieces = Pieces.of(split_words(ordered))
         role, attempt = self._job.decided_role, self._identifiers()
         yield from chunks_of_attempt(
             self._job, role, manifest.epoch, decision.offset, attempt, pieces, self._instance

@@ -24,6 +24,7 @@ from pipeline.actions import (
     Flush,
     LogSlice,
     ReadRange,
+    Rest,
     Steps,
 )
 from pipeline.kafka.errors import AccessError
@@ -311,6 +312,8 @@ class Execution:
                 await self._commit(role, partition, offset)
             case DeleteBelow(role, partition, offset):
                 self._delete_below(role, partition, offset)
+            case Rest():
+                await asyncio.sleep(0)
         return None
 
     async def _commit(self, role: Role, partition: int, offset: int) -> None:

@@ -18,6 +18,7 @@ from pipeline.recording.replay.sources import ReplayError, ReplaySource
 from pipeline.results.released_windows import WindowIndex
 from pipeline.stages.attempts import chunks_of_attempt
 from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.ordered_pieces import Pieces
 from pipeline.stages.partial_log import PartialLog
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
@@ -115,7 +116,7 @@ class ReplayWriter:
         )
 
     def _write_window(self, epoch: int) -> Steps[None]:
-        pieces = split_words(self._source.window(epoch))
+        pieces = Pieces.of(split_words(self._source.window(epoch)))
         offset, attempt = self._offsets[epoch], self._identifiers()
         yield from chunks_of_attempt(self._job, Role.SHUFFLED, epoch, offset, attempt, pieces)
 

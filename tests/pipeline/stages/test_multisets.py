@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.stages import multisets
+from pipeline.actions import Action, Rest, Steps, carry_out
+from pipeline.stages import multisets, sorted_runs
 from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.ordered_pieces import Pieces
 from randomizers.randomness import seeded_generator
 from topics.word_forms import WordForm
 from topics.words import Words, pack_words, split_words
@@ -33,6 +35,15 @@ def tally(words: Words) -> Counter[tuple[int, ...]]:
     return found
 
 
+def in_one_go(steps: Steps[Pieces]) -> Pieces:
+    """Nothing is asked in between but to let others have their turn."""
+
+    def rest(action: Action) -> None:
+        assert action == Rest()
+
+    return carry_out(steps, rest)
+
+
 @st.composite
 def additions(draw: st.DrawFn, form: WordForm) -> list[Words]:
     """Plain and counted words of few distinct values."""
@@ -45,15 +56,24 @@ def additions(draw: st.DrawFn, form: WordForm) -> list[Words]:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form}, {form.distinct}")
-@given(data=st.data(), limit=st.sampled_from([16, 64, 1 << 22]))
+@given(
+    data=st.data(),
+    limit=st.sampled_from([16, 64, 1 << 22]),
+    payload=st.sampled_from([1, 12, 40]),
+    most=st.sampled_from([20, 1 << 40]),
+)
 def test_holds_what_was_added_in_whatever_order(
-    form: WordForm, limit: int, data: st.DataObject
+    form: WordForm, limit: int, payload: int, most: int, data: st.DataObject
 ) -> None:
     parts = data.draw(additions(form))
     shuffled = data.draw(st.permutations(parts))
     expected: Counter[tuple[int, ...]] = sum((tally(part) for part in parts), Counter())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multisets, "_MEMORY_LIMIT", limit)
+        patch.setattr(sorted_runs, "BLOCK_BYTES", limit)
+        patch.setattr(sorted_runs, "_LEAST_READ", 1)
+        patch.setattr(sorted_runs, "_COPIED_BYTES", 32)
+        patch.setattr("topics.words.MESSAGES_CAP", most)
         one, other, rest = (WordMultiset(form) for _ in range(3))
         for part in parts:
             one.add(part)
@@ -61,6 +81,11 @@ def test_holds_what_was_added_in_whatever_order(
             (other if number % 2 else rest).add(part)
         other.merge(rest)
         released = [one.sorted(), other.sorted()]
+        if one.in_files:
+            pieces = in_one_go(one.ordered(payload))
+            whole = split_words(released[0], payload)
+            assert [pack_words(each) for each in pieces.words] == [*map(pack_words, whole)]
+            assert pieces.total == len(whole)
         assert one.messages == other.messages == expected.total()
         assert rest.messages == 0
         assert tally(one.permuted(seeded_generator(1))) == expected

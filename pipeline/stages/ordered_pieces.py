@@ -1,0 +1,125 @@
+"""A large multiset cut into pieces, in canonical order, without ever being in memory as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.actions import Rest, Steps
+from topics.frames import PAYLOAD_TARGET
+from topics.words import (
+    Words,
+    largest_count,
+    layers,
+    pairs_are_smaller,
+    rows_of_a_piece,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What a window is written as.
+
+    Attributes:
+        total: how many pieces there are, at least 1.
+        words: one after the other; to be read once.
+    """
+
+    total: int
+    words: Iterator[Words]
+
+    @classmethod
+    def of(cls, pieces: Sequence[Words]) -> Pieces:
+        """Pieces that are all there, as `split_words` cuts them."""
+        return cls(len(pieces), iter(pieces))
+
+
+def ordered_pieces(
+    distinct: Callable[[], Iterator[Words]],
+    messages: int,
+    row_bytes: int,
+    payload_bytes: int = PAYLOAD_TARGET,
+) -> Steps[Pieces]:
+    """The pieces that `split_words` makes of the canonical form of a multiset.
+
+    The multiset is gone through twice: how it is encoded, and in how many pieces, follows from how
+    many distinct rows there are, and stands in each of them.
+
+    Args:
+        distinct: the multiset: distinct rows in increasing order with their counts, in blocks.
+        messages: how many rows there are, at least 1.
+        row_bytes: of one.
+        payload_bytes: of a piece, at most.
+    """
+    rows = rows_of_a_piece(row_bytes, payload_bytes, counted=True)
+    found, frequent = 0, []
+    for block in distinct():
+        found += block.rows
+        if not pairs_are_smaller(row_bytes, found, messages):
+            rows = rows_of_a_piece(row_bytes, payload_bytes)
+            return Pieces(-(-messages // rows), _recut(_written_out(distinct(), rows), rows))
+        often = block.occurrences > largest_count(rows, rows)
+        frequent.append(Words(block.values[often], block.occurrences[often]))
+        yield Rest()
+    largest = largest_count(found, rows)
+    further = list(_further_pieces(frequent, largest, rows))
+    return Pieces(-(-found // rows) + len(further), _counted(distinct(), largest, rows, further))
+
+
+def _further_pieces(frequent: Iterable[Words], largest: int, rows: int) -> Iterator[Words]:
+    """The pieces of what is left where rows occur more often than a piece can say."""
+    words = _joined(list(frequent))
+    for number, layer in enumerate(layers(words, largest)):
+        if number:
+            yield from _recut([layer], rows)
+
+
+def _counted(
+    distinct: Iterator[Words], largest: int, rows: int, further: Iterable[Words]
+) -> Iterator[Words]:
+    yield from _recut((next(layers(block, largest)) for block in distinct), rows)
+    yield from further
+
+
+def _written_out(distinct: Iterator[Words], most: int) -> Iterator[Words]:
+    """Rows as often as they occur, at most so many at a time."""
+    for block in distinct:
+        ends = np.cumsum(block.occurrences, dtype=np.int64)
+        for start in range(0, int(ends[-1]), most):
+            stop = min(start + most, int(ends[-1]))
+            first, last = np.searchsorted(ends, [start, stop - 1], "right")
+            inside = np.minimum(ends[first : last + 1], stop)
+            times = np.diff(inside, prepend=start)
+            yield Words(np.repeat(block.values[first : last + 1], times, axis=0))
+
+
+def _recut(blocks: Iterable[Words], rows: int) -> Iterator[Words]:
+    """The same rows, so many at a time; the last time as many as are left."""
+    held: list[Words] = []
+    count = 0
+    for block in blocks:
+        held.append(block)
+        count += block.rows
+        if count >= rows:
+            whole = _joined(held)
+            for start in range(0, count - rows + 1, rows):
+                yield _rows(whole, start, start + rows)
+            count %= rows
+            held = [_rows(whole, whole.rows - count, whole.rows)]
+    if count:
+        yield _joined(held)
+
+
+def _rows(words: Words, start: int, stop: int) -> Words:
+    counts = None if words.counts is None else words.counts[start:stop]
+    return Words(words.values[start:stop], counts)
+
+
+def _joined(parts: list[Words]) -> Words:
+    if len(parts) == 1:
+        return parts[0]
+    values = np.concatenate([part.values for part in parts])
+    counts = [part.counts for part in parts if part.counts is not None]
+    return Words(values, np.concatenate(counts) if counts else None)
