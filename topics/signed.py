@@ -229,17 +229,33 @@ def binding_of(record: StageRecord, signer: bytes) -> bytes:
     return hashlib.sha256(_BINDING_LABEL + signer + _canonical(_said(record))).digest()
 
 
-def digest_of(pieces: Iterable[Words]) -> bytes:
+class WordsDigest:
     """SHA-256 of the words of an attempt, in the order of its chunks.
 
     Two attempts at a window that hold the same words in the same order have the same one.
     """
-    digest = hashlib.sha256()
-    for piece in pieces:
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, piece: Words) -> None:
+        """Take the next piece in."""
         header, payload = pack_words(piece)
-        digest.update(b"".join(number.to_bytes(8, "little") for number in header))
-        digest.update(payload)
-    return digest.digest()
+        self._digest.update(b"".join(number.to_bytes(8, "little") for number in header))
+        self._digest.update(payload)
+
+    @property
+    def value(self) -> bytes:
+        """The 32 bytes, of all pieces so far."""
+        return self._digest.digest()
+
+
+def digest_of(pieces: Iterable[Words]) -> bytes:
+    """The `WordsDigest` of pieces that are all there."""
+    digest = WordsDigest()
+    for piece in pieces:
+        digest.add(piece)
+    return digest.value
 
 
 def sign_statement(statement: Statement, key: Ed25519PrivateKey) -> bytes:

@@ -36,8 +36,8 @@ from topics.signed import (
     Software,
     StageRecord,
     Statement,
+    WordsDigest,
     binding_of,
-    digest_of,
     public_key_of,
     sign_statement,
 )
@@ -85,10 +85,10 @@ def is_signed(job: DeployedJob, stage: str) -> bool:
 
 @dataclass(slots=True)
 class _Writing:
-    """The records of an attempt that have gone by, and views of what is in them."""
+    """An attempt whose last record is not there yet: what was written of it, as a digest."""
 
-    appends: list[Append]
-    pieces: list[Words]
+    digest: WordsDigest = field(default_factory=WordsDigest)
+    records: int = 0
 
 
 class SignedStage:
@@ -175,14 +175,13 @@ class SignedStage:
         )
 
     def _write(self, action: Append) -> Steps[None]:
-        """Hold a record of an attempt back until all are there; then sign, and write them."""
+        """Write the records of an attempt, and sign before the last: none is complete unsigned."""
         chunk = read_piece(action.value)
-        writing = self._writing.get(chunk.attempt)
-        if writing is None:
-            writing = self._writing[chunk.attempt] = _Writing([], [])
-        writing.appends.append(action)
-        writing.pieces.append(chunk.words)
-        if len(writing.pieces) < chunk.total:
+        writing = self._writing.setdefault(chunk.attempt, _Writing())
+        writing.digest.add(chunk.words)
+        writing.records += 1
+        if writing.records < chunk.total:
+            yield action
             return
         del self._writing[chunk.attempt]
         yield self._said(
@@ -196,11 +195,11 @@ class SignedStage:
                 chunk.manifest_offset,
                 chunk.attempt,
                 chunk.total,
-                digest_of(writing.pieces),
+                writing.digest.value,
             )
         )
         yield Flush()
-        yield from writing.appends
+        yield action
 
 
 def _introduction(job: DeployedJob, signer: Signer, now: int) -> Iterator[Statement]:

@@ -120,13 +120,14 @@ def test_a_manifest_is_signed_and_that_is_acknowledged_before_it_is_written(
     )
 
 
-def test_a_window_is_signed_when_all_of_it_is_there_and_before_any_of_it_is_written(
+def test_a_window_is_signed_when_all_of_it_is_there_and_before_it_is_whole(
     job: DeployedJob,
 ) -> None:
-    pieces = [chunk(job, index, 3) for index in range(3)]
-    made, _ = signing(job, [*pieces, Flush()])
-    statement, flush, *own = driven(made.record(0, 0, b"", 0.0))[0]
-    assert (flush, own) == (Flush(), [*pieces, Flush()])
+    """Of what is not signed the last record is missing, so that it is no window; none is held."""
+    *pieces, last = (chunk(job, index, 3) for index in range(3))
+    made, _ = signing(job, [*pieces, last, Flush()])
+    *before, statement, flush, whole, end = driven(made.record(0, 0, b"", 0.0))[0]
+    assert (before, flush, whole, end) == (pieces, Flush(), last, Flush())
     words = [Words(np.array([[index]], np.uint8)) for index in range(3)]
     assert said(statement) == Released(
         *(job.deployment, "shuffle", "one", 3, 1, "shuffled", 5, b"a" * 16, 3, digest_of(words))
@@ -137,20 +138,23 @@ def test_of_attempts_that_mix_each_is_signed_for_itself(job: DeployedJob) -> Non
     one, other = ([chunk(job, index, 2, name * 16) for index in (0, 1)] for name in (b"a", b"b"))
     made, _ = signing(job, [one[0], other[0], other[1], one[1]])
     actions = driven(made.tick(0.0))[0]
-    written = [each for each in actions if isinstance(each, Append) and each.role is Role.SHUFFLED]
-    assert written == [*other, *one]
+    signed, flush = actions[2], Flush()
+    assert actions == [one[0], other[0], signed, flush, other[1], actions[5], flush, one[1]]
+    statements = [said(each) for each in (signed, actions[5])]
+    assert [getattr(each, "attempt", None) for each in statements] == [b"b" * 16, b"a" * 16]
 
 
 def test_what_a_stage_had_begun_to_write_is_forgotten_with_its_partitions(
     job: DeployedJob,
 ) -> None:
     """Its partitions are another's by now, and an attempt that goes on later is not whole."""
-    made, stage = signing(job, [chunk(job, 0, 2)])
-    assert driven(made.tick(0.0))[0] == []
+    first, last = (chunk(job, index, 2) for index in range(2))
+    made, stage = signing(job, [first])
+    assert driven(made.tick(0.0))[0] == [first]
     stage.script = []
     driven(made.assign(0, None, 0.0))
-    stage.script = [chunk(job, 1, 2)]
-    assert driven(made.tick(0.0))[0] == []
+    stage.script = [last]
+    assert driven(made.tick(0.0))[0] == [last], "without a signature"
 
 
 def test_sums_of_a_party_are_signed_too(job: DeployedJob) -> None:
