@@ -13,7 +13,8 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
 from pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from pipeline.stages.boxes_of_windows import distinct
-from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.scratch import Scratch, temporary_file
 from topics.chunks import Chunk
 from topics.names import Role
 from topics.words import Words

@@ -10,7 +10,7 @@ from pipeline.jobs.sealing_keys import KeyRing
 from pipeline.stages.aggregate_stage import AggregateStage
 from pipeline.stages.boxes_of_windows import BoxOpener, ReportReader
 from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.multisets import Scratch, temporary_file
+from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.share_stage import ShareStage, add_shares, partial_of, window_payload
 from pipeline.stages.stage import Stage
 from pipeline.stages.sum_stage import SumStage

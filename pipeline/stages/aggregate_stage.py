@@ -12,7 +12,8 @@ from pipeline.protocols.protocol import Aggregator
 from pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
 from pipeline.stages.chunk_stage import ChunkStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.scratch import Scratch, temporary_file
 from topics.chunks import Chunk
 from topics.names import Role
 from topics.partials import encode_partial, split_partial

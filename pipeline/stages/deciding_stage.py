@@ -39,8 +39,8 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener
-from pipeline.stages.multisets import Scratch
 from pipeline.stages.raw_stage import RawPartition, RawStage
+from pipeline.stages.scratch import Scratch
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.timeline import Timeline
 from pipeline.stages.window_decision import Verdict, WindowDecision

@@ -22,8 +22,8 @@ from pipeline.stages.device_admission import AdmittedReports, DeviceAdmission
 from pipeline.stages.device_decision import Collectors, DeviceDecision
 from pipeline.stages.device_windows import DeviceWindow, DeviceWindows
 from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.multisets import Scratch, temporary_file
 from pipeline.stages.populations import Population
+from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.stage_noise import StageNoise
 from topics.loose_batches import Watermark
 from topics.names import Role

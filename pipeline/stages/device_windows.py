@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pipeline.actions import LogRecord, Steps, end_offset, scan
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.device_admission import AdmittedReports, DeviceAdmission, used_words
-from pipeline.stages.multisets import Scratch, WordMultiset
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.scratch import Scratch
 from pipeline.stages.tagged_contents import TaggedContents
 from pipeline.stages.windows import OpenWindow
 from topics.envelopes import ContentForm

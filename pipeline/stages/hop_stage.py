@@ -18,8 +18,9 @@ from pipeline.stages.attempts import chunks_of_attempt
 from pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, distinct
 from pipeline.stages.chunk_stage import ChunkStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.ordered_pieces import Pieces
+from pipeline.stages.scratch import Scratch, temporary_file
 from topics.chunks import Chunk
 from topics.words import Words, split_words
 

@@ -37,8 +37,9 @@ from pipeline.stages.boxes_of_windows import check_keys
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
-from pipeline.stages.multisets import Scratch, WordMultiset, temporary_file
+from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.raw_stage import RawPartition, RawStage
+from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.window_writer import ProducerWindows, drawings_in
 from pipeline.stages.windows import PunctuationError, Window, public_size

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.actions import Steps
 from pipeline.stages.ordered_pieces import Pieces, ordered_pieces
-from pipeline.stages.sorted_runs import Scratch, SortedRuns
+from pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch, temporary_file
+from pipeline.stages.sorted_runs import SortedRuns
 from topics.frames import PAYLOAD_TARGET
 from topics.word_forms import WordForm
 from topics.words import WordArray, Words, pairs_are_smaller
@@ -21,13 +20,6 @@ _TABLE_WORD_SIZE = 2
 # Words wait in memory up to this many bytes: plain ones then become a sorted run in a scratch file,
 # counted ones are added up. A table takes their place once it is the smaller thing.
 _MEMORY_LIMIT = 1 << 22
-SCRATCH_FILE_BYTES = 1 << 20
-"""What an open scratch file counts for in `WordMultiset.held_bytes`."""
-
-
-def temporary_file() -> BinaryIO:
-    """Scratch space in the system's temporary folder; it vanishes with the process."""
-    return tempfile.TemporaryFile()
 
 
 class WordMultiset:

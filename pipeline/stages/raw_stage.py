@@ -22,7 +22,8 @@ from pipeline.stages.admission import Refusal, dead_letter
 from pipeline.stages.decision_log import Decision
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import WindowListener
-from pipeline.stages.multisets import Scratch, WordMultiset
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.scratch import Scratch
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.window_writer import WindowsAgain, WindowWriter
 from pipeline.stages.windows import OpenWindow

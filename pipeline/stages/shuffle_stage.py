@@ -20,7 +20,7 @@ from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.boxes_of_windows import check_keys
 from pipeline.stages.deciding_stage import WINDOWS_SHOWN, DecidingPartition, DecidingStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.multisets import Scratch, temporary_file
+from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.shuffle_decision import ShuffleDecision
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.window_writer import ProducerWindows

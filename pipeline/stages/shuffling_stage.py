@@ -13,7 +13,7 @@ from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.stages.deciding_stage import DecidingStage
 from pipeline.stages.device_stage import DeviceStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.multisets import Scratch, temporary_file
+from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.shuffle_stage import ShuffleStage
 
 

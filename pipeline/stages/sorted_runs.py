@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.stages.scratch import Scratch
 from topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
-
-Scratch: TypeAlias = Callable[[], BinaryIO]
 
 BLOCK_BYTES: Final = 1 << 23
 """What a merge holds of all runs at a time, unless they are so many that reads were tiny."""

@@ -14,8 +14,8 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.replay.sources import ReplayError, Stored, in_words
 from pipeline.results.released_windows import WindowIndex
 from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.multisets import Scratch, temporary_file
 from pipeline.stages.partial_log import PartialLog
+from pipeline.stages.scratch import Scratch, temporary_file
 from topics.manifests import Manifest
 from topics.names import Role
 from topics.words import Words

@@ -34,7 +34,8 @@ from pipeline.recording.recordings import (
 )
 from pipeline.results import follow as following
 from pipeline.simulation.memory import MemoryLog
-from pipeline.stages.multisets import Scratch, WordMultiset
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.scratch import Scratch
 from tests.support import cells
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster

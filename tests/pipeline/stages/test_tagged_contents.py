@@ -15,8 +15,9 @@ from pipeline.actions import LogRecord
 from pipeline.stages import populations, tagged_contents
 from pipeline.stages.device_admission import AdmittedReports
 from pipeline.stages.device_windows import DeviceWindow
-from pipeline.stages.multisets import WordMultiset, temporary_file
+from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.populations import Population
+from pipeline.stages.scratch import temporary_file
 from pipeline.stages.tagged_contents import TaggedContents
 from tests.support.device_world import COLLECTOR_KEY, device_job
 from topics.loose_batches import Enrolments, encode_enrolments, horizon_tag
