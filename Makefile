@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
+# One more than there are cores: who waits for a broker or a browser leaves room for others.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 # Processes that are started again and again would compile everything each time.
 unexport PYTHONDONTWRITEBYTECODE
 # The build backend warns of what editable installations are, which is no news here.
@@ -25,8 +27,7 @@ pictures: $(TOOLS) ## the pictures of the demonstration, made anew by running it
 	@$(BIN)/python -m tests.support.demo_pictures
 
 test: $(TOOLS) ## the tests, broker included
-	@$(BIN)/pytest -m "not kafka and not verify" --ignore tests/kafka -n auto --dist worksteal
-	@$(BIN)/pytest tests/kafka -m "not verify" -n 3 --dist worksteal
+	@$(BIN)/pytest -m "not verify" -n $(WORKERS) --dist worksteal
 
 test-fast: $(TOOLS) ## the tests that need no broker and are no exhaustive search
 	@$(BIN)/pytest -m "not kafka and not verify and not slow" -n auto --dist worksteal
