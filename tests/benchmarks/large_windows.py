@@ -3,8 +3,8 @@
 ``python -m tests.benchmarks.large_windows [MILLIONS ...]``
 
 Each size is a process of its own, for its memory; topics lie in files. A pause is what the event
-loop of a worker would wait for: the time between two things that the stage asks for. What a billion
-reports take is read off a line through the sizes.
+loop of a worker waits for: the time between two records, or between two things that the stage asks
+for. What a billion reports take is read off a line through the sizes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.actions import Action, Append
+from pipeline.actions import Action, Append, LogSlice
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.simulation.memory import MemoryDriver, MemoryWorker
@@ -64,30 +65,50 @@ class Figures:
     chunks: int
 
 
-@dataclass(slots=True)
-class TimedDriver(MemoryDriver):
-    """Writes at once, and notes how long the stage lets others wait."""
+class TimedLog(FileLog):
+    """Notes how long the stage lets others wait: a worker's loop has a turn at each record.
 
-    longest_pause: float = 0.0
-    _since: float = field(default_factory=time.monotonic)
+    Attributes:
+        longest_pause: seconds.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.longest_pause = 0.0
+        self._since = time.monotonic()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Others have their turn, for as long as this takes."""
+        self.longest_pause = max(self.longest_pause, time.monotonic() - self._since)
+        yield
+        self._since = time.monotonic()
+
+    def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
+        """See `FileLog.read`."""
+        with self.turn():
+            return super().read(role, partition, start, stop)
+
+
+@dataclass(slots=True)
+class WritingDriver(MemoryDriver):
+    """Writes at once: what waits to be flushed waits in a Kafka client otherwise."""
 
     def carry_out(self, action: Action) -> object:
-        self.longest_pause = max(self.longest_pause, time.monotonic() - self._since)
-        reply = None
-        if isinstance(action, Append):
-            self.log.append(action)
-        else:
-            reply = MemoryDriver.carry_out(self, action)
-        self._since = time.monotonic()
-        return reply
+        """Carry one action out; returns its reply."""
+        assert isinstance(self.log, TimedLog)
+        with self.log.turn():
+            if isinstance(action, Append):
+                self.log.append(action)
+                return None
+            return MemoryDriver.carry_out(self, action)
 
 
 def measure(millions: int, folder: Path) -> Figures:
     """Pass one window through a shuffle stage."""
     job = deploy_job(make_job(job_values()), deployed_at=0)
-    log = FileLog(folder)
-    driver = TimedDriver(log)
-    worker = MemoryWorker(shuffle_stage(job), log, driver)
+    log = TimedLog(folder)
+    worker = MemoryWorker(shuffle_stage(job), log, WritingDriver(log))
     assert job.word_form.distinct is None
     assert job.word_form.report_bytes == 4
     enrolments = [secrets.token_bytes(16) for _ in range(PRODUCERS)]
@@ -100,7 +121,7 @@ def measure(millions: int, folder: Path) -> Figures:
     before = peak_megabytes(os.getpid())
     started = time.process_time()
     worker.run(worker.assign(partition))
-    driver.longest_pause = 0.0
+    log.longest_pause = 0.0
     worker.run(worker.drain())
     spent = time.process_time() - started
     peak = peak_megabytes(os.getpid())
@@ -109,7 +130,7 @@ def measure(millions: int, folder: Path) -> Figures:
     return Figures(
         millions,
         round(spent, 1),
-        round(driver.longest_pause, 3),
+        round(log.longest_pause, 3),
         round(peak - before),
         round(peak),
         chunks,
