@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -306,10 +306,14 @@ class Topics:
     def exists(self, topic: str) -> bool:
         return topic not in self.gone
 
-    def written(self, topic: str, partition: int, offset: int, now: int) -> int | None:
+    def written(self, topic: str, offsets: Mapping[int, int], now: int) -> dict[int, int]:
         assert topic not in self.gone
-        records = self.records.get(topic, []) if partition == 0 else []
-        return records[offset].timestamp if offset < len(records) else None
+        records = self.records.get(topic, [])
+        return {
+            partition: records[offset].timestamp
+            for partition, offset in offsets.items()
+            if partition == 0 and offset < len(records)
+        }
 
     def append(self, topic: str, value: bytes) -> int:
         self.add(Role(topic.rpartition(".")[2]), value)
