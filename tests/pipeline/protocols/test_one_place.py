@@ -1,4 +1,4 @@
-"""What a protocol is, is known in its own modules, its entry and its law, and nowhere else."""
+"""What a protocol is, is known in its own modules, its entry, its law and what attacks just it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def imported(path: Path) -> Iterator[str]:
             yield from (each.name for each in node.names)
 
 
-def test_nothing_but_its_entry_and_its_exact_law_imports_a_protocol() -> None:
+def test_nothing_but_its_entry_its_exact_law_and_attacks_on_it_imports_a_protocol() -> None:
     known = modules_of_protocols()
     assert {"randomizers.future_rand", "randomizers.count_min", "aggregators.count_min"} <= known
-    places = {ROOT / "pipeline" / "protocols", ROOT / "pipeline" / "conformance" / "laws"}
+    streets = ("protocols", "conformance/laws", "audit/recomputed", "audit/drawn")
+    places = {ROOT / "pipeline" / street for street in streets}
     for path in (ROOT / "pipeline").rglob("*.py"):
         if places.isdisjoint(path.parents):
             assert known.isdisjoint(imported(path)), path
