@@ -26,8 +26,10 @@ def stride(request: pytest.FixtureRequest) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that are long more time, unless they say themselves how much."""
+    """Begin with those on brokers; give long ones more time, unless they say how much."""
     for item in items:
         limits = [seconds for marker, seconds in LIMITS.items() if item.get_closest_marker(marker)]
         if limits and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(max(limits)))
+    # Beside tests that wait for a broker others have the processor: so these come first.
+    items.sort(key=lambda item: item.get_closest_marker("kafka") is None)

@@ -22,6 +22,7 @@ from randomizers.balls_into_bins.calibration import calibrate
 from randomizers.counted_words import written_out
 from randomizers.item_domains import Bits
 from randomizers.randomness import seeded_generator
+from tests.support.thinned import thinned
 
 FALSE_ALARM = 1e-10
 
@@ -62,7 +63,7 @@ def truth_of(values: NDArray[np.int64], domain: int) -> NDArray[np.int64]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("domain", "buckets", "items"), [(25, 5, 1), (25, 7, 3), (20, 3, 1), (9, 11, 2)]
+    ("domain", "buckets", "items"), thinned([(25, 7, 3), (25, 5, 1), (20, 3, 1), (9, 11, 2)])
 )
 def test_items_are_unbiased_and_err_as_predicted_each(
     domain: int, buckets: int, items: int

@@ -21,13 +21,14 @@ from randomizers.dummies import (
 )
 from randomizers.randomness import seeded_generator
 from tests.support.chi_square import fit
+from tests.support.thinned import thinned
 
 FALSE_ALARM = 1e-11
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("contributors", [1, 2, 7, 1000, 123_457])
-@pytest.mark.parametrize("rate", [1e-6, 1e-3, 0.7, 12.5, 1e3, 1e5])
+@pytest.mark.parametrize("contributors", thinned([1, 2, 7, 1000, 123_457], 2))
+@pytest.mark.parametrize("rate", thinned([1e-6, 1e-3, 0.7, 12.5, 1e3, 1e5], 2))
 def test_the_total_is_poisson_whatever_the_number_of_contributors(
     rate: float, contributors: int
 ) -> None:
@@ -71,16 +72,18 @@ def windows(
 @pytest.mark.parametrize("counted", [False, True], ids=["words", "counts"])
 @pytest.mark.parametrize(
     ("noise", "contributors"),
-    [
-        (CellNoiseLaw("poisson", 6.0, 20), 20),
-        (CellNoiseLaw("poisson", 6.0, 20), 43),
-        (CellNoiseLaw("poisson", 300.0, 1), 5),
-        (CellNoiseLaw("bernoulli", 6.0, 20), 20),
-        (CellNoiseLaw("bernoulli", 6.0, 20), 43),
-        (CellNoiseLaw("negative_binomial", 6.0, 20, 2.5), 20),
-        (CellNoiseLaw("negative_binomial", 6.0, 20, 2.5), 43),
-        (CellNoiseLaw("negative_binomial", 6.0, 1, 2.5), 3),
-    ],
+    thinned(
+        [
+            (CellNoiseLaw("poisson", 6.0, 20), 43),
+            (CellNoiseLaw("poisson", 6.0, 20), 20),
+            (CellNoiseLaw("poisson", 300.0, 1), 5),
+            (CellNoiseLaw("bernoulli", 6.0, 20), 43),
+            (CellNoiseLaw("bernoulli", 6.0, 20), 20),
+            (CellNoiseLaw("negative_binomial", 6.0, 20, 2.5), 20),
+            (CellNoiseLaw("negative_binomial", 6.0, 20, 2.5), 43),
+            (CellNoiseLaw("negative_binomial", 6.0, 1, 2.5), 3),
+        ]
+    ),
     ids=str,
 )
 def test_cells_are_independent_and_follow_the_law(

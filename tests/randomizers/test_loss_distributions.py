@@ -31,6 +31,7 @@ from randomizers.accounting.shifted_noise import (
     shifted_losses,
 )
 from tests.randomizers.high_precision import log_transform, renyi_divergence, true_delta
+from tests.support.thinned import thinned
 
 CELLS = [1_000, 200_000, 500_000, 1 << 20, 1 << 24]
 # Epsilon, and messages of noise for every cell: deltas of 1e-6 and 1e-12, some of 0.1.
@@ -50,10 +51,7 @@ def test_the_high_precision_is_that_of_a_sum_over_all_counts() -> None:
 
 @pytest.mark.parametrize(
     ("cells", "epsilon", "share"),
-    [
-        pytest.param(cells, *target, marks=[] if target[0] == 1 else pytest.mark.slow)
-        for cells, target in product(CELLS, TARGETS)
-    ],
+    thinned([(cells, *target) for cells, target in product(CELLS, TARGETS)]),
 )
 def test_delta_is_never_below_the_true_one_and_hardly_above(
     cells: int, epsilon: float, share: float

@@ -178,11 +178,11 @@ def test_a_released_window_holds_the_dummies_of_its_epoch(folder: Path, order: s
         pytest.param("random", False, id="random, unflushed lost", marks=pytest.mark.verify),
     ],
 )
-def test_killed_between_any_two_actions(folder: Path, order: str, keep: bool) -> None:
+def test_killed_between_any_two_actions(folder: Path, order: str, keep: bool, stride: int) -> None:
     job = deployed(order=order)
     undisturbed = run(world_of(job, folder / "undisturbed"))
     written = []
-    for strike in range(1, undisturbed.accidents.count + 1):
+    for strike in range(1, undisturbed.accidents.count + 1, stride):
         world = run(world_of(job, folder / str(strike), Accidents(frozenset([strike]), keep)))
         written.append(check_noise(world))
         assert world.integers() == undisturbed.integers(), f"killed after action {strike}"

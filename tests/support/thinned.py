@@ -1,0 +1,24 @@
+"""Cases of which `make test` tries some, and `make verify` all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+
+def thinned(cases: Sequence[Any], every: int = 3) -> list[Any]:
+    """The first of so many cases as it is, the others marked ``verify``.
+
+    A case is what `pytest.mark.parametrize` takes: a value, or a tuple of values.
+
+    >>> [each.marks for each in thinned([(1, 2), (3, 4)], 2)][0]
+    ()
+    """
+    found = []
+    for number, case in enumerate(cases):
+        values = case if isinstance(case, tuple) else (case,)
+        marks = () if number % every == 0 else pytest.mark.verify
+        found.append(pytest.param(*values, marks=marks))
+    return found
