@@ -41,6 +41,7 @@ from randomizers.client import DeviceError, statements, steps
 from randomizers.client.account import Account
 from randomizers.client.amounts import allowed
 from randomizers.client.document import Document
+from tests.support.thinned import thinned
 from topics.envelopes import encode_envelope
 from topics.fixed_sizes import FixedSize, Table, split_fixed
 from topics.sealed_words import pack_reports
@@ -238,11 +239,14 @@ FILES = written_for_a_group, kept_in_an_open_folder, read_in_any_case, shown_to_
 
 @pytest.mark.parametrize(
     ("attack", "culprit"),
-    [
-        *((attack_collector, culprit) for culprit in COLLECTOR),
-        *((attack_client, culprit) for culprit in CLIENT),
-        *((attack_files, culprit) for culprit in FILES),
-    ],
+    thinned(
+        [
+            *((attack_collector, culprit) for culprit in COLLECTOR),
+            *((attack_client, culprit) for culprit in CLIENT),
+            *((attack_files, culprit) for culprit in FILES),
+        ],
+        2,
+    ),
     ids=lambda each: each.__name__,
 )
 def test_whoever_breaks_a_promise_is_convicted(

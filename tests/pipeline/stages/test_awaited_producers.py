@@ -208,3 +208,15 @@ def test_what_is_remembered_of_a_decision_is_a_bit_for_each_producer() -> None:
     assert first.bits is second.bits, "equal ones are one object"
     assert [first.has(index) for index in range(9)] == [True, False, True, *[False] * 6]
     assert first.inside(9).tolist() == [first.has(index) for index in range(9)]
+
+
+def test_of_a_window_before_all_registrations_nobody_is_remembered() -> None:
+    """Whatever memory held before: bits that were never written say nothing."""
+    plain = Plain()
+    plain.decide(1, set())
+    outcome = plain.log.recent(1)
+    assert outcome is not None
+    for producers in range(1, 40):
+        held = np.full(producers, 255, np.uint8)
+        del held
+        assert not outcome.inside(producers).view(np.uint8).any()
