@@ -47,6 +47,7 @@ from randomizers.accounting.shuffled_oracles import (
     poisson_for_rows,
     row_shifts,
 )
+from tests.support.thinned import thinned
 
 pytestmark = pytest.mark.slow
 
@@ -235,9 +236,7 @@ BOOSTED = [
 
 
 @pytest.mark.parametrize("calibration", ["rigorous", "conditional"])
-@pytest.mark.parametrize(
-    "row", [*BOOSTED[:3], *(pytest.param(row, marks=pytest.mark.verify) for row in BOOSTED[3:])]
-)
+@pytest.mark.parametrize("row", thinned([(row,) for row in BOOSTED], len(BOOSTED)))
 def test_boosted_reports(
     row: tuple[int, int, int, float, float, float, float], calibration: Calibration
 ) -> None:

@@ -22,6 +22,7 @@ from pipeline.operations.forks import Forks
 from pipeline.operations.processes import Process, Running, how_it_ended, python_module
 from pipeline.operations.restarted_processes import Child, RestartedProcesses, start_process
 from tests.support.ended import still_running
+from tests.support.thinned import thinned
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
@@ -111,7 +112,7 @@ def test_names_that_the_system_shows(forks: Forks, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("what", "patience", "number"),
-    [("sleep", PATIENCE, signal.SIGTERM), ("stubborn", 0.0, signal.SIGKILL)],
+    thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", PATIENCE, signal.SIGTERM)], 2),
 )
 def test_closing_leaves_no_process(
     start: Callable[[Child], Running], tmp_path: Path, what: str, patience: float, number: int

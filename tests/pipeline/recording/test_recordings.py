@@ -184,6 +184,7 @@ def test_every_altered_bit_is_noticed(tmp_path: Path) -> None:
     read_all(tmp_path)
 
 
+@pytest.mark.verify
 def test_every_bit_of_the_index_counts(tmp_path: Path) -> None:
     write(tmp_path, range(1, 3))
     file = tmp_path / INDEX_FILE
