@@ -57,7 +57,7 @@ class Outcome:
 
     def inside(self, producers: int) -> NDArray[np.bool_]:
         """Whether each of so many producers was in the window."""
-        # Of no bytes at all `np.unpackbits` makes as many bits as asked for, of whatever memory held.
+        # Of no bytes at all `np.unpackbits` makes bits of whatever memory held before.
         packed = np.frombuffer(self.bits or b"\0", np.uint8)
         return np.unpackbits(packed, count=producers, bitorder="little").view(np.bool_)
 
