@@ -100,6 +100,7 @@ def test_processes_that_are_killed_paused_doubled_or_without_room_lose_and_doubl
     assert account.refused > 0, "the impostor's"
 
 
+@pytest.mark.verify
 def test_who_keeps_to_the_calendar_loses_nothing_by_who_is_ahead_or_behind(
     one_broker: OneBroker, preload: Path, tmp_path: Path
 ) -> None:

@@ -40,9 +40,8 @@ Row: TypeAlias = tuple[int, ...]
 Attempts: TypeAlias = dict[int, list[tuple[Counter[Row], bool]]]
 
 
-@pytest.mark.parametrize(
-    "deaths", [SHORT, pytest.param(LONG, marks=pytest.mark.verify)], ids=["once", "often"]
-)
+@pytest.mark.verify
+@pytest.mark.parametrize("deaths", [SHORT, LONG], ids=["once", "often"])
 def test_a_window_written_again_is_the_same(
     deaths: tuple[int, ...],
     bootstrap_servers: str,

@@ -43,9 +43,8 @@ def write_examples(folder: Path, name: str, users: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("epochs", "killed"), [SHORT, pytest.param(*LONG, marks=pytest.mark.verify)]
-)
+@pytest.mark.verify
+@pytest.mark.parametrize(("epochs", "killed"), [SHORT, LONG])
 def test_whatever_is_killed_the_model_follows_from_the_reports(
     epochs: int,
     killed: dict[int, str],

@@ -13,22 +13,17 @@ from tests.support.kafka_run import run_on_kafka
 from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
 from tests.support.public_view import SameRelease
 
-AT_EVERY_TEST = "shuffled_counts"
-"""The other protocols are run by ``make verify``."""
 
-
+@pytest.mark.verify
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(
-            case,
-            id=str(case),
-            marks=() if case.protocol.name == AT_EVERY_TEST else pytest.mark.verify,
-        )
+        case
         for case in CASES
         # One that learns goes from epoch to epoch: in memory, it is looked at like the others.
         if case.number == 0 and case.protocol.learning is None
     ],
+    ids=str,
 )
 def test_nothing_but_the_randomized_view_depends_on_values(
     case: Case,

@@ -216,7 +216,7 @@ def test_a_drain_of_one_partition_decides_its_epochs_alone(job: DeployedJob, fol
     world.shut()
 
 
-@pytest.mark.slow
+@pytest.mark.verify
 def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: Path) -> None:
     """The owner drains without the south and is paused anywhere; for its successor it is there."""
     memberships: set[tuple[bool, ...]] = set()
