@@ -6,9 +6,11 @@ of them for every range. The best shares for the mean over all ranges are found 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, root
 
 from randomizers.value_tree import half_difference
 
@@ -56,26 +58,68 @@ def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...
     >>> [round(weight / WEIGHT_TOTAL, 2) for weight in weights]
     [0.0, 0.17, 0.2, 0.63]
     """
-    levels = len(unit_variances)
-    energies = mean_range_energies(levels)
-    told = np.exp2(np.arange(levels)[::-1]) / unit_variances
-
-    def mean_variance(logits: NDArray[np.float64]) -> float:
-        precisions = np.cumsum((told * _probabilities(logits))[::-1])[::-1]
-        return float(np.log((energies / precisions).sum()))
-
-    found = minimize(
-        mean_variance,
-        np.zeros(levels),
-        method="L-BFGS-B",
-        bounds=[(-_MOST_LOGIT, _MOST_LOGIT)] * levels,
+    problem = _MeanVariance(
+        mean_range_energies(len(unit_variances)),
+        np.exp2(np.arange(len(unit_variances))[::-1]) / unit_variances,
     )
-    shares = _probabilities(found.x)
-    shares[:-1][shares[:-1] < _LEAST_PROBABILITY] = 0.0
-    return tuple(np.rint(WEIGHT_TOTAL / shares.sum() * shares).astype(int).tolist())
+    shares = problem.nearly_best()
+    drawn = shares >= _LEAST_PROBABILITY
+    drawn[-1] = True
+    # Numbers that a job is known by must not hang on how a processor rounds: where the search
+    # stops does, the root of the equations of the best shares does not.
+    shares = problem.best(shares, drawn)
+    return tuple(np.rint(WEIGHT_TOTAL * shares).astype(int).tolist())
 
 
-def _probabilities(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    powers = np.exp(logits - logits.max())
-    probabilities: NDArray[np.float64] = powers / powers.sum()
-    return probabilities
+@dataclass(frozen=True)
+class _MeanVariance:
+    """The mean variance over all ranges, as a function of how often each level is drawn.
+
+    Attributes:
+        energies: of `mean_range_energies`; float64, shape (L,).
+        told: how precisely a level tells each of its parents when every device reports on it;
+            float64, shape (L,).
+    """
+
+    energies: NDArray[np.float64]
+    told: NDArray[np.float64]
+
+    def at(
+        self, logits: NDArray[np.float64]
+    ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+        """The logarithm of the mean variance, its gradient by logits, and the probabilities."""
+        powers = np.exp(logits - logits.max())
+        probabilities = powers / powers.sum()
+        precisions = np.cumsum((self.told * probabilities)[::-1])[::-1]
+        mean = (self.energies / precisions).sum()
+        gain = self.told * np.cumsum(self.energies / np.square(precisions)) / mean
+        return float(np.log(mean)), probabilities * (1.0 - gain), probabilities
+
+    def nearly_best(self) -> NDArray[np.float64]:
+        """Shares of all levels where the search stops; some are next to nothing."""
+        levels = len(self.told)
+        found = minimize(
+            lambda logits: self.at(logits)[:2],
+            np.zeros(levels),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(-_MOST_LOGIT, _MOST_LOGIT)] * levels,
+        )
+        return self.at(found.x)[2]
+
+    def best(self, nearly: NDArray[np.float64], drawn: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The best shares of the levels that are drawn, from ones nearby; the others get nothing.
+
+        With them the gradient is nothing for each that is drawn.
+        """
+        free = np.flatnonzero(drawn)[:-1]
+        logits = np.full(len(drawn), -np.inf)
+        logits[drawn] = np.log(nearly[drawn] / nearly[-1])
+
+        def with_free(values: NDArray[np.float64]) -> NDArray[np.float64]:
+            placed = logits.copy()
+            placed[free] = values
+            return placed
+
+        found = root(lambda values: self.at(with_free(values))[1][free], logits[free], tol=1e-14)
+        return self.at(with_free(found.x))[2]

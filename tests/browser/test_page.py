@@ -273,7 +273,7 @@ def test_a_chart_is_read_and_zoomed_by_keyboard(served: ServedPage, watch: Watch
     page.keyboard.press("+")
     page.wait_for_url("**range=latest-20")
     page.wait_for_function(
-        "() => Bokeh.documents[0].get_model_by_name('estimate-0').data.x[0] === 21"
+        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.x[0] === 21"
     )
     # Dragging over a part of the chart shows that part, and asks for it.
     box = chart.bounding_box()
@@ -314,7 +314,7 @@ def test_the_change_since_some_epochs_has_an_interval_of_its_own(
         "change since 4 epochs ago"
     )
     page.wait_for_function(
-        "() => Bokeh.documents[0].get_model_by_name('estimate-0').data.y.at(-1) === 400"
+        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.y.at(-1) === 400"
     )
     curve = seen.source("estimate-0")
     assert dict(zip(curve["x"], curve["y"], strict=True)).get(30) == 400
@@ -330,7 +330,7 @@ def test_the_change_since_some_epochs_has_an_interval_of_its_own(
     # Live, the server is asked again: the page cannot know how far a change is to be trusted.
     served.publish(job, 31, [estimate(3_500.0)])
     page.wait_for_function(
-        "() => Bokeh.documents[0].get_model_by_name('estimate-0').data.y.at(-1) === 800"
+        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.y.at(-1) === 800"
     )
     page.screenshot(path=artefacts / "change.png", full_page=True)
     again = watch(served.address)
@@ -339,7 +339,7 @@ def test_the_change_since_some_epochs_has_an_interval_of_its_own(
     again.page.get_by_label("Change since so many epochs ago").fill("")
     again.page.keyboard.press("Enter")
     again.page.wait_for_function(
-        "() => Bokeh.documents[0].get_model_by_name('estimate-0').data.y.at(-1) === 3500"
+        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.y.at(-1) === 3500"
     )
     seen.assert_well_behaved()
     again.assert_well_behaved()

@@ -53,7 +53,10 @@ def test_a_topic_that_is_deleted_under_a_worker_ends_it(
     echo.produce(10)
     worker = echo.start("only")
     echo.wait_until(lambda: echo.copied() >= 10 * PARTITIONS, "all records are copied")
+    # Between a deletion and the making anew it would see that the topic is gone.
+    worker.signal(signal.SIGSTOP)
     harm(echo)
+    worker.signal(signal.SIGCONT)
     assert worker.exit_code() == 1
     assert said in worker.lines[-1]
     assert f"dpstream undeploy {echo.name} --delete-topics" in worker.lines[-1]

@@ -85,3 +85,13 @@ def test_no_shares_nearby_and_no_uniform_ones_are_better(levels: int) -> None:
     assert best < 0.9 * mean_variance(np.ones(levels))
     for _ in range(200):
         assert mean_variance(weights * np.exp(rng.normal(0, 0.2, levels))) > 0.998 * best
+
+
+@pytest.mark.parametrize("levels", [2, 3, 6, 10, 12])
+def test_weights_do_not_hang_on_how_a_processor_rounds(levels: int) -> None:
+    """A law is known by them: who calculates it elsewhere must find the same."""
+    rng = seeded_generator(levels)
+    unit = 1 + rng.random(levels)
+    weights = optimal_level_weights(unit)
+    for _ in range(20):
+        assert optimal_level_weights(unit * (1 + rng.normal(0, 4e-16, levels))) == weights

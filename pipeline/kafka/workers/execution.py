@@ -211,7 +211,9 @@ class Execution:
                 )
         await self._await(self.membership.read_from(positions))
         self.positions = positions
-        self.reached |= positions
+        # The group's offsets go with a topic: one made again must not look like a beginning.
+        for partition, position in positions.items():
+            self.reached[partition] = max(position, self.reached.get(partition, 0))
         # What a stage has committed while it was restored is in neither of the two.
         self.committed = floors | self.committed
         self.restored = True

@@ -180,6 +180,17 @@ async def test_restores_every_partition_before_records_flow() -> None:
 
 
 @story
+async def test_what_was_reached_is_not_forgotten_when_the_group_has_no_offset_any_more() -> None:
+    """A topic takes them with it when it is deleted, so nothing else tells that there was one."""
+    world = World(committed_offsets={0: 40, 1: 7})
+    await world.own(0, 1)
+    world.committed_offsets = {1: 9}
+    await world.own(0, 1)
+    assert world.flowing_from == {0: 0, 1: 9}
+    assert world.execution.reached == {0: 40, 1: 9}
+
+
+@story
 async def test_shows_each_record_once_and_in_order() -> None:
     world = World()
     await world.own(0)
