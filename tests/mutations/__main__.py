@@ -1,8 +1,10 @@
 """Tries mutations, and writes the table of who convicted what.
 
-    python -m tests.mutations [--parallel N] [NAME | AREA ...]
+    python -m tests.mutations [--parallel N] [--log FILE] [--every-test] [NAME | AREA ...]
 
-With names it tries those, and writes nothing.
+Each is tried with the first test that its row names. With `--log`, whoever was killed goes on:
+what was convicted of the same code is not tried again. With names it tries those, and with
+`--every-test` whether each test that a row names convicts it; then nothing is written.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from tests.mutations.mutation import MutationError, mutations_named
 from tests.mutations.page import PAGE, page_of
+from tests.mutations.seen import Seen
 from tests.mutations.trying import Trial, Verdict, try_mutations
 
 
@@ -22,24 +26,39 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a mutation, or an area of them")
     parser.add_argument("--parallel", type=int, default=2, help="copies that are run at a time")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="of what was convicted already")
+    parser.add_argument("--every-test", action="store_true", help="that a row names, one by one")
     chosen = parser.parse_args()
     try:
         mutations = mutations_named(chosen.names)
     except MutationError as error:
         print(error, file=sys.stderr)
         return 2
-    done = 0
+    if chosen.every_test:
+        mutations = [replace(m, convicted_by=(test,)) for m in mutations for test in m.convicted_by]
+    seen = Seen(chosen.log) if chosen.log else None
+    known = {m: trial for m in mutations if seen and (trial := seen.trial(m)) is not None}
+    if seen:
+        print(f"{len(known)} of {len(mutations)} were convicted before", flush=True)
+    done = len(known)
 
     def tell(trial: Trial) -> None:
         nonlocal done
         done += 1
         print(f"{done:3}/{len(mutations)}  {describe(trial)}", flush=True)
+        if seen:
+            seen.add(trial)
 
+    untried = [mutation for mutation in mutations if mutation not in known]
     with tempfile.TemporaryDirectory() as folder:
-        trials = try_mutations(mutations, Path(folder).resolve(), chosen.parallel, tell)
+        tried = try_mutations(untried, Path(folder).resolve(), chosen.parallel, tell)
+    by_mutation = known | {trial.mutation: trial for trial in tried}
+    trials = [by_mutation[mutation] for mutation in mutations]
     free = [trial for trial in trials if trial.verdict is not Verdict.CONVICTED]
     print(f"{len(trials) - len(free)} of {len(trials)} convicted")
-    if not chosen.names and not free:
+    for trial in free:
+        print(describe(trial))
+    if not chosen.names and not chosen.every_test and not free:
         PAGE.write_text(page_of(trials))
     return 1 if free else 0
 

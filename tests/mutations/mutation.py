@@ -17,6 +17,8 @@ ROOT: Final = Path(__file__).parents[2]
 TABLE: Final = Path(__file__).parent / "table"
 AUDIT: Final = "tests/pipeline/audit/test_quick_audit.py::"
 """Stands before what convicts by ``dpstream audit --quick``, of one protocol or what all share."""
+CONFORMANCE: Final = "tests/conformance/"
+"""Stands before what convicts by the conformance suite."""
 
 
 class MutationError(Exception):
@@ -34,7 +36,8 @@ class Mutation:
         old: a piece of its text, which occurs there exactly once.
         new: what takes its place.
         weakens: what is lost, in words.
-        convicted_by: names of tests as pytest takes them; they are run in this order.
+        convicted_by: names of tests as pytest takes them. The first is one of an audit, or of the
+            conformance suite; others notice it, too.
     """
 
     name: str
@@ -44,6 +47,11 @@ class Mutation:
     new: str
     weakens: str
     convicted_by: tuple[str, ...]
+
+    @property
+    def witness(self) -> str:
+        """Who is to convict it: the first of them."""
+        return self.convicted_by[0]
 
     @property
     def module(self) -> str | None:

@@ -12,7 +12,6 @@ from tests.mutations.mutation import AUDIT, Mutation
 from tests.mutations.trying import Trial
 
 PAGE: Final = Path(__file__).parent / "README.md"
-_LONGEST: Final = 30
 BEGIN: Final = "<!-- written by python -m tests.mutations -->"
 
 
@@ -24,7 +23,8 @@ def page_of(trials: Sequence[Trial]) -> str:
 
 def row_of(mutation: Mutation) -> str:
     """The row of a mutation, up to what was measured."""
-    return f"| {mutation.name} | `{mutation.file}` | {mutation.weakens} |"
+    named = f"| {mutation.name} | `{mutation.file}` | {mutation.weakens}"
+    return f"{named} | `{mutation.witness.removeprefix('tests/')}` |"
 
 
 def _lines(trials: Sequence[Trial]) -> Iterator[str]:
@@ -37,18 +37,9 @@ def _lines(trials: Sequence[Trial]) -> Iterator[str]:
         yield "| mutation | in | what it weakens | convicted by | seconds |"
         yield "|---|---|---|---|---:|"
         for trial in of_area:
-            yield f"{row_of(trial.mutation)} `{_short(trial.by)}` | {trial.seconds:.0f} |"
-
-
-def _short(test: str) -> str:
-    """Its name, with what it is about if that is a word."""
-    name, _, about = test.partition("[")
-    return test if len(about) <= _LONGEST else name
+            yield f"{row_of(trial.mutation)} {trial.seconds:.0f} |"
 
 
 def _kind(trial: Trial) -> str:
-    if trial.by.startswith(AUDIT):
-        return "`dpstream audit`"
-    if trial.by.startswith("tests/conformance/"):
-        return "the conformance suite"
-    return "tests of privacy beside the code"
+    audited = trial.by.startswith(AUDIT)
+    return "`dpstream audit`" if audited else "the conformance suite"

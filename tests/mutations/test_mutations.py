@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.mutations.__main__ import describe
-from tests.mutations.mutation import ROOT, Mutation, MutationError, all_mutations, mutations_named
+from tests.mutations.mutation import (
+    AUDIT,
+    CONFORMANCE,
+    ROOT,
+    Mutation,
+    MutationError,
+    all_mutations,
+    mutations_named,
+)
 from tests.mutations.page import PAGE, row_of
-from tests.mutations.trying import Trial, Verdict, try_mutations
+from tests.mutations.seen import Seen, code_digest
+from tests.mutations.trying import TREE, Trial, Verdict, try_mutations
 
 MUTATIONS = all_mutations()
 CHEAP = "tests/randomizers/test_guarantee.py::test_a_pure_guarantee_does_not_speak_of_delta"
@@ -32,6 +41,7 @@ def test_there_are_enough_in_every_area() -> None:
 def test_who_convicts_is_there() -> None:
     for mutation in MUTATIONS:
         assert mutation.convicted_by, mutation.name
+        assert mutation.witness.startswith((AUDIT, CONFORMANCE)), mutation.name
         for test in mutation.convicted_by:
             path, _, name = test.partition("::")
             text = (ROOT / path).read_text()
@@ -70,6 +80,32 @@ def test_only_what_a_test_asserts_convicts(tmp_path: Path) -> None:
     }
     trials = try_mutations(list(expected), tmp_path)
     assert [trial.verdict for trial in trials] == list(expected.values())
+
+
+def test_convictions_of_the_same_code_are_remembered_and_nothing_else(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    convicted, free = changed("1"), changed("2")
+    Seen(log).add(Trial(convicted, Verdict.CONVICTED, CHEAP, "it does", 1.5))
+    Seen(log).add(Trial(free, Verdict.SURVIVED))
+    seen = Seen(log)
+    assert seen.trial(convicted) == Trial(convicted, Verdict.CONVICTED, CHEAP, "it does", 1.5)
+    assert seen.trial(free) is None
+    assert seen.trial(changed("1", test=f"{CHEAP}_either")) is None
+    log.write_text(log.read_text().replace('"key": "', '"key": "0'))
+    assert Seen(log).trial(convicted) is None
+
+
+def test_of_other_code_nothing_was_seen(tmp_path: Path) -> None:
+    for name in TREE:
+        (tmp_path / name).mkdir()
+    module, table = tmp_path / "topics" / "a.py", tmp_path / "tests" / "mutations" / "b.py"
+    table.parent.mkdir()
+    module.write_text("1")
+    first = code_digest(tmp_path)
+    table.write_text("1")
+    assert code_digest(tmp_path) == first
+    module.write_text("2")
+    assert code_digest(tmp_path) != first
 
 
 @pytest.mark.verify

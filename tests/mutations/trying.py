@@ -1,8 +1,12 @@
-"""Mutations tried: on a copy of what is installed, in which the tests that should notice are run.
+"""Mutations tried: on a copy of what is installed, in which the test that should notice is run.
 
-A mutation is *convicted* if those tests pass in the copy as it is, and in the mutated one a test
-fails because something that it asserts does not hold. A copy that cannot be imported, or that
-stumbles over its own code, convicts nobody.
+A mutation is *convicted* if that test passes in the copy as it is, and in the mutated one fails
+because something that it asserts does not hold. A copy that cannot be imported, or that stumbles
+over its own code, convicts nobody.
+
+In a copy waits a process that has imported what is not ours. Each run is a fork of it, and imports
+the copy's modules for itself: the mutated one from the file that was changed, as is looked up
+afterwards.
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -31,7 +35,6 @@ SECONDS: Final = 600.0
 UNMUTATED_SECONDS: Final = 3_600.0
 """The same of all tests together, in the copy as it is."""
 
-_NICE: Final = 10
 # Of what a test asserts: its own assertions, `pytest.raises` and `pytest.fail`, and the public
 # suite for protocols.
 _ASSERTED: Final = {"AssertionError", "Failed", "DoesNotConformError"}
@@ -58,7 +61,7 @@ class Trial:
         verdict: what came of it.
         by: the test that failed first, if any.
         said: what it said.
-        seconds: that the mutated run took.
+        seconds: of the processor that the mutated run took.
     """
 
     mutation: Mutation
@@ -83,12 +86,39 @@ class InstalledCopy:
             shutil.copytree(ROOT / name, folder / name, ignore=ignored)
         for name in FILES:
             shutil.copy(ROOT / name, folder / name)
+        # What tests start themselves finds the copy before the repository, too.
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(folder),
+            "DPSTREAM_HOME": str(folder / "home"),
+            # Plugins that no test needs take longer to load than most tests.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        # Of what no mutation touches a fork finds the compiled form.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        # What the run that started this one is told may not be there, as plugins of its own.
+        environment.pop("PYTEST_ADDOPTS", None)
+        self._warm = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutations.warm"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """End the process that waits in it."""
+        with self._warm:
+            assert self._warm.stdin is not None
+            self._warm.stdin.close()
 
     def run(self, tests: Sequence[str], mutation: Mutation | None = None) -> dict[str, Any] | None:
         """Run tests in the copy, until the first one fails if it is mutated.
 
         Returns:
-            What `tests.mutations.witness` has written down; None if it took too long.
+            What `tests.mutations.witness` has written down, and the ``seconds`` of the processor
+            that it took; None if it took too long.
         """
         if mutation is None:
             return self._run(tests, "randomizers", (), UNMUTATED_SECONDS)
@@ -97,48 +127,50 @@ class InstalledCopy:
         try:
             path.write_text(mutation.applied(source))
             _forget_compiled(path)
-            return self._run(tests, mutation.module or "randomizers", ("-x",))
+            return self._run(tests, mutation.module or "randomizers", ("-x",), SECONDS)
         finally:
             path.write_text(source)
             _forget_compiled(path)
 
     def _run(
-        self,
-        tests: Sequence[str],
-        module: str,
-        options: Sequence[str],
-        seconds: float = SECONDS,
+        self, tests: Sequence[str], module: str, options: Sequence[str], seconds: float
     ) -> dict[str, Any] | None:
-        report, home = self.folder / "report.json", self.folder / "home"
+        report, printed = self.folder / "report.json", self.folder / "printed.txt"
         report.unlink(missing_ok=True)
-        # What tests start themselves finds the copy before the repository, too.
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.folder),
-            "DPSTREAM_HOME": str(home),
-            # Plugins that no test needs take longer to load than most tests.
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            REPORT: str(report),
-            MODULE: module,
-        }
-        command = ["nice", "-n", str(_NICE), sys.executable, "-m", "pytest", "-q"]
-        command += ["-p", "no:cacheprovider"]
-        command += ["-p", "pytest_timeout", "-p", "tests.mutations.witness", *options, *tests]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=self.folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-            )
-        except subprocess.TimeoutExpired:
+        plugins = [
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "pytest_timeout",
+            "-p",
+            "tests.mutations.witness",
+        ]
+        answer = self._obeyed(
+            {
+                "arguments": ["-q", *plugins, *options, *tests],
+                "environment": {REPORT: str(report), MODULE: module},
+                "printed": str(printed),
+                "seconds": seconds,
+            }
+        )
+        if not answer["in_time"]:
             return None
-        if not report.exists():
-            said = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            return {"passed": [], "failures": [_failure("nothing was run", said)], "imported": None}
-        body: dict[str, Any] = json.loads(report.read_text())
+        body: dict[str, Any] = {"passed": [], "imported": None}
+        if report.exists():
+            body = json.loads(report.read_text())
+        else:
+            body["failures"] = [_failure("nothing was run", printed.read_text().splitlines()[-1:])]
+        return body | {"seconds": answer["seconds"]}
+
+    def _obeyed(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._warm.stdin is not None
+        assert self._warm.stdout is not None
+        self._warm.stdin.write(json.dumps(order) + "\n")
+        self._warm.stdin.flush()
+        answer = self._warm.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the process that runs tests in {self.folder} has ended")
+        body: dict[str, Any] = json.loads(answer)
         return body
 
 
@@ -148,25 +180,33 @@ def try_mutations(
     parallel: int = 1,
     tell: Callable[[Trial], None] = lambda trial: None,
 ) -> list[Trial]:
-    """Try mutations, so many at a time, each in a copy below the folder; in their order."""
-    copies: Queue[InstalledCopy] = Queue()
-    for number in range(parallel):
-        copies.put(InstalledCopy(folder / f"copy{number}"))
-    first = copies.get()
-    passing = _passing(first, {test for each in mutations for test in each.convicted_by})
-    copies.put(first)
+    """Try mutations, so many at a time, each in a copy below the folder; in their order.
 
-    def attempt(mutation: Mutation) -> Trial:
-        copy = copies.get()
-        try:
-            trial = _tried(copy, mutation, passing)
-        finally:
+    Each is tried with its witness. All of these are run without a mutation first, at once.
+    """
+    if not mutations:
+        return []
+    with ExitStack() as stack:
+        copies: Queue[InstalledCopy] = Queue()
+        for number in range(parallel):
+            copy = InstalledCopy(folder / f"copy{number}")
+            stack.callback(copy.close)
             copies.put(copy)
-        tell(trial)
-        return trial
+        first = copies.get()
+        passing = _passing(first, {mutation.witness for mutation in mutations})
+        copies.put(first)
 
-    with ThreadPoolExecutor(parallel) as pool:
-        return list(pool.map(attempt, mutations))
+        def attempt(mutation: Mutation) -> Trial:
+            copy = copies.get()
+            try:
+                trial = _tried(copy, mutation, passing)
+            finally:
+                copies.put(copy)
+            tell(trial)
+            return trial
+
+        with ThreadPoolExecutor(parallel) as pool:
+            return list(pool.map(attempt, mutations))
 
 
 def _passing(copy: InstalledCopy, tests: Collection[str]) -> set[str]:
@@ -191,13 +231,13 @@ def _is_of(name: str, selected: str) -> bool:
 
 
 def _tried(copy: InstalledCopy, mutation: Mutation, passing: set[str]) -> Trial:
-    if failing := [test for test in mutation.convicted_by if test not in passing]:
-        return Trial(mutation, Verdict.UNFOUNDED, failing[0], "does not pass without the mutation")
-    begun = time.monotonic()
-    report = copy.run(mutation.convicted_by, mutation)
-    seconds = time.monotonic() - begun
+    if mutation.witness not in passing:
+        said = "does not pass without the mutation"
+        return Trial(mutation, Verdict.UNFOUNDED, mutation.witness, said)
+    report = copy.run([mutation.witness], mutation)
     if report is None:
-        return Trial(mutation, Verdict.TIMED_OUT, seconds=seconds)
+        return Trial(mutation, Verdict.TIMED_OUT, seconds=SECONDS)
+    seconds: float = report["seconds"]
     expected = str(copy.folder / mutation.file)
     if mutation.module is not None and report["imported"] not in (None, expected):
         raise RuntimeError(f"{report['imported']} was run instead of {expected}")
