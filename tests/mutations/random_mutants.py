@@ -3,8 +3,9 @@
     python -m tests.mutations.random_mutants [--sample N] [--log FILE] [MODULE ...]
 
 Of all that can be changed in a module (`random_changes`) a sample is drawn with a fixed seed. Each
-mutant lives in memory, in a forked process that runs the tests of its module: those that pass
-without a mutation, the quickest first, as many as there is time for. Whoever is not noticed is
+mutant lives in memory, in a forked process that runs tests of its module: those that pass without a
+mutation and enter the function that is changed, the quickest first, as many as there is time for;
+then a few that do not, since what a function said once may be remembered. Whoever is not noticed is
 printed; `survivors.md` says of each why it weakens no privacy. cosmic-ray is needed for the changes
 (`pip install '.[mutants]'`); it would run tests by starting Python anew for each mutant.
 """
@@ -12,37 +13,50 @@ printed; `survivors.md` says of each why it weakens no privacy. cosmic-ray is ne
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import json
 import os
 import resource
 import signal
 import sys
+import threading
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
+from tests.mutations.forks import import_what_is_not_ours
 from tests.mutations.random_changes import Mutant, sampled
 
 ROOT: Final = Path(__file__).parents[2]
 TARGETS: Final = Path(__file__).parent / "random_targets.toml"
-AUDIT: Final = (
-    "tests/pipeline/audit/test_quick_audit.py::test_an_audit_acquits_the_installed_protocol[{}]"
+OF_PROTOCOLS: Final = (
+    "tests/conformance/test_golden.py::test_the_same_bytes_are_written_again[{}-0]",
+    "tests/conformance/test_golden.py::"
+    "test_constants_are_those_of_then_but_for_the_accuracy_of_their_search[{}-0]",
+    "tests/conformance/test_paths.py::test_a_device_on_its_own_sends_what_the_law_says[{}-0]",
+    "tests/conformance/test_privacy.py::"
+    "test_no_two_neighbours_can_be_told_apart_better_than_stated[{}-0]",
+    "tests/pipeline/audit/test_quick_audit.py::test_an_audit_acquits_the_installed_protocol[{}]",
 )
-ALL_TESTS_SECONDS: Final = 15.0
-"""For which the tests of a module are run, the quickest first."""
+"""What is run of each protocol that a target names."""
+ALL_TESTS_SECONDS: Final = 12.0
+"""For which tests are run that enter what is changed, the quickest first."""
+OTHER_TESTS_SECONDS: Final = 4.0
+"""The same of those that do not."""
 LOOKED_AT_SECONDS: Final = 25.0
 """For which tests are run without a mutation, to see how quick they are."""
 ONE_TEST_SECONDS: Final = 8
 """After which a test is too slow to be one of them."""
-LEAST_CPU_SECONDS: Final = 60
+LEAST_CPU_SECONDS: Final = 20
 """After which a mutant has not come to an end; more, if its tests take longer without it."""
 MEMORY: Final = 8 << 30
 """Bytes of address space: some mutants would ask for any amount of it."""
@@ -63,11 +77,14 @@ class Run:
 
     Attributes:
         seconds: that each test took which passed.
+        entered: the functions of the modules that each of them entered, by module and first line;
+            only where nothing is mutated.
         failed: the tests that failed, or what else there is to say.
         in_time: whether it came to an end.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
+    entered: dict[str, list[str]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     in_time: bool = True
 
@@ -87,7 +104,7 @@ def targets() -> list[Target]:
             tuple(each["modules"]),
             (
                 *(f"tests/{test}" for test in each["tests"]),
-                *(AUDIT.format(protocol) for protocol in each.get("audited", ())),
+                *(test.format(name) for name in each.get("protocols", ()) for test in OF_PROTOCOLS),
             ),
             each["sample"],
         )
@@ -95,12 +112,21 @@ def targets() -> list[Target]:
     ]
 
 
-def run_tests(
-    mutant: Mutant | None, tests: Sequence[str], seconds: Mapping[str, float] | None = None
+def look_at(target: Target) -> Run:
+    """Run the tests of a target without a mutation, in a process of their own."""
+    return _in_a_process(2 * LOOKED_AT_SECONDS, None, target.tests, _Looking(target.modules))
+
+
+def run_tests(mutant: Mutant, seconds: Mapping[str, float]) -> Run:
+    """Run these tests in their order, in a process of their own, until one notices a mutant."""
+    files = list(dict.fromkeys(test.partition("::")[0] for test in seconds))
+    return _in_a_process(sum(seconds.values()), mutant, files, _Chosen(seconds))
+
+
+def _in_a_process(
+    expected: float, mutant: Mutant | None, tests: Sequence[str], watcher: _Watcher
 ) -> Run:
-    """Run tests in a process of their own; with `seconds`, those alone, the quickest first."""
-    begun = sum(seconds.values()) if seconds else 2 * LOOKED_AT_SECONDS
-    cpu_seconds = int(LEAST_CPU_SECONDS + 3 * begun)
+    cpu_seconds = int(LEAST_CPU_SECONDS + 3 * expected)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -108,7 +134,7 @@ def run_tests(
             os.close(reader)
             resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            _run_here(mutant, tests, seconds, writer)
+            _run_here(mutant, tests, watcher, writer)
         os._exit(0)
     os.close(writer)
     # Whoever waits for what does not come uses no time of the processor.
@@ -121,7 +147,7 @@ def run_tests(
     if not said:
         return Run(failed=["tests could not be run"])
     body: dict[str, Any] = json.loads(said)
-    return Run(body["seconds"], body["failed"])
+    return Run(body["seconds"], body["entered"], body["failed"])
 
 
 @contextlib.contextmanager
@@ -138,12 +164,7 @@ def _alarm(seconds: int, child: int) -> Any:
         signal.signal(signal.SIGALRM, before)
 
 
-def _run_here(
-    mutant: Mutant | None,
-    tests: Sequence[str],
-    seconds: Mapping[str, float] | None,
-    writer: int,
-) -> None:
+def _run_here(mutant: Mutant | None, tests: Sequence[str], watcher: _Watcher, writer: int) -> None:
     import pytest
 
     if mutant is not None:
@@ -152,60 +173,91 @@ def _run_here(
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    signal.signal(signal.SIGPROF, _too_slow)
     options = ["-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "--rootdir", str(ROOT)]
-    options += [] if seconds is None else ["-x"]
-    watcher = _Watcher(seconds)
+    options += [] if mutant is None else ["-x"]
     code = int(pytest.main([*options, *tests], plugins=[watcher]))
-    if code and not watcher.run.failed and not watcher.run.seconds:
-        watcher.run.failed.append("tests could not be collected")
-    said = {"seconds": watcher.run.seconds, "failed": watcher.run.failed}
+    run = watcher.run
+    if code and not run.failed and not run.seconds:
+        run.failed.append("tests could not be collected")
+    said = {"seconds": run.seconds, "entered": run.entered, "failed": run.failed}
     with open(writer, "wb") as pipe:
         pipe.write(json.dumps(said).encode())
 
 
 class _Watcher:
-    """Notes how long tests take; with their seconds, takes the quickest first and no others.
+    """Notes how long tests take.
 
     Seconds are those of the processor: they are the same however busy a machine is.
     """
 
-    def __init__(self, seconds: Mapping[str, float] | None) -> None:
+    def __init__(self) -> None:
         self.run = Run()
-        self._known = seconds
         self._begun = 0.0
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        known = self._known
-        if known is None:
-            # A few of every file, if there is no time for all of them.
-            before: Counter[Path] = Counter()
-            places = {}
-            for item in items:
-                before[item.path] += 1
-                places[item.nodeid] = before[item.path]
-            items.sort(key=lambda item: places[item.nodeid])
-        else:
-            chosen = [item for item in items if item.nodeid in known]
-            items[:] = sorted(chosen, key=lambda item: known[item.nodeid])
 
     def pytest_runtest_logstart(self) -> None:
         self._begun = time.process_time()
-        if self._known is None:
-            signal.setitimer(signal.ITIMER_PROF, ONE_TEST_SECONDS)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
             self.run.failed.append(report.nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        signal.setitimer(signal.ITIMER_PROF, 0)
         if nodeid not in self.run.failed:
             self.run.seconds[nodeid] = time.process_time() - self._begun
 
+
+class _Chosen(_Watcher):
+    """Takes these tests, in their order, and no others."""
+
+    def __init__(self, tests: Iterable[str]) -> None:
+        super().__init__()
+        self._places = {test: place for place, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        chosen = [item for item in items if item.nodeid in self._places]
+        items[:] = sorted(chosen, key=lambda item: self._places[item.nodeid])
+
+
+class _Looking(_Watcher):
+    """Notes which functions of some modules tests enter, and ends what takes too long."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        super().__init__()
+        self._modules = {str(ROOT / module): module for module in modules}
+        self._entered: set[str] = set()
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        # A few of every file, if there is no time for all of them.
+        before: Counter[Path] = Counter()
+        places = {}
+        for item in items:
+            before[item.path] += 1
+            places[item.nodeid] = before[item.path]
+        items.sort(key=lambda item: places[item.nodeid])
+        signal.signal(signal.SIGPROF, _too_slow)
+
+    def pytest_runtest_logstart(self) -> None:
+        super().pytest_runtest_logstart()
+        self._entered = set()
+        signal.setitimer(signal.ITIMER_PROF, ONE_TEST_SECONDS)
+        threading.settrace(self._note)
+        sys.settrace(self._note)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        sys.settrace(None)
+        threading.settrace(None)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        super().pytest_runtest_logfinish(nodeid)
+        self.run.entered[nodeid] = sorted(self._entered)
+
     def pytest_runtest_teardown(self, item: Any) -> None:
-        if self._known is None and sum(self.run.seconds.values()) > LOOKED_AT_SECONDS:
+        if sum(self.run.seconds.values()) > LOOKED_AT_SECONDS:
             item.session.shouldstop = "enough"
+
+    def _note(self, frame: FrameType, event: str, argument: Any) -> None:
+        module = self._modules.get(frame.f_code.co_filename)
+        if module is not None:
+            self._entered.add(f"{module}:{frame.f_code.co_firstlineno}")
 
 
 def _too_slow(*_: object) -> None:
@@ -235,14 +287,51 @@ class _Mutated(MetaPathFinder, Loader):
         exec(code, module.__dict__)
 
 
-def quickest(seconds: Mapping[str, float]) -> dict[str, float]:
-    """As many tests as there is time for, and one in any case."""
+def quickest(seconds: Mapping[str, float], room: float = ALL_TESTS_SECONDS) -> dict[str, float]:
+    """As many tests as there is time for, and one in any case, the quickest first."""
     chosen: dict[str, float] = {}
     for test in sorted(seconds, key=seconds.__getitem__):
-        if chosen and sum(chosen.values()) + seconds[test] > ALL_TESTS_SECONDS:
+        if chosen and sum(chosen.values()) + seconds[test] > room:
             break
         chosen[test] = seconds[test]
     return chosen
+
+
+def chosen_for(place: str | None, whole: Run) -> dict[str, float]:
+    """The tests that a change is tried with, and their seconds, in order.
+
+    Args:
+        place: the function that is changed, by module and first line; None if it is none, which
+            any test may notice.
+        whole: how tests were without a change.
+    """
+    entering = {
+        test: taken
+        for test, taken in whole.seconds.items()
+        if place is None or place in whole.entered[test]
+    }
+    others = {test: taken for test, taken in whole.seconds.items() if test not in entering}
+    if not entering:
+        return quickest(others)
+    return quickest(entering) | (quickest(others, OTHER_TESTS_SECONDS) if others else {})
+
+
+def place_of(mutant: Mutant) -> str | None:
+    """The innermost function whose body is changed, by module and first line."""
+    begins = function_around((ROOT / mutant.module).read_text(), mutant.line)
+    return None if begins is None else f"{mutant.module}:{begins}"
+
+
+def function_around(source: str, line: int) -> int | None:
+    """The first line, decorators included, of the innermost function whose body holds a line."""
+    begins = None
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            held = node.body[0].lineno <= line <= node.end_lineno
+            begins = max(begins or first, first) if held else begins
+    return begins
 
 
 def main() -> int:
@@ -254,7 +343,9 @@ def main() -> int:
     chosen = parser.parse_args()
     os.chdir(ROOT)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    _import_what_is_not_ours()
+    os.environ.pop("PYTEST_ADDOPTS", None)
+    import_what_is_not_ours()
+    log = Log(chosen.log)
     tried = survived = 0
     for target in targets():
         count = chosen.sample or target.sample
@@ -263,52 +354,70 @@ def main() -> int:
             for module in target.modules
             if not chosen.modules or module in chosen.modules
             for mutant in sampled(module, (ROOT / module).read_text(), count)
-            if str(mutant) not in _logged(chosen.log)
+            if str(mutant) not in log.mutants
         ]
         if not mutants:
             continue
-        whole = run_tests(None, target.tests)
-        seconds = quickest(whole.seconds)
-        print(f"{len(seconds)} tests, {sum(seconds.values()):.1f} s", flush=True)
+        whole = log.looked_at(target)
+        if whole is None:
+            whole = look_at(target)
+            log.look(target, whole)
+        print(f"{len(whole.seconds)} tests, {sum(whole.seconds.values()):.1f} s", flush=True)
         for failed in whole.failed:
             print(f"fails, or is too slow, without a mutation: {failed}", flush=True)
-        if not seconds:
+        if not whole.seconds:
             continue
         for mutant in mutants:
             begun = time.monotonic()
-            by = run_tests(mutant, target.tests, seconds).by
+            by = run_tests(mutant, chosen_for(place_of(mutant), whole)).by
             took = time.monotonic() - begun
             tried += 1
             survived += by is None
             print(f"{'SURVIVED' if by is None else by}  {took:.1f} s  {mutant}", flush=True)
-            _log(chosen.log, mutant, by, took)
+            log.add(mutant, by, took)
     print(f"{tried} mutants, {tried - survived} noticed, {survived} not")
     return 0
 
 
-def _logged(log: Path | None) -> set[str]:
-    if log is None or not log.exists():
-        return set()
-    return {json.loads(line)["mutant"] for line in log.read_text().splitlines()}
+class Log:
+    """What was tried of the same code, in a file, a line each, so that whoever was killed goes on.
+
+    Args:
+        path: of the file, which need not be there; None if there is none.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        known = path is not None and path.exists()
+        self._lines = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path and known else []
+        )
+        self.mutants = {line["mutant"] for line in self._lines if "mutant" in line}
+
+    def looked_at(self, target: Target) -> Run | None:
+        """How its tests were without a mutation; None if they were not looked at."""
+        for line in self._lines:
+            if line.get("looked at") == _about(target):
+                return Run(line["seconds"], line["entered"], line["failed"])
+        return None
+
+    def look(self, target: Target, run: Run) -> None:
+        """Write that down."""
+        said = {"seconds": run.seconds, "entered": run.entered, "failed": run.failed}
+        self._write({"looked at": _about(target), **said})
+
+    def add(self, mutant: Mutant, by: str | None, seconds: float) -> None:
+        """Write down what came of a mutant."""
+        self._write({"mutant": str(mutant), "by": by, "seconds": round(seconds, 1)})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._path is not None:
+            with self._path.open("a") as lines:
+                lines.write(json.dumps(line) + "\n")
 
 
-def _log(log: Path | None, mutant: Mutant, by: str | None, seconds: float) -> None:
-    if log is not None:
-        line = {"mutant": str(mutant), "by": by, "seconds": round(seconds, 1)}
-        with log.open("a") as lines:
-            lines.write(json.dumps(line) + "\n")
-
-
-def _import_what_is_not_ours() -> None:
-    """Once, for all forks."""
-    import hypothesis  # noqa: F401
-    import mpmath  # noqa: F401
-    import pyarrow  # noqa: F401
-    import pydantic  # noqa: F401
-    import pytest  # noqa: F401
-    import randomgen  # noqa: F401
-    import scipy.optimize
-    import scipy.stats  # noqa: F401
+def _about(target: Target) -> list[str]:
+    return [*target.modules, *target.tests]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,14 @@ import pytest
 
 from pipeline.protocols.registry import PROTOCOLS
 from tests.mutations.random_changes import Mutant, changes_of, mutant_of, sampled
-from tests.mutations.random_mutants import ROOT, quickest, targets
+from tests.mutations.random_mutants import (
+    ROOT,
+    Run,
+    chosen_for,
+    function_around,
+    quickest,
+    targets,
+)
 
 SOURCE = '''
 """Text with 1 < 2."""
@@ -75,8 +82,35 @@ def test_a_sample_is_the_same_every_time_and_of_one_change_at_a_place() -> None:
 
 
 def test_the_quickest_tests_are_run_and_one_in_any_case() -> None:
-    assert quickest({"a": 11.0, "b": 1.0, "c": 2.0, "d": 90.0}) == {"b": 1.0, "c": 2.0, "a": 11.0}
+    assert quickest({"a": 9.0, "b": 1.0, "c": 2.0, "d": 90.0}) == {"b": 1.0, "c": 2.0, "a": 9.0}
     assert quickest({"d": 90.0}) == {"d": 90.0}
+
+
+def test_who_enters_what_is_changed_is_run_first_and_then_a_few_others() -> None:
+    seconds = {"other": 1.0, "slow": 3.0, "quick": 2.0, "long": 90.0}
+    entered = {"other": [], "slow": ["a.py:7", "a.py:1"], "quick": ["a.py:7"], "long": ["a.py:7"]}
+    whole = Run(seconds, entered)
+    assert list(chosen_for("a.py:7", whole)) == ["quick", "slow", "other"]
+    assert list(chosen_for("a.py:8", whole)) == list(chosen_for(None, whole))
+    assert list(chosen_for(None, whole)) == ["other", "quick", "slow"]
+
+
+def test_a_change_is_in_the_innermost_function_whose_body_it_is_in() -> None:
+    source = "\n".join(
+        (
+            "@cache",  # 1
+            "def outer(value=1):",
+            "    def inner(other=2):",
+            "        return other",
+            "    return inner",  # 5
+            "class Other:",
+            "    value = 3",
+            "    async def later(self):",
+            "        return 4",
+        )
+    )
+    found = [function_around(source, line) for line in range(1, 10)]
+    assert found == [None, None, 1, 3, 1, None, None, None, 8]
 
 
 def test_every_module_is_a_target_and_its_tests_are_there() -> None:
@@ -94,4 +128,4 @@ def test_every_module_is_a_target_and_its_tests_are_there() -> None:
         name, _, protocol = name.partition("[")
         assert (ROOT / path).exists()
         assert not name or f"def {name}" in (ROOT / path).read_text(), test
-        assert protocol.removesuffix("]") in {"", *PROTOCOLS}
+        assert protocol.removesuffix("]").removesuffix("-0") in {"", *PROTOCOLS}
