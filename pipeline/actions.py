@@ -162,6 +162,14 @@ def scan(
     yield from cursor.read()
 
 
+def record_at(role: Role, partition: int, offset: int) -> Steps[LogRecord]:
+    """Read the record at an offset, which is there."""
+    reply = yield ReadRange(role, partition, offset, offset + 1)
+    assert isinstance(reply, LogSlice)
+    (record,) = reply.records
+    return record
+
+
 class LogCursor:
     """Shows `visit` the records of a partition, going on where it last stopped.
 

@@ -114,6 +114,15 @@ class ManifestReader:
             del self._tables[min(self._tables)]
 
 
+def base_of(record: bytes) -> int | None:
+    """The offset of the manifest that a record says the differences from; None: it is whole.
+
+    Raises:
+        CodecError: it is none of ours.
+    """
+    return int(SHORT.open(record)[-1]) if is_short(record) else None
+
+
 def _first(table: NDArray[np.uint32], producers: int) -> NDArray[np.int64]:
     """The populations of so many producers; 0 of those that registered later."""
     known = table[:producers].astype(np.int64)

@@ -39,7 +39,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener
-from pipeline.stages.raw_stage import RawPartition, RawStage
+from pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from pipeline.stages.scratch import Scratch
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.timeline import Timeline
@@ -226,7 +226,8 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
             and manifest.first_offset >= state.floor
             and manifest.epoch not in state.written
         ):
-            state.owed[manifest.epoch] = decision
+            offset = decision.offset
+            state.owed[manifest.epoch] = Owed(manifest.first_offset, offset, offset)
 
     def _open(self, state: DecidingPartition[WindowT], epoch: int, now: float) -> WindowT:
         window = state.windows.get(epoch)

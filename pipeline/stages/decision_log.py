@@ -14,13 +14,14 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import LogRecord
+from pipeline.actions import LogRecord, Steps, record_at
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from pipeline.stages.epochs import EpochSet
 from topics.frames import CodecError
 from topics.manifests import Fate, Manifest, has_bit
-from topics.short_manifests import BASES, ManifestReader
+from topics.names import Role
+from topics.short_manifests import BASES, ManifestReader, base_of
 
 # A producer that missed this many decided epochs in a row is not waited for until it is back.
 PATIENCE = 3
@@ -66,6 +67,21 @@ def manifest_reader(job: DeployedJob) -> ManifestReader:
     """Reads the manifests of a deployment."""
     bases = BASES if job.short_manifests else 0
     return ManifestReader(job.fingerprint, job.deployment, bases)
+
+
+def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
+    """Read a manifest again: of those with many producers only the offsets are kept.
+
+    Args:
+        job: the deployed job.
+        offset: of the manifest, which a reader of the log has read.
+    """
+    reader = manifest_reader(job)
+    record = yield from record_at(Role.MANIFESTS, 0, offset)
+    base = base_of(record.value)
+    if base is not None:
+        reader.decode(base, (yield from record_at(Role.MANIFESTS, 0, base)).value)
+    return reader.decode(offset, record.value)
 
 
 class DecisionLog:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pipeline.actions import LogRecord, Run, Steps
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.partial_log import PartialLog
 from topics.manifests import Fate, Manifest
@@ -59,7 +59,9 @@ class DecidedEpoch:
 class EpochLog:
     """Reads what there is of every epoch in step, a few MiB at a time.
 
-    What is held does not grow with the number of epochs.
+    What is held does not grow with the number of epochs. Of manifests that were read and whose turn
+    has not come, as little is held as can be, since each may be of ten thousand producers: of what
+    lies next in the log its bytes, of what was decided out of turn the offset.
 
     Args:
         job: as deployed.
@@ -75,13 +77,15 @@ class EpochLog:
         self._job = job
         self._first = first
         self._only_published = published
-        self._waiting: dict[int, Manifest] = {}
+        self._unread: deque[LogRecord] = deque()
+        self._waiting: dict[int, int] = {}
+        self._turn: Manifest | None = None
         self._payloads: dict[int, bytes] = {}
         self._estimates: deque[EstimateRecord] = deque()
         self._decisions = DecisionLog(job, self._note)
         self._first_estimates = FirstEstimates(job)
         partials = PartialLog(job, self._payloads.__setitem__)
-        self._manifest_log = job.cursor(Role.MANIFESTS, self._decisions.apply)
+        self._manifest_log = job.cursor(Role.MANIFESTS, self._unread.append)
         self._partial_log = job.cursor(Role.PARTIALS, partials.apply)
         self._estimate_log = job.cursor(Role.ESTIMATES, self._note_estimate)
 
@@ -146,16 +150,17 @@ class EpochLog:
     def _next_manifest(self) -> Steps[Manifest | None]:
         """The manifest that comes next, once its partial is there if it has one."""
         while True:
-            if self.next_epoch is None:
-                self.next_epoch = self._decisions.first_epoch
-            manifest = self._waiting.get(self.next_epoch or 0)
-            if manifest is None:
-                more = yield from self._manifest_log.read_some()
-            elif self._lacks_partial(manifest):
-                more = yield from self._partial_log.read_some()
-            else:
-                return manifest
-            if not more:
+            if self._turn is None and self.next_epoch in self._waiting:
+                self._turn = yield from manifest_at(self._job, self._waiting[self.next_epoch])
+                del self._waiting[self.next_epoch]
+            if self._turn is None and self._unread:
+                self._decisions.apply(self._unread.popleft())
+            elif self._turn is None:
+                if not (yield from self._manifest_log.read_some()):
+                    return None
+            elif not self._lacks_partial(self._turn):
+                return self._turn
+            elif not (yield from self._partial_log.read_some()):
                 return None
 
     def _lacks_partial(self, manifest: Manifest) -> bool:
@@ -163,12 +168,18 @@ class EpochLog:
 
     def _pass_over(self, epoch: int) -> bytes | None:
         """Go on to the next epoch; returns the payload of this one."""
-        del self._waiting[epoch]
+        self._turn = None
         self.next_epoch = epoch + 1
         return self._payloads.pop(epoch, None)
 
     def _note(self, decision: Decision) -> None:
-        self._waiting[decision.manifest.epoch] = decision.manifest
+        manifest = decision.manifest
+        if self.next_epoch is None:
+            self.next_epoch = manifest.first_epoch
+        if manifest.epoch == self.next_epoch:
+            self._turn = manifest
+        else:
+            self._waiting[manifest.epoch] = decision.offset
 
     def _note_estimate(self, record: LogRecord) -> None:
         estimate = self._first_estimates.apply(record.value)

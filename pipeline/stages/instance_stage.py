@@ -34,11 +34,11 @@ from pipeline.jobs.sealed import stage_party
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.boxes_of_windows import check_keys
-from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.raw_stage import RawPartition, RawStage
+from pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.window_writer import ProducerWindows, drawings_in
@@ -59,11 +59,11 @@ class _Partition(RawPartition[Window]):
     """What the stage knows of a partition it owns; what is owed are manifests of this instance.
 
     Attributes:
-        decided: released epochs of which this instance has no manifest yet.
+        decided: released epochs of which this instance has no manifest yet, and where it is said.
         ends: where the partition ended when that was known of an epoch of `decided`.
     """
 
-    decided: dict[int, Decision] = field(default_factory=dict)
+    decided: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
 
 
@@ -110,6 +110,8 @@ class InstanceStage(RawStage[_Partition, Window]):
             listener=listener,
         )
         self._instance = instance
+        self._proposed: Manifest | None = None
+        self._accepted = False
         self._begin_logs()
 
     def record(
@@ -182,16 +184,16 @@ class InstanceStage(RawStage[_Partition, Window]):
             return
         identity = manifest.deployment, manifest.fingerprint, manifest.instance
         if identity == (self._job.deployment, self._job.fingerprint, self._instance):
-            self._owe(manifest)
+            self._owe(manifest, record.offset)
 
     def _decide(self, decision: Decision) -> None:
         """A window was decided: if it is released, this instance has a part to write."""
         manifest = decision.manifest
         state = self._partitions.get(self._job.partition_of(manifest.epoch))
         if state is not None and manifest.fate is Fate.RELEASED:
-            state.decided[manifest.epoch] = decision
+            state.decided[manifest.epoch] = decision.offset
 
-    def _owe(self, part: Manifest) -> None:
+    def _owe(self, part: Manifest, offset: int) -> None:
         """It was said what a part is, and the first word counts: the partition's owner owes it.
 
         The floor never passes the first offset of an unfinished part, so what begins below it is
@@ -200,13 +202,15 @@ class InstanceStage(RawStage[_Partition, Window]):
         epoch = part.epoch
         if epoch not in self._decisions.decided or not self._parts.add(epoch):
             return
+        if part == self._proposed:
+            self._accepted = True
         state = self._partitions.get(self._job.partition_of(epoch))
         decision = None if state is None else state.decided.pop(epoch, None)
         if state is None or decision is None:
             return
         state.ends.pop(epoch, None)
         if part.first_offset >= state.floor and epoch not in state.written:
-            state.owed[epoch] = Decision(part, decision.offset)
+            state.owed[epoch] = Owed(part.first_offset, offset, decision)
 
     @property
     def _oldest_undecided(self) -> int:
@@ -274,23 +278,24 @@ class InstanceStage(RawStage[_Partition, Window]):
     def _write_part(self, state: _Partition, epoch: int) -> Steps[None]:
         window = state.windows.get(epoch)
         first = None if window is None else window.first_offset
+        decided_at = state.decided[epoch]
         own = replace(
-            state.decided[epoch].manifest,
+            (yield from manifest_at(self._job, decided_at)),
             instance=self._instance,
             first_offset=state.position if first is None else first,
             cut_offset=state.position,
             timestamp=self._wall_clock(),
         )
+        self._proposed, self._accepted = own, False
         yield Append(Role.MANIFESTS, 0, encode_manifest(own))
         yield Flush()
         yield from self._catch_up()
-        part = state.owed.get(epoch)
-        if part is not None and part.manifest == own and window is not None:
+        if epoch in state.owed and self._accepted and window is not None:
             self._listener(
                 FinishedWindow(epoch, own.fate, own.contributors, began=window.opened_at)
             )
             if self._holds(window, own):
-                yield from self._write(state, part, window.words)
+                yield from self._write(state, Decision(own, decided_at), window.words)
         self._forget(state, epoch)
         yield from self._write_owed(state)
         yield from self._commit_floor(state)

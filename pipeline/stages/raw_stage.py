@@ -19,7 +19,7 @@ from pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.roster import Roster
 from pipeline.stages.admission import Refusal, dead_letter
-from pipeline.stages.decision_log import Decision
+from pipeline.stages.decision_log import Decision, manifest_at
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import WindowListener
 from pipeline.stages.multisets import WordMultiset
@@ -34,6 +34,21 @@ MEMORY_HELD: Final = 1 << 28
 
 
 WindowT = TypeVar("WindowT", bound=OpenWindow)
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """Where it is said what is to be written of an epoch; of ten thousand producers, too.
+
+    Attributes:
+        first_offset: of the epoch's first record in the raw topic.
+        manifest: offset of the manifest that says it, in the manifest log.
+        decision: offset of the manifest that decides the epoch: the same, but for instances.
+    """
+
+    first_offset: int
+    manifest: int
+    decision: int
 
 
 @dataclass(slots=True)
@@ -53,7 +68,7 @@ class RawPartition(Generic[WindowT]):
     position: int
     floor: int
     windows: dict[int, WindowT] = field(default_factory=dict)
-    owed: dict[int, Decision] = field(default_factory=dict)
+    owed: dict[int, Owed] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
 
     def unfinished_offsets(self) -> Iterator[int]:
@@ -61,8 +76,8 @@ class RawPartition(Generic[WindowT]):
         for window in self.windows.values():
             if window.first_offset is not None:
                 yield window.first_offset
-        for decision in self.owed.values():
-            yield decision.manifest.first_offset
+        for owed in self.owed.values():
+            yield owed.first_offset
 
 
 Partition = TypeVar("Partition", bound=RawPartition[Any])
@@ -173,10 +188,11 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     def _write_owed(self, state: Partition) -> Steps[None]:
         """Write what is owed from what the raw topic holds of it."""
         for epoch in sorted(state.owed):
-            decision = state.owed[epoch]
+            owed = state.owed[epoch]
             yield from self._producer_log.catch_up()
-            words = yield from self._writer.read(decision.manifest)
-            yield from self._write(state, decision, words)
+            manifest = yield from manifest_at(self._job, owed.manifest)
+            words = yield from self._writer.read(manifest)
+            yield from self._write(state, Decision(manifest, owed.decision), words)
             words.close()
 
     def _write(self, state: Partition, decision: Decision, words: WordMultiset) -> Steps[None]:

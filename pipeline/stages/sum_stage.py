@@ -12,7 +12,7 @@ from functools import partial
 
 from pipeline.actions import Append, Flush, Steps
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.partial_log import PartialLog
 from pipeline.stages.share_stage import window_payload
@@ -38,7 +38,7 @@ class SumStage(SingleWriter):
     def _begin(self) -> None:
         job = self._job
         self._sums: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
-        self._decisions: dict[int, Decision] = {}
+        self._decisions: dict[int, int] = {}
         self._written = PartialLog(job)
         self._written_log = job.cursor(Role.PARTIALS, self._written.apply)
         decided = DecisionLog(job, self._note_decision)
@@ -62,7 +62,7 @@ class SumStage(SingleWriter):
     def _note_decision(self, decision: Decision) -> None:
         epoch = decision.manifest.epoch
         if decision.manifest.fate is Fate.RELEASED and epoch not in self._written.complete:
-            self._decisions[epoch] = decision
+            self._decisions[epoch] = decision.offset
 
     def _note_sum(self, held: dict[int, bytes], epoch: int, payload: bytes) -> None:
         if epoch not in self._written.complete:
@@ -74,13 +74,16 @@ class SumStage(SingleWriter):
             yield from log.catch_up()
         first, second = self._sums
         due = sorted(first.keys() & second.keys() & self._decisions.keys())
+        finished = []
         for epoch in due:
-            yield from self._write(epoch)
+            manifest = yield from self._write(epoch)
+            finished.append(_finished(manifest))
         if due:
             yield Flush()
             yield from self._written_log.catch_up()
-            for epoch in due:
-                self._listener(_finished(self._decisions.pop(epoch).manifest))
+            for epoch, window in zip(due, finished, strict=True):
+                del self._decisions[epoch]
+                self._listener(window)
 
     @property
     def _position(self) -> int:
@@ -90,16 +93,17 @@ class SumStage(SingleWriter):
     def _waiting(self) -> bool:
         return bool(self._sums[0])
 
-    def _write(self, epoch: int) -> Steps[None]:
-        """Write the partial of a window."""
-        decision = self._decisions[epoch]
+    def _write(self, epoch: int) -> Steps[Manifest]:
+        """Write the partial of a window; returns its manifest."""
+        offset = self._decisions[epoch]
+        manifest = yield from manifest_at(self._job, offset)
         sums = self._sums[0].pop(epoch), self._sums[1].pop(epoch)
-        payload = window_payload(self._job, decision.manifest, sums)
+        payload = window_payload(self._job, manifest, sums)
         parts = split_partial(
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,
             epoch=epoch,
-            manifest_offset=decision.offset,
+            manifest_offset=offset,
             # Whoever writes it writes the same parts.
             attempt=hashlib.sha256(payload).digest()[:IDENTIFIER_BYTES],
             payload=payload,
@@ -109,6 +113,7 @@ class SumStage(SingleWriter):
         self.counts["partials"] += 1
         if spoiled_reason(payload) is not None:
             self.counts["windows spoiled"] += 1
+        return manifest
 
 
 def _finished(manifest: Manifest) -> FinishedWindow:

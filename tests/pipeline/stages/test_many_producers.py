@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -11,27 +15,32 @@ import pytest
 from pipeline.actions import Append, LogRecord
 from pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_range import EPOCHS_AHEAD
 from pipeline.operations.releases import releases_in
 from pipeline.operations.stage_verification.evidence import read_evidence
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.shuffle_stage import ShuffleStage
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from topics.chunks import decode_chunk
-from topics.manifests import Fate, is_short
+from topics.manifests import Fate, Manifest, is_short
 from topics.names import Role
 from topics.records import Registration
+from topics.short_manifests import BASES
 from topics.words import Words
 
 EPOCHS = 4
+# What may be remembered of decisions, of ten thousand producers.
+REMEMBERED, MOST_PRODUCERS = 64 << 20, 10_000
 
 
-def deployed(producers: int, **shuffle: Any) -> DeployedJob:
+def deployed(producers: int, epochs: int = EPOCHS, **shuffle: Any) -> DeployedJob:
     values = {
         "name": "many",
         "protocol": "future_rand",
         "parameters": {"epsilon": 1, "changes": 1},
-        "epochs": {"count": EPOCHS},
+        "epochs": {"count": epochs},
         "shuffle": {"minimum": 1, "grace": "1h", "producers": producers, **shuffle},
         "topics": {"partitions": 1},
     }
@@ -166,3 +175,80 @@ def test_a_job_of_an_earlier_version_goes_on_with_whole_manifests() -> None:
             send(job, log, epoch, number)
         worker.run(worker.drain())
     assert [is_short(record) for record in log.values(Role.MANIFESTS)] == [False, False]
+
+
+@dataclass
+class Held:
+    """Bytes that were allocated meanwhile: at most at a time, and what is left."""
+
+    most: int = 0
+    left: int = 0
+
+
+@contextmanager
+def counted() -> Iterator[Held]:
+    held = Held()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        yield held
+        left, most = tracemalloc.get_traced_memory()
+        held.left, held.most = left - before, most - before
+    finally:
+        tracemalloc.stop()
+
+
+def decided(job: DeployedJob, epochs: range, producers: int) -> MemoryLog:
+    """Of each epoch two others are missing; the offsets are those of no reports."""
+    log, writer = MemoryLog(), DecisionLog(job)
+    register(job, log, producers)
+    populations = np.arange(500, 500 + producers)
+    for epoch in epochs:
+        inside = np.ones(producers, np.bool_)
+        inside[[epoch % producers, 7 * epoch % producers]] = False
+        counts = populations[inside].tolist()
+        manifest = Manifest(
+            job.fingerprint, job.deployment, epoch, Fate.RELEASED, 0, 0, 1, tuple(inside.tolist()),
+            tuple(counts), sum(counts), int(populations.sum()), 0,
+        )  # fmt: skip
+        record = writer.encode(manifest)
+        log.append(Append(Role.MANIFESTS, 0, record))
+        writer.apply(LogRecord(log.end(Role.MANIFESTS, 0) - 1, record))
+    return log
+
+
+def test_what_is_remembered_of_decisions_is_a_bit_for_each_producer() -> None:
+    producers, epochs = 800, 160
+    job = deployed(producers, EPOCHS_AHEAD)
+    log = decided(job, range(1, epochs + 1), producers)
+    records = log.read(Role.MANIFESTS, 0, 0, epochs).records
+    decisions = DecisionLog(job)
+    decisions.apply(records[0])
+    with counted() as held:
+        for record in records[1:]:
+            decisions.apply(record)
+    # Whole manifests are remembered of a few epochs only, whatever the epochs are.
+    each = held.left / (epochs - 1)
+    assert producers / 8 <= each <= producers / 8 + 400
+    assert EPOCHS_AHEAD * (MOST_PRODUCERS / 8 + 400) + BASES * 4 * MOST_PRODUCERS < REMEMBERED
+
+
+def test_of_windows_that_are_owed_or_wait_for_an_earlier_one_the_manifests_are_not_held() -> None:
+    producers, epochs = 500, 120
+    job = deployed(producers, EPOCHS_AHEAD)
+    log = decided(job, range(2, epochs + 2), producers)
+    written = sum(map(len, log.values(Role.MANIFESTS)))
+    manifest = 25 * producers
+    # One is in the log whole, and the others in a few bytes.
+    assert written < manifest + 200 * epochs
+    publisher = EpochLog(job)
+    with counted() as held:
+        assert not list(publisher.read(MemoryDriver(log).run))
+    assert publisher.next_epoch == 1
+    assert held.left < 1_000 * epochs
+    # Whoever takes over writes all of them, one after the other.
+    worker = worker_of(job, log, count(1))
+    with counted() as held:
+        worker.run(worker.assign(0))
+    assert len(released(log)) == epochs
+    assert held.most < 4_000 * epochs < epochs * manifest / 3
