@@ -9,14 +9,14 @@ from pathlib import Path
 from secrets import token_bytes
 
 from pipeline.actions import Append, Flush, Steps
-from pipeline.devices.producer import Producer
+from pipeline.devices.producer import STATE_FILE, Producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import find_cluster
 from pipeline.operations.deployments import check_has_devices, check_has_producers, find_deployed
-from pipeline.operations.producer_checks import check_registered
+from pipeline.operations.producer_checks import check_registered, ends_before
 from topics.names import Role
 from topics.records import Farewell
 
@@ -67,6 +67,7 @@ def open_producer(
     check_has_devices(job)
     check_has_producers(job)
     clock = clock or ask_broker_clock(cluster, job, notify)
+    before = ends_before(cluster, job, state_directory / STATE_FILE)
     with Producer(
         job,
         state_directory,
@@ -76,7 +77,7 @@ def open_producer(
         group=group,
         clock=clock.milliseconds,
     ) as producer:
-        check_registered(cluster, producer, notify)
+        check_registered(cluster, producer, notify, before)
         yield producer
 
 

@@ -43,6 +43,9 @@ from topics.records import Farewell, Registration
 # "horizon" and its number from 1 on, or "report" and the epoch.
 Generators: TypeAlias = Callable[[str, int], np.random.Generator]
 
+STATE_FILE = "producer.sqlite3"
+"""Of a state directory: what devices have drawn, and all else that is kept."""
+
 Value: TypeAlias = int | str
 """One value of a user: as the job's domain numbers it, or as text."""
 
@@ -138,7 +141,7 @@ class Producer:
                     self._lock = FolderLock(state_directory, f"producer {name} of {job.name}")
                     undo.callback(self._lock.release)
                 self._store = ProducerStore(
-                    None if state_directory is None else state_directory / "producer.sqlite3"
+                    None if state_directory is None else state_directory / STATE_FILE
                 )
                 undo.callback(self._store.close)
                 self._claim_directory(first_epoch, group, state_directory)

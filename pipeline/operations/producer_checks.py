@@ -8,13 +8,20 @@ is in the reports, and once it is decided in the manifests. Of neither is all re
   manifests of all others before them, and lie no further down in the log than these are many.
 * What an earlier start of this state has read, and found in order, need not be read again: epochs
   that it knew of then it still knows of.
+* What was written before a folder was made has nothing of its producer, whose enrolment id was
+  drawn then: the first start reads the roster alone.
+* Of reports the last ones are read, a few MiB of all partitions together. They are those of all
+  producers, and of ten thousand they may be a part of one epoch: an old copy is found there only if
+  what was sent is not decided yet, and was among the last to be sent. A moment later a manifest
+  says it.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from pipeline.actions import LogRecord
 from pipeline.devices.producer import Producer, ProducerError
@@ -28,14 +35,51 @@ from topics.frames import CodecError, Kind, kind_of
 from topics.manifests import read_head
 from topics.names import Role
 
-# Records from the end of a partition back: what was sent lately is there, if it is not decided yet.
+# From the ends of the partitions back, of all of them together: records, and bytes of them.
 _REPORTS_READ = 20_000
+_REPORT_BYTES_READ = 16 << 20
+# So many of a partition to begin with, and each time twice as many, until that is reached.
+_FIRST_REPORTS = 64
+
+Place = tuple[Role, int]
+
+
+def ends_before(cluster: Cluster, job: DeployedJob, state: Path) -> Mapping[Place, int]:
+    """Where the logs end that a start reads, if a state has not begun yet; else nothing.
+
+    To be asked before the producer is opened: what lies below was written before it registered.
+
+    Args:
+        cluster: with the topics of the job.
+        job: as deployed.
+        state: file of the producer's state, or where it will be.
+    """
+    if state.exists():
+        return {}
+    try:
+        ends = {
+            (role, partition): end
+            for role in (Role.MANIFESTS, Role.REPORTS)
+            for partition, end in enumerate(cluster.end_offsets(job.topic(role)))
+        }
+    except AccessError:
+        return {}
+    return {} if state.exists() else ends
 
 
 def check_registered(
-    cluster: Cluster, producer: Producer, notify: Callable[[str], None] = lambda sentence: None
+    cluster: Cluster,
+    producer: Producer,
+    notify: Callable[[str], None] = lambda sentence: None,
+    before: Mapping[Place, int] | None = None,
 ) -> None:
     """See that a producer's registration counts and its state is the latest, before it draws.
+
+    Args:
+        cluster: with the topics of its job.
+        producer: that has not drawn since it was opened.
+        notify: is told what cannot be seen to.
+        before: what `ends_before` has said.
 
     Raises:
         ProducerError: another one registered first under its name, so that all it would send would
@@ -49,7 +93,7 @@ def check_registered(
             f"producer {producer.name} of job {job.name} has registered before, with another state "
             "directory: give that one, or another --name"
         )
-    read = _ReadBefore(cluster, producer)
+    read = _ReadBefore(cluster, producer, before or {})
     latest = _latest_decided(read, cluster, producer, enrolled.index)
     try:
         latest = max(latest, _latest_sent(read, cluster, producer))
@@ -77,22 +121,46 @@ class _ReadBefore:
     Args:
         cluster: with the topics of the producer's job.
         producer: that keeps how far they were read.
+        before: where nothing is of this producer yet.
     """
 
-    def __init__(self, cluster: Cluster, producer: Producer) -> None:
+    def __init__(self, cluster: Cluster, producer: Producer, before: Mapping[Place, int]) -> None:
         self._cluster = cluster
         self._producer = producer
+        self._before = before
         self._positions: dict[str, int] = {}
 
-    def read(self, role: Role, partition: int, start: int) -> Iterator[LogRecord]:
+    def begin(self, role: Role, partition: int) -> int:
+        """The offset below which all has been found in order."""
+        known = self._producer.store.fact(_fact(role, partition))
+        begun = self._before.get(
+            (role, partition), self._producer.job.start_offset(role, partition)
+        )
+        return max(begun, known if isinstance(known, int) else 0)
+
+    def onward(self, role: Role, partition: int, start: int) -> Iterator[LogRecord]:
         """Records from `start` on, without those that were read before."""
-        fact = f"checked_{role.value}_{partition}"
-        before = self._producer.store.fact(fact)
-        position = max(start, before if isinstance(before, int) else 0)
-        for record in self._cluster.read(self._producer.job.topic(role), partition, position):
+        topic = self._producer.job.topic(role)
+        position = max(start, self.begin(role, partition))
+        for record in self._cluster.read(topic, partition, position):
             position = record.offset + 1
             yield record
-        self._positions[fact] = position
+        self._positions[_fact(role, partition)] = position
+
+    def backward(
+        self, role: Role, partition: int, end: int, records: int, size: int
+    ) -> Iterator[LogRecord]:
+        """Records below `end`, the last ones first, in pieces that grow: about so many bytes."""
+        topic, begin = self._producer.job.topic(role), self.begin(role, partition)
+        begin = max(begin, end - records)
+        stop, piece, read = end, _FIRST_REPORTS, 0
+        while stop > begin and read < size:
+            start = max(begin, stop - piece)
+            for record in self._cluster.read(topic, partition, start, stop):
+                read += len(record.value)
+                yield record
+            stop, piece = start, 2 * piece
+        self._positions[_fact(role, partition)] = max(begin, end)
 
     def keep(self) -> None:
         """Note that all that was read is in order; on a full disk it is read again."""
@@ -102,10 +170,15 @@ class _ReadBefore:
                     self._producer.store.set_fact(fact, position)
 
 
+def _fact(role: Role, partition: int) -> str:
+    """The name under which a producer keeps up to where a partition was found in order."""
+    return f"checked_{role.value}_{partition}"
+
+
 def _latest_decided(read: _ReadBefore, cluster: Cluster, producer: Producer, index: int) -> int:
     """The last epoch beyond those drawn whose window a producer is in; 0 without one."""
     job, closed, latest = producer.job, producer.closed_epoch, 0
-    for record in read.read(Role.MANIFESTS, 0, _first_beyond(cluster, job, closed)):
+    for record in read.onward(Role.MANIFESTS, 0, _first_beyond(cluster, job, closed)):
         with suppress(CodecError):
             head = read_head(record.value)
             own = (head.deployment, head.fingerprint) == (job.deployment, job.fingerprint)
@@ -131,9 +204,9 @@ def _latest_sent(read: _ReadBefore, cluster: Cluster, producer: Producer) -> int
     """The last epoch that Kafka still holds a producer's punctuation of; 0 without one."""
     job, latest = producer.job, 0
     ends = cluster.end_offsets(job.topic(Role.REPORTS))
+    most = _REPORTS_READ // job.partitions, _REPORT_BYTES_READ // job.partitions
     for partition, end in enumerate(ends[: job.partitions]):
-        start = max(job.start_offset(Role.REPORTS, partition), end - _REPORTS_READ)
-        for record in read.read(Role.REPORTS, partition, start):
+        for record in read.backward(Role.REPORTS, partition, end, *most):
             with suppress(CodecError):
                 if kind_of(record.value) is not Kind.PUNCTUATION:
                     continue

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -16,10 +17,11 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations import producer_checks
-from pipeline.operations.producer_checks import check_registered
+from pipeline.operations.producer_checks import Place, check_registered, ends_before
 from pipeline.stages import decision_log
 from pipeline.stages.decision_log import DecisionLog
 from tests.support.memory_cluster import MemoryCluster
+from topics.batches import Punctuation, encode_punctuation
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
 from topics.records import Registration
@@ -51,15 +53,16 @@ JOB = _job()
 
 
 class CountingCluster(MemoryCluster):
-    """Counts the manifests that were read."""
+    """Counts the manifests and reports that were read."""
 
-    manifests_read = 0
+    manifests_read = reports_read = 0
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
         for record in super().read(topic, partition, start, stop):
             self.manifests_read += topic == JOB.topic(Role.MANIFESTS)
+            self.reports_read += topic == JOB.topic(Role.REPORTS)
             yield record
 
 
@@ -71,6 +74,7 @@ class Folder:
         self.enrolment = name.encode().ljust(16, b".")
         self.facts: dict[str, int] = {}
         self.store, self.closed_epoch = self, 0
+        self.before: Mapping[Place, int] = {}
         record = Registration(JOB.deployment, name, self.enrolment, 1)
         cluster.append(JOB.topic(Role.PRODUCERS), record.to_bytes())
 
@@ -83,7 +87,7 @@ class Folder:
     def is_old_copy(self, closed_epoch: int) -> bool:
         self.closed_epoch = closed_epoch
         try:
-            check_registered(cast(Cluster, self.cluster), cast(Producer, self))
+            check_registered(cast(Cluster, self.cluster), cast(Producer, self), before=self.before)
         except ProducerError as error:
             return "old copy" in str(error)
         return False
@@ -167,6 +171,51 @@ def test_a_start_reads_as_many_manifests_as_windows_may_run_ahead() -> None:
     assert not north.is_old_copy(LAST)
     assert cluster.manifests_read == 2 + AHEAD, "what was read is not read again"
     assert north.facts["checked_manifests_0"] == LAST
+
+
+def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
+    said = Punctuation(JOB.fingerprint, JOB.deployment, folder.enrolment, epoch, 0, 1, 1)
+    cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(said))
+
+
+def test_a_first_start_reads_the_roster_alone(tmp_path: Path) -> None:
+    cluster = new_cluster()
+    north, south = (Folder(name, cluster) for name in NAMES)
+    for epoch in range(1, LAST):
+        decide(cluster, epoch, True)
+        sent(cluster, north, epoch)
+    file = tmp_path / "state"
+    south.before = ends_before(cast(Cluster, cluster), JOB, file)
+    assert set(south.before.values()) == {LAST - 1}
+    assert not south.is_old_copy(0)
+    assert (cluster.manifests_read, cluster.reports_read) == (0, 0)
+    # From there on it reads.
+    south.before = {}
+    decide(cluster, LAST, False, True)
+    assert south.is_old_copy(0)
+    assert cluster.manifests_read == 1
+    # Of a state that has begun it is not known what was written before.
+    file.touch()
+    assert ends_before(cast(Cluster, cluster), JOB, file) == {}
+
+
+def test_of_reports_the_last_ones_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = new_cluster()
+    north, south = (Folder(name, cluster) for name in NAMES)
+    sent(cluster, south, 1)
+    for _ in range(300):
+        sent(cluster, north, 1)
+    assert south.is_old_copy(0)
+    assert cluster.reports_read == 301
+    size = len(cluster.records[JOB.topic(Role.REPORTS), 0][0].value)
+    for most, read in ((("_REPORTS_READ", 100), 100), (("_REPORT_BYTES_READ", 65 * size), 192)):
+        with monkeypatch.context() as patched:
+            patched.setattr(producer_checks, *most)
+            cluster.reports_read = 0
+            assert north.is_old_copy(0)
+            assert not south.is_old_copy(0), "it is too far down"
+            assert cluster.reports_read == 2 * read
+        del south.facts["checked_reports_0"]
 
 
 def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:
