@@ -1,6 +1,6 @@
 """What windows of many producers cost the shuffle stage: a record, a manifest, all that is decided.
 
-``python -m tests.benchmarks.many_producers PRODUCERS ...``
+``python -m tests.benchmarks.many_producers [PRODUCERS ...]``
 
 Every producer sends a batch of one report and its punctuation. Prints `Closing` and `Remembered` a
 line, in JSON.
@@ -145,7 +145,7 @@ def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
 
 def main() -> None:
     """Measure jobs of so many producers."""
-    for producers in map(int, sys.argv[1:]):
+    for producers in map(int, sys.argv[1:] or ["1000"]):
         for order in ("registration", "random"):
             print(json.dumps(asdict(closing(producers, order))), flush=True)
         print(json.dumps(asdict(remembered(producers))), flush=True)

@@ -1,8 +1,9 @@
 """How long a producer takes to start where many epochs of many producers have been decided.
 
-``python -m tests.benchmarks.producer_starts PRODUCERS EPOCHS FOLDER``
+``python -m tests.benchmarks.producer_starts [PRODUCERS EPOCHS [whole]]``
 
-On the local broker, with whole manifests, as those of earlier deployments are. Prints `Starts`.
+On the local broker, with manifests as they are written, or whole ones, as those of earlier
+deployments are. Prints `Starts`.
 """
 
 from __future__ import annotations
@@ -15,56 +16,69 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipeline.actions import LogRecord
 from pipeline.connect import open_producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import deploy, undeploy
 from pipeline.operations.registrations import Registrations
+from pipeline.stages.decision_log import DecisionLog
 from tests.benchmarks.end_to_end import local_broker
 from tests.benchmarks.many_producers import many_job
 from tests.benchmarks.measuring import MEGABYTE
-from topics.manifests import Fate, Manifest, encode_manifest
+from topics.manifests import SHORT, Fate, Manifest, encode_manifest
 from topics.names import Role
 from topics.records import Registration
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """Seconds on the clock on the wall, connections included.
+    """Seconds of the processor, connections included, and of the clock on the wall.
 
     Attributes:
         producers: of the job.
         epochs: decided, in all of which all are.
         megabytes: of their manifests.
         every_manifest: reading all of them, as operators who list producers do.
-        first: a start of a producer that has drawn the last epoch, and was never started again.
+        new: the start of a producer that registers now.
+        long_after: of one that has drawn all epochs since it was started.
         later: the start after that.
     """
 
     producers: int
     epochs: int
     megabytes: float
-    every_manifest: float
-    first: float
-    later: float
+    every_manifest: Seconds
+    new: Seconds
+    long_after: Seconds
+    later: Seconds
 
 
-def measure(cluster: Cluster, producers: int, epochs: int, folder: Path) -> Starts:
+Seconds = tuple[float, float]
+"""Of the processor, and on the wall."""
+
+
+def measure(cluster: Cluster, producers: int, epochs: int, folder: Path, whole: bool) -> Starts:
     """Make the logs, and start."""
     job = deploy(cluster, many_job(producers), deployment=bytes(16), now=time.time_ns() // 10**6)
     try:
-        with open_producer(cluster, job, folder, name="measured") as producer:
+        old, fresh = folder / "old", folder / "new"
+        with open_producer(cluster, job, old, name="measured") as producer:
             producer.store.set_fact("closed_epoch", epochs)
-        size = _decide(cluster, job, producers, epochs)
+        size = _decide(cluster, job, producers, epochs, whole)
         every = _seconds(lambda: Registrations(cluster, job))
+        new = _seconds(lambda: _start(cluster, job, fresh, "new"))
         # As if it had run from the first epoch to the last.
-        first, later = (_seconds(lambda: _start(cluster, job, folder)) for _ in range(2))
+        long_after, later = (
+            _seconds(lambda: _start(cluster, job, old, "measured")) for _ in range(2)
+        )
     finally:
         undeploy(cluster, job.name, delete_topics=True)
-    return Starts(producers, epochs, round(size / MEGABYTE, 1), every, first, later)
+    megabytes = round(size / MEGABYTE, 1)
+    return Starts(producers, epochs, megabytes, every, new, long_after, later)
 
 
-def _decide(cluster: Cluster, job: DeployedJob, producers: int, epochs: int) -> int:
+def _decide(cluster: Cluster, job: DeployedJob, producers: int, epochs: int, whole: bool) -> int:
     send, size = cluster.producer.send, 0
     for number in range(1, producers):
         enrolment = number.to_bytes(16, "big")
@@ -74,34 +88,42 @@ def _decide(cluster: Cluster, job: DeployedJob, producers: int, epochs: int) -> 
         job.fingerprint, job.deployment, 1, Fate.RELEASED, 0, 1, 1, (True,) * producers,
         (1_000,) * producers, producers, 1_000 * producers, 0,
     )  # fmt: skip
+    first = encode_manifest(everybody)
+    record, decisions = first, DecisionLog(job)
+    decisions.apply(LogRecord(job.start_offset(Role.MANIFESTS), first))
+    fields = SHORT.open(decisions.encode(replace(everybody, epoch=2)))
+    payload = decisions.encode(replace(everybody, epoch=2))[SHORT.size :]
     for epoch in range(1, epochs + 1):
-        record = encode_manifest(replace(everybody, epoch=epoch))
+        if whole:
+            record = encode_manifest(replace(everybody, epoch=epoch))
+        elif epoch > 1:
+            record = SHORT.seal(*fields[:2], epoch, *fields[3:], payload=payload)
         send(job.topic(Role.MANIFESTS), record, partition=0)
         size += len(record)
     cluster.producer.flush()
     return size
 
 
-def _start(cluster: Cluster, job: DeployedJob, folder: Path) -> None:
-    with Cluster(cluster.connection) as own, open_producer(own, job, folder, name="measured"):
+def _start(cluster: Cluster, job: DeployedJob, folder: Path, name: str) -> None:
+    with Cluster(cluster.connection) as own, open_producer(own, job, folder, name=name):
         pass
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    before = time.monotonic()
+def _seconds(work: Callable[[], object]) -> Seconds:
+    before, spent = time.monotonic(), time.process_time()
     work()
-    return round(time.monotonic() - before, 2)
+    return round(time.process_time() - spent, 2), round(time.monotonic() - before, 2)
 
 
 def main() -> None:
     """Measure a job of so many producers and epochs."""
-    producers, epochs, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    producers, epochs = (*map(int, sys.argv[1:3]),) or (1_000, 10_000)
     with (
-        TemporaryDirectory(dir=folder) as state,
-        local_broker(print) as connection,
+        TemporaryDirectory() as state,
+        local_broker(lambda line: print(line, file=sys.stderr)) as connection,
         Cluster(connection) as cluster,
     ):
-        starts = measure(cluster, producers, epochs, Path(state) / "producer")
+        starts = measure(cluster, producers, epochs, Path(state), sys.argv[3:] == ["whole"])
     print(json.dumps(asdict(starts)))
 
 
