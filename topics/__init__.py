@@ -38,7 +38,7 @@ small multiple of the largest record allowed. A batch, for instance:
 [[3], [1], [3]]
 
 Where a job waits for many producers, a manifest may say what differs from an earlier one
-(`topics.short_manifests`).
+(`topics.short_manifests`), and what several have sent may lie in one record (`topics.bundles`).
 
 The package knows no protocol, and imports none of the other packages.
 """

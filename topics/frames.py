@@ -60,6 +60,7 @@ class Kind(IntEnum):
     LOOSE_BATCH = 7
     ENROLMENTS = 8
     WATERMARK = 9
+    BUNDLE = 10
 
 
 # Of kinds that have more than one version.

@@ -121,6 +121,7 @@ class DeployedJob(Job):
         signed_description: what devices are told, where they report for themselves.
         short_manifests: whether manifests may say what differs from an earlier one; so those of
             jobs that are deployed to wait for many producers. Earlier software reads no such job.
+        bundles: whether raw reports may lie in bundles, as relays write them; the same holds.
         replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
             stage, and charges nobody.
     """
@@ -136,6 +137,7 @@ class DeployedJob(Job):
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     signed_description: SignedDescription | None = None
     short_manifests: bool = False
+    bundles: bool = False
     replay_of: Origin | None = None
 
     @model_validator(mode="after")
@@ -313,7 +315,10 @@ class DeployedJob(Job):
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
         # Only in jobs that have them: software that knows of none reads all others.
-        later = ("replay_of", "collector_key", "signed_description", "short_manifests")
+        later = (
+            *("replay_of", "collector_key", "signed_description", "short_manifests"),
+            "bundles",
+        )
         left_out = self._absent | {name for name in later if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 
@@ -402,8 +407,16 @@ def deploy_job(
         "deployed_at": deployed_at,
         "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
         "short_manifests": job.shuffle.producers >= MANY_PRODUCERS,
+        "bundles": takes_bundles(job),
     }
     return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
+
+
+def takes_bundles(job: Job) -> bool:
+    """Whether gateways of a job may send through relays, once it is deployed."""
+    if isinstance(job, DeployedJob):
+        return job.bundles
+    return job.devices is None and job.shuffle.producers >= MANY_PRODUCERS
 
 
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:

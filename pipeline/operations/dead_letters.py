@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +44,7 @@ class DeadLetterLog:
         self._log = TopicReader(cluster, job, Role.DEAD_LETTERS)
         self._job = job
         self._seen: dict[Place, int] = {}
+        self._letters: set[tuple[Place, bytes]] = set()
         self.markers_from = self.position
         self.redriven: set[Place] = set()
         self.dismissed: set[Place] = set()
@@ -62,8 +64,12 @@ class DeadLetterLog:
                 continue
             # A worker that was killed before it committed has refused them twice.
             self.markers_from = self.position
-            if (place := place_of(letter)) not in self._seen:
-                self._seen[place] = record.offset
+            place = place_of(letter)
+            self._seen.setdefault(place, record.offset)
+            # Of a bundle several may have been refused, at the one place that they share.
+            known = place, hashlib.sha256(letter.value).digest()
+            if known not in self._letters:
+                self._letters.add(known)
                 yield letter
 
     def _mark(self, value: bytes) -> None:
@@ -164,7 +170,11 @@ def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:
     """Write the refused record, byte by byte, to a file of its own that only its owner can read."""
     # What the letter says of its topic is anybody's text: it names no other folder.
     topic = _NOT_IN_TOPICS.sub("_", letter.topic)
-    path = private_folder(folder) / f"{topic}-{letter.partition}-{letter.offset}.bin"
+    name = f"{topic}-{letter.partition}-{letter.offset}"
+    path = private_folder(folder) / f"{name}.bin"
+    if path.exists() and path.read_bytes() != letter.value:
+        # Another record of one bundle.
+        path = folder / f"{name}-{hashlib.sha256(letter.value).hexdigest()[:16]}.bin"
     path.touch(mode=0o600)
     with replaced_whole(path) as part:
         part.write_bytes(letter.value)

@@ -16,6 +16,7 @@ from pipeline.recording.recordings import LostRange, RecordedReports
 from pipeline.stages.admission import decode_raw
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.device_admission import decode_collected
+from topics.bundles import records_in
 from topics.frames import CodecError
 from topics.manifests import Manifest
 from topics.names import Role
@@ -132,14 +133,15 @@ class RawLog:
         for record in records:
             self._pass(place, record.offset)
             self.positions[place] = record.offset + 1
-            try:
-                decoded = self._decode(record.value)
-            except CodecError:
-                continue
-            if decoded.deployment == self._job.deployment and decoded.epoch >= self._first:
-                yield RecordedReports(
-                    decoded.epoch, partition, record.offset, record.timestamp, record.value, role
-                )
+            for value in records_in(record.value):
+                try:
+                    decoded = self._decode(value)
+                except CodecError:
+                    continue
+                if decoded.deployment == self._job.deployment and decoded.epoch >= self._first:
+                    yield RecordedReports(
+                        decoded.epoch, partition, record.offset, record.timestamp, value, role
+                    )
         if not records:
             self._pass(place, end)
 

@@ -14,6 +14,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
+from topics.bundles import decode_bundle, records_in
 from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
 from topics.names import Role
 from topics.records import DeadLetter, Reason
@@ -96,6 +97,9 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
         return decode_sealed_batch(value)
     if kind is Kind.PUNCTUATION:
         return decode_punctuation(value)
+    if kind is Kind.BUNDLE:
+        # Of one that can be read, each record is looked at for itself.
+        decode_bundle(value)
     raise CodecError(f"a {kind.name.lower()} has no place in this topic")
 
 
@@ -158,6 +162,14 @@ class Admission:
         if isinstance(record, SealedBatch):
             record = self._opened(record)
         return (self._foreign_words(record) if isinstance(record, Batch) else None) or record
+
+    def records(self, value: bytes) -> tuple[bytes, ...]:
+        """The records that one of the topic holds: those of a bundle, or itself alone.
+
+        Earlier software knows of no bundles, and what one worker takes all of them have to take: so
+        only jobs that no such software reads have any.
+        """
+        return records_in(value) if self._job.bundles else (value,)
 
     def addressed(
         self, partition: int, value: bytes

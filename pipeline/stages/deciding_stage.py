@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -57,9 +57,15 @@ RecordT = TypeVar("RecordT")
 
 @dataclass(slots=True)
 class DecidingPartition(RawPartition[WindowT]):
-    """`checked_with` is what was known when silent epochs were last looked for."""
+    """What a deciding stage knows of a partition it owns.
+
+    Attributes:
+        checked_with: what was known when silent epochs were last looked for.
+        advanced: epochs that may have become complete with the record that is taken in.
+    """
 
     checked_with: object = None
+    advanced: set[int] = field(default_factory=set)
 
 
 class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[WindowT, RecordT]):
@@ -120,6 +126,10 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
     def _admit(self, partition: int, value: bytes) -> RecordT | Refusal:
         """A record of this job and partition, or the reason to refuse it."""
 
+    def _records(self, value: bytes) -> tuple[bytes, ...]:
+        """The records that one of the raw topic holds: one, but for bundles."""
+        return (value,)
+
     @abstractmethod
     def _place(
         self,
@@ -129,7 +139,10 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         now: float,
         written: int | None,
     ) -> Steps[Refusal | None]:
-        """Put a record into its window, or say why it has none."""
+        """Put a record into its window, or say why it has none.
+
+        If the window may have become complete with it, its epoch is among `state.advanced`.
+        """
 
     @abstractmethod
     def _new_window(self, epoch: int, now: float) -> WindowT:
@@ -153,14 +166,20 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         self._timeline.note_written(written)
         state = self._partitions[partition]
         state.position = offset + 1
-        admitted = self._admit(partition, value)
-        refusal = (
-            admitted
-            if isinstance(admitted, Refusal)
-            else (yield from self._place(state, offset, admitted, now, written))
-        )
-        if refusal is not None:
-            yield from self._refuse(state, offset, value, refusal)
+        for each in self._records(value):
+            admitted = self._admit(partition, each)
+            refusal = (
+                admitted
+                if isinstance(admitted, Refusal)
+                else (yield from self._place(state, offset, admitted, now, written))
+            )
+            if refusal is not None:
+                yield from self._refuse(state, offset, each, refusal)
+        # Not before: all that a bundle holds lies below the cut, or nothing of it.
+        while state.advanced:
+            window = state.windows.get(state.advanced.pop())
+            if window is not None and self._decision.complete(window):
+                yield from self._decide(state, window, as_complete=True)
         for window in list(state.windows.values()):
             if window.closing_end is not None and state.position >= window.closing_end:
                 yield from self._decide(state, window)

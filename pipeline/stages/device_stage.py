@@ -181,8 +181,7 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
         if reports is None:
             assert isinstance(record, Watermark)
             window.watermarks.add(record.collector)
-            if self._decision.complete(window):
-                yield from self._decide(state, window, as_complete=True)
+            state.advanced.add(record.epoch)
             return None
         window.add(reports)
         self.counts["reports"] += len(reports.tags)

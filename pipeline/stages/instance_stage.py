@@ -120,14 +120,15 @@ class InstanceStage(RawStage[_Partition, Window]):
         """Take in one record of the instance's topic."""
         state = self._partitions[partition]
         state.position = offset + 1
-        admitted = self._admission.admit(partition, value)
-        refusal = (
-            admitted
-            if isinstance(admitted, Refusal)
-            else (yield from self._place(state, offset, admitted, now))
-        )
-        if refusal is not None:
-            yield from self._refuse(state, offset, value, refusal)
+        for each in self._admission.records(value):
+            admitted = self._admission.admit(partition, each)
+            refusal = (
+                admitted
+                if isinstance(admitted, Refusal)
+                else (yield from self._place(state, offset, admitted, now))
+            )
+            if refusal is not None:
+                yield from self._refuse(state, offset, each, refusal)
         yield from self._write_what_is_read(state)
 
     def tick(self, now: float) -> Steps[None]:

@@ -92,6 +92,9 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
     def _admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
         return self._admission.admit(partition, value)
 
+    def _records(self, value: bytes) -> tuple[bytes, ...]:
+        return self._admission.records(value)
+
     def _windows_again(self) -> ProducerWindows:
         return ProducerWindows(self._job, self._admission, self._roster, self._multiset, self.role)
 
@@ -167,8 +170,8 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
             self.counts["reports"] += self._public_size(record)
         elif not self._hides_messages:
             self.counts["duplicates"] += 1
-        if window.complete(record.enrolment) is not None and self._decision.complete(window):
-            yield from self._decide(state, window, as_complete=True)
+        if window.complete(record.enrolment) is not None:
+            state.advanced.add(record.epoch)
         return None
 
     def _public_size(self, record: Batch | Punctuation) -> int:

@@ -69,7 +69,10 @@ class ProducerWindows:
         inside = drawings_in(manifest, self._roster)
 
         def collect(record: LogRecord) -> None:
-            admitted = self._admission.admit(partition, record.value)
+            for value in self._admission.records(record.value):
+                take_in(self._admission.admit(partition, value))
+
+        def take_in(admitted: Batch | Punctuation | Refusal) -> None:
             if (
                 not isinstance(admitted, Refusal)
                 and admitted.epoch == manifest.epoch

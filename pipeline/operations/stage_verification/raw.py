@@ -166,14 +166,15 @@ def _remade(evidence: Evidence, manifest: Manifest, admission: Admission) -> Rem
     for record in evidence.raw[partition]:
         if not manifest.first_offset <= record.offset < manifest.cut_offset:
             continue
-        admitted = admission.admit(partition, record.value)
-        if isinstance(admitted, Refusal) or admitted.epoch != manifest.epoch:
-            continue
-        with suppress(PunctuationError):
-            everybody.add(admitted)
-        if admitted.enrolment in enrolments:
+        for value in admission.records(record.value):
+            admitted = admission.admit(partition, value)
+            if isinstance(admitted, Refusal) or admitted.epoch != manifest.epoch:
+                continue
             with suppress(PunctuationError):
-                window.add(admitted)
+                everybody.add(admitted)
+            if admitted.enrolment in enrolments:
+                with suppress(PunctuationError):
+                    window.add(admitted)
     missing, excluded = [], []
     for producer, included in inside:
         complete = everybody.complete(producer.enrolment) is not None
