@@ -43,7 +43,6 @@ from pipeline.jobs.job_files import load_job
 from pipeline.results.queries import Query, make_query, usual_query
 from pipeline.results.questions import Asked, Items, Question, check_askable
 from pipeline.results.smoothing import BIASED
-from pipeline.results.truths import Truths
 from pipeline.simulation.item_accuracy import mean_accuracy
 from pipeline.simulation.query_trials import simulations_json
 from pipeline.simulation.simulate import (
@@ -229,8 +228,8 @@ def _plot_items(
     """Draw what is published of the items asked for, or of those most held."""
     job, records = simulation.job, simulation.records
     query = Query(job.domain, question) if isinstance(question, Items) else None
-    truths = Truths(log)
-    known = {record.epoch: truths.of(record) for record in records}
+    truths = log.truths(job.domain)
+    known = {record.epoch: truths.of(record.epoch, record.estimate) for record in records}
     plot_answers(path, job, query, records, known)
 
 

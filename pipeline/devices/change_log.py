@@ -18,6 +18,7 @@ from pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, counted
 from pipeline.devices.duplicates import precedence
 from pipeline.devices.row_reader import RowReader
 from pipeline.devices.tables import InputTable, Table, read_table, starts
+from pipeline.devices.truths import CountedTruths, Truths
 from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.times import EpochCalendar, shown
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
@@ -95,6 +96,10 @@ class ChangeLog:
         counts[0, self.initial] += len(self.users)
         counts = np.cumsum(counts, axis=0)
         return counts[:, 1] if domain.items is None else counts[:, 1:]
+
+    def truths(self, domain: ValueDomain) -> Truths:
+        """The truth about every estimate, from `truth`."""
+        return CountedTruths(self.truth(domain))
 
 
 def load_change_log(

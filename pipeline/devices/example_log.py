@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, InputError, counted
 from pipeline.devices.record_files import open_text, other_format
 from pipeline.devices.rows import read_records, user_problems
+from pipeline.devices.truths import CountedTruths, Truths
 from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.examples import ExampleDomain
 from pipeline.values.times import shown
@@ -57,6 +58,10 @@ class ExampleLog:
     def truth(self, domain: ValueDomain) -> NDArray[np.int64]:
         """Shape (last_epoch, 0): nothing is counted."""
         return np.zeros((self.last_epoch, 0), np.int64)
+
+    def truths(self, domain: ValueDomain) -> Truths:
+        """That nothing is known of what is estimated."""
+        return CountedTruths(self.truth(domain))
 
 
 def load_example_log(

@@ -16,14 +16,17 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregators.published import Published
 from pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, counted
 from pipeline.devices.change_log import ChangeLog, load_change_log
 from pipeline.devices.duplicates import precedence
 from pipeline.devices.example_log import ExampleLog, load_example_log
 from pipeline.devices.row_reader import RowReader
 from pipeline.devices.tables import InputTable, Table, read_table, starts
+from pipeline.devices.truths import Truths
 from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.values.examples import ExampleDomain
+from pipeline.values.item_sums import ItemSums
 from pipeline.values.times import EpochCalendar, shown
 from pipeline.values.value_domains import ValueDomain
 
@@ -81,9 +84,26 @@ class ItemLog:
         np.add.at(counts, (self.epochs - 1, self.values), 1)
         return counts[:, 1:]
 
+    def truths(self, domain: ValueDomain) -> Truths:
+        """The truth about every estimate, of which only what was estimated is counted."""
+        return _HeldTruths(self)
+
     def _rows_of(self, epoch: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         first, stop = np.searchsorted(self.epochs, [epoch, epoch + 1])
         return self.user_indices[first:stop], self.values[first:stop]
+
+
+class _HeldTruths(Truths):
+    def __init__(self, log: ItemLog) -> None:
+        self._log = log
+        self.last_epoch = log.last_epoch
+
+    def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64]:
+        """See `Truths`; of an epoch without an estimate nothing is said."""
+        if estimate is None:
+            return np.zeros(0, np.int64)
+        held = ItemSums(*self._log.counts_at(epoch))
+        return np.asarray(held.of(estimate.numbers), np.int64)
 
 
 ValueLog: TypeAlias = ChangeLog | ItemLog | ExampleLog

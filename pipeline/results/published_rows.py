@@ -12,11 +12,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
+from pipeline.devices.truths import Truths
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import EpochSpans
 from pipeline.results.queries import Query, headline_query, usual_query
 from pipeline.results.questions import Answer
-from pipeline.results.truths import Truths
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.instants import iso_moment, moment_of
 
@@ -86,7 +86,7 @@ class PublishedRows:
             *(guarantee.get(name) for name in ("epsilon", "delta", "unit")),
             *self._words.values(),
         )
-        truth = None if self.truths is None else self.truths.known(record)
+        truth = None if self.truths is None else self.truths.known(record.epoch, record.estimate)
         for answer in self.query.answers(estimate, truth) or _NO_ANSWER:
             known = None if answer is None else answer.truth
             true = () if self.truths is None else (known,)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from aggregators.counts import NoValuesError
 from aggregators.norm_sub import norm_sub
 from aggregators.published import Published
-from pipeline.results.item_sums import NO_SUMS, ItemSums
 from pipeline.results.questions import (
     QUARTILES,
     Answer,
@@ -26,6 +25,7 @@ from pipeline.results.questions import (
 )
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.boxes import Box, QueryError
+from pipeline.values.item_sums import NO_SUMS, ItemSums
 from pipeline.values.value_domains import Kind, ValueDomain
 
 

@@ -18,8 +18,8 @@ from aggregators.counts import Counts, NotAskedForError, NoValuesError
 from aggregators.estimate import Estimate
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.results.epoch_counts import CountsCells, EpochCounts
-from pipeline.results.item_sums import ItemSums
 from pipeline.values.boxes import Box, QueryError, finite
+from pipeline.values.item_sums import ItemSums
 from pipeline.values.value_domains import ValueDomain
 from pipeline.whole_files import read_whole_text
 

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.devices.truths import Truths
 from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.results.changes import Changes, has_changes
 from pipeline.results.smoothing import SmoothedHorizon, Smoother
-from pipeline.results.truths import Truths
 from pipeline.serve.history import History, Point
 from pipeline.serve.privacy_sentences import budget_of
 from pipeline.serve.views import JobState, epoch_body, sent_series, summary

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from pipeline.devices.truths import Truths
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.printable import error_line
 from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.estimate_table import batches_of, table_schema
 from pipeline.results.published_rows import PublishedRows
-from pipeline.results.truths import Truths
 from pipeline.serve.history import Point
 from pipeline.serve.series import Series, check_estimate
 from pipeline.serve.views import NOT_PRIVATE, triples_json
@@ -113,7 +113,7 @@ class Download:
             if record.estimate is not None and record.estimate.found_above is not None:
                 body["labels"] = self.job.domain.labels(record.estimate.numbers)
         if self.truths is not None:
-            found = self.truths.known(point)
+            found = self.truths.known(point.epoch, point.estimate)
             body["truth"] = None if found is None else found.tolist()
         return body
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.published import Published
-from pipeline.results.item_sums import NO_SUMS
 from pipeline.serve.series import PICTURES, Series, known, quantiles_of, triples_of
 from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.item_sums import NO_SUMS
 from pipeline.values.value_domains import ValueDomain
 
 MOST_HELD = 1 << 28

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
-from pipeline.devices.item_log import ItemLog, ValueLog
+from pipeline.devices.item_log import ValueLog
 from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
@@ -24,7 +24,6 @@ from pipeline.kafka.connection import Connection
 from pipeline.printable import error_line
 from pipeline.results.follow import EstimateReader
 from pipeline.results.smoothing import SmoothedHorizon
-from pipeline.results.truths import Truths
 from pipeline.serve.access import AccessSettings
 from pipeline.serve.api import Api
 from pipeline.serve.assets import load_login_page
@@ -280,7 +279,7 @@ class Site:
 
     async def _load_truth(self, job: DeployedJob, path: Path) -> None:
         try:
-            truths = await _in_a_daemon(lambda: _truths(self._load, job, path))
+            truths = await _in_a_daemon(lambda: self._load(job, path).truths(job.domain))
         except Exception as error:
             self._notify(f"no truth for job {job.name}: {error}")
             return
@@ -315,11 +314,6 @@ async def _in_a_daemon(function: Callable[[], Result]) -> Result:
 
     threading.Thread(target=work, name="truth", daemon=True).start()
     return await future
-
-
-def _truths(load: Load, job: DeployedJob, path: Path) -> Truths:
-    log = load(job, path)
-    return Truths(log if isinstance(log, ItemLog) else log.truth(job.domain))
 
 
 async def serve(

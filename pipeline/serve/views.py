@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.devices.truths import ChangedTruths, Truths
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.epoch_words import at_midnight, epoch_name, period
@@ -26,7 +27,6 @@ from pipeline.results.sentences import (
     what_is_counted,
 )
 from pipeline.results.smoothing import SmoothedHorizon
-from pipeline.results.truths import ChangedTruths, Truths
 from pipeline.serve.history import History, Point
 from pipeline.serve.privacy_sentences import budget_line, exposure_body, guarantee_words
 from pipeline.serve.series import (
@@ -308,7 +308,7 @@ def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[
 
 def truth(state: JobState, point: Point, series: Series) -> float | None:
     """The truth about a series at an epoch; None where it is not known."""
-    if state.truths is None or (found := state.truths.known(point)) is None:
+    if state.truths is None or (found := state.truths.known(point.epoch, point.estimate)) is None:
         return None
     return truth_of(series, state.job.domain, point.estimate, found)
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from aggregators.cell_window import FOUND
 from aggregators.published import Published
 from pipeline.results.epoch_counts import EpochCounts
-from pipeline.results.item_sums import ItemSums
 from pipeline.results.questions import Answer, Items, Question, ask
 from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.item_sums import ItemSums
 from pipeline.values.value_domains import ValueDomain
 from randomizers.row_errors import MOST_HELD, OTHERS, clipped_errors, normal_errors
 

@@ -10,13 +10,13 @@ from pipeline.devices.item_log import ItemLog
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.sealing_keys import KeyRing
 from pipeline.results.epoch_counts import counts_of
-from pipeline.results.item_sums import ItemSums
 from pipeline.results.questions import Question, usual_question
 from pipeline.simulation.item_accuracy import ItemAccuracy, accuracy_of
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.stages.admission import Admission
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.item_sums import ItemSums
 from topics.batches import Batch
 
 

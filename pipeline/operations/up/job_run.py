@@ -11,12 +11,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from kafka.errors import KafkaError
-from numpy.typing import NDArray
 
-from pipeline.devices.item_log import ItemLog
 from pipeline.devices.produce import enrolment, input_notices, load_input
+from pipeline.devices.truths import Truths
 from pipeline.devices.users import load_users
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from pipeline.jobs.input_forms import InputForm
@@ -50,7 +48,7 @@ class JobInput:
         job: as its file says.
         path: the file of the input.
         users: in the input.
-        truth: as of `pipeline.results.truths.Truths`.
+        truths: of the input.
         roster: the file of a roster.
         to_epoch: the last epoch the input is about; None for the job's.
         skip_bad_rows: go on without them.
@@ -59,7 +57,7 @@ class JobInput:
     job: Job
     path: Path
     users: int
-    truth: NDArray[np.int64] | ItemLog
+    truths: Truths
     roster: Path | None
     to_epoch: int | None
     skip_bad_rows: bool
@@ -98,8 +96,8 @@ class JobInput:
         )
         for notice in (*input_notices(values), enrolment(values)):
             say(notice)
-        truth = values if isinstance(values, ItemLog) else values.truth(job.domain)
-        return cls(job, path, len(values.users), truth, roster, to_epoch, skip_bad_rows)
+        truths = values.truths(job.domain)
+        return cls(job, path, len(values.users), truths, roster, to_epoch, skip_bad_rows)
 
 
 JobEvent = DeployedJob | list[Seen] | Exception
@@ -240,7 +238,7 @@ class JobRun:
     def _start_children(self, job: DeployedJob, workers: RestartedProcesses) -> None:
         assert self._connection is not None
         given = self._given
-        self._progress = Progress(job, given.truth)
+        self._progress = Progress(job, given.truths)
         self._title = f"{job.name}  {str(job.guarantee()).partition(';')[0]}"
         self._deployed_at = self._heard_at = time.monotonic()
         self._activity = "starting the producer and a worker for each stage"

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.estimate import Estimate
-from pipeline.devices.item_log import ItemLog
+from pipeline.devices.truths import Truths
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.results.headlines import Headline, headline_of
-from pipeline.results.truths import Truths
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 from topics.chunks import decode_chunk
@@ -118,16 +117,16 @@ class Progress:
 
     Args:
         job: the deployed job.
-        truth: as of `Truths`.
+        truths: of its input.
     """
 
-    def __init__(self, job: DeployedJob, truth: NDArray[np.int64] | ItemLog) -> None:
+    def __init__(self, job: DeployedJob, truths: Truths) -> None:
         self.job = job
         self.records: list[EstimateRecord] = []
         self.heartbeats: dict[str, Mapping[str, Any]] = {}
         """The last heartbeat of each stage."""
-        self._truths = Truths(truth)
-        self.last_epoch = min(self._truths.last_epoch, job.last_epoch or self._truths.last_epoch)
+        self._truths = truths
+        self.last_epoch = min(truths.last_epoch, job.last_epoch or truths.last_epoch)
         """Of the run: a job that renews goes on, its input does not."""
         self._known: list[NDArray[np.int64] | None] = []
         """The truth about each of the records."""
@@ -157,7 +156,7 @@ class Progress:
                 record = self._first.apply(value)
                 if record is not None:
                     self.records.append(record)
-                    self._known.append(self._truths.of(record))
+                    self._known.append(self._truths.of(record.epoch, record.estimate))
             case Role.SHUFFLED:
                 self._sizes.apply(value)
             case Role.STATUS:

@@ -50,19 +50,25 @@ def load(
     return given, said
 
 
+def counted(given: JobInput) -> list[int]:
+    truths = given.truths
+    found = [truths.of(epoch, None) for epoch in range(1, truths.last_epoch + 1)]
+    return [int(cast(Any, each)[0]) for each in found]
+
+
 def test_the_users_are_those_of_the_roster_or_those_with_a_row(
     files: tuple[Path, Path, Path],
 ) -> None:
     job, rows, roster = files
     given, said = load(job, rows, roster)
-    assert (given.users, cast(Any, given.truth).tolist()) == (4, [1] + [2] * (EPOCHS - 1))
+    assert (given.users, counted(given)) == (4, [1] + [2] * (EPOCHS - 1))
     assert said == [
         f"{rows}: not on the roster: 1 user with rows, which are not used (the first: line 4, user "
         "'eve')",
         "4 users on the roster; that they are on it is public",
     ]
     given, said = load(job, rows, None)
-    assert (given.users, cast(Any, given.truth).tolist()[2]) == (3, 3)
+    assert (given.users, counted(given)[2]) == (3, 3)
     assert said == ["3 users with a row in the input; that they have one is public"]
 
 
@@ -74,7 +80,7 @@ def test_a_job_that_renews_needs_to_know_how_far_the_input_is_complete(
     with pytest.raises(InputError, match="renews: give --to-epoch"):
         load(job, rows, None)
     given, _ = load(job, rows, None, 2 * EPOCHS)
-    assert len(cast(Any, given.truth)) == 2 * EPOCHS
+    assert given.truths.last_epoch == 2 * EPOCHS
     with pytest.raises(InputError, match="--to-epoch is 0, must be at least 1"):
         load(job, rows, None, 0)
 

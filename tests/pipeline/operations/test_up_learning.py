@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from aggregators.estimate import Estimate
+from pipeline.devices.truths import CountedTruths
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.operations.up.curves import write_rows
@@ -44,7 +45,7 @@ def progress() -> Progress:
         ),
         deployed_at=0,
     )
-    progress = Progress(job, np.zeros((3, 0), np.int64))
+    progress = Progress(job, CountedTruths(np.zeros((3, 0), np.int64)))
     guarantee = job.guarantee().to_json()
     for epoch, estimate in enumerate((None, 91.0, 96.25), 1):
         found = estimate and Estimate.around(estimate, 1.0, 1.96, 900, USERS)

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli import up as up_command
+from pipeline.devices.truths import CountedTruths
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
@@ -70,7 +71,8 @@ def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
     job, path = parse_job(job_text()), tmp_path / "rows"
     if deployed:
         deploy(cluster, job, deployment=bytes([1] * 16), now=1)
-    given = JobInput(job, path, 1, np.zeros(job.epochs.count, np.int64), None, None, False)
+    truths = CountedTruths(np.zeros(job.epochs.count, np.int64))
+    given = JobInput(job, path, 1, truths, None, None, False)
     run = run_up._Run(
         UpSettings((path,), path, agreed=agreed), [given], LineScreen(Console()), Signals()
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.devices.truths import CountedTruths
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.operations.up.comparison import COMPARED, compared, write_comparison
@@ -30,7 +31,7 @@ from tests.support.small_run import EPOCHS, USERS, SmallRun, job_text, run_small
 
 
 def outcome_of(run: SmallRun) -> Outcome:
-    progress = Progress(run.job, run.truth)
+    progress = Progress(run.job, CountedTruths(run.truth))
     for role, value in run.records:
         progress.apply(role, value)
     return Outcome(run.job, progress.rows(), USERS, seconds=2.5, reports=progress.reports)

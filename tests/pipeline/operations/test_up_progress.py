@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.devices.truths import CountedTruths
 from pipeline.operations.up.progress import Progress, WindowSizes
 from tests.support.small_run import EPOCHS, USERS, SmallRun, run_small_job
 from topics.chunks import Chunk, decode_chunk, encode_chunk
@@ -19,7 +20,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
 
 
 def progress_of(run: SmallRun) -> Progress:
-    progress = Progress(run.job, run.truth)
+    progress = Progress(run.job, CountedTruths(run.truth))
     for role, value in run.records:
         progress.apply(role, value)
     return progress
@@ -55,7 +56,7 @@ def test_devices_are_told_where_a_window_is_released_as_one_sum(tmp_path: Path) 
 
 
 def test_a_run_is_complete_when_estimates_and_windows_are_there(small_run: SmallRun) -> None:
-    progress = Progress(small_run.job, small_run.truth)
+    progress = Progress(small_run.job, CountedTruths(small_run.truth))
     for position, (role, value) in enumerate(small_run.records):
         assert not progress.complete, position
         progress.apply(role, value)
@@ -67,7 +68,9 @@ def test_records_of_other_deployments_and_repeated_ones_count_for_nothing(
 ) -> None:
     other = replace(small_run, records=small_run.records * 2)
     assert progress_of(other).rows() == progress_of(small_run).rows()
-    strange = Progress(small_run.job.model_copy(update={"deployment": b"x" * 16}), small_run.truth)
+    strange = Progress(
+        small_run.job.model_copy(update={"deployment": b"x" * 16}), CountedTruths(small_run.truth)
+    )
     for role, value in (*small_run.records, (Role.SHUFFLED, b"?"), (Role.ESTIMATES, b"?")):
         strange.apply(role, value)
     assert not strange.rows()
@@ -118,7 +121,7 @@ def test_an_epoch_that_nobody_reported_is_said_to_be_empty(tmp_path: Path) -> No
 
 
 def test_only_heartbeats_of_this_deployment_are_heard(small_run: SmallRun) -> None:
-    progress = Progress(small_run.job, small_run.truth)
+    progress = Progress(small_run.job, CountedTruths(small_run.truth))
     for time, lag in ((999, 7), (1_001, 3)):
         heartbeat = {"stage": "shuffle", "worker": "up", "time": time, "lag": lag}
         progress.apply(Role.STATUS, json.dumps(heartbeat).encode())

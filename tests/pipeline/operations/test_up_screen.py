@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from pipeline.devices.truths import CountedTruths
 from pipeline.operations.up.outcome import NOT_PRIVATE
 from pipeline.operations.up.progress import Progress
 from pipeline.operations.up.screen import (
@@ -23,7 +24,7 @@ from tests.support.small_run import EPOCHS, USERS, run_small_job
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     run = run_small_job(tmp_path_factory.mktemp("run"), silent=frozenset({11}))
-    progress = Progress(run.job, run.truth)
+    progress = Progress(run.job, CountedTruths(run.truth))
     for role, value in run.records:
         progress.apply(role, value)
     parts = (Part("kafka", "running", "127.0.0.1:1"), Part("shuffle", "starting"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ from pipeline.operations.up.screen import line_of
 from pipeline.results.headlines import headline_of
 from pipeline.results.queries import make_query, overview
 from pipeline.results.questions import Asked
-from pipeline.results.truths import Truths
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.boxes import QueryError
 from tests.support.commands import Commands
@@ -140,9 +138,9 @@ class TestEstimates:
 class TestBesideTheTruth:
     def test_the_truth_is_counted_of_what_was_found_only(self, items: ItemLog) -> None:
         job = deployed()
-        truths = Truths(items)
+        truths = items.truths(job.domain)
         assert truths.last_epoch == 3
-        found = [np.asarray(truths.of(each)).tolist() for each in records(job)]
+        found = [np.asarray(truths.of(each.epoch, each.estimate)).tolist() for each in records(job)]
         assert found == [[1000, 600], [], [600, 0, 0]]
 
     def test_of_listed_items_it_is_the_truth_of_all(self, tmp_path: Path) -> None:
@@ -152,25 +150,21 @@ class TestBesideTheTruth:
         log = load_value_log(path, domain=domain, last_epoch=2)
         assert isinstance(log, ItemLog)
         estimate = ItemEstimates(np.zeros(3), 1.0, 2.0, 2, 2)
-        found = [
-            np.asarray(
-                Truths(log).of(replace(record(epoch, deployed(), None), estimate=estimate))
-            ).tolist()
-            for epoch in (1, 2)
-        ]
+        truths = log.truths(domain)
+        found = [np.asarray(truths.of(epoch, estimate)).tolist() for epoch in (1, 2)]
         assert found == [[0, 0, 2], [1, 0, 0]] == log.truth(domain).tolist()
 
     def test_a_headline_is_the_largest_item(self, items: ItemLog) -> None:
         job = deployed()
         first, second, third = records(job)
-        truth = Truths(items)
+        truth = items.truths(job.domain)
         assert str(headline_of(job.domain, first)) == "tea: 990 (95 %: 970 to 1,010)"
-        assert headline_of(job.domain, third, truth.of(third)).truth == 600
+        assert headline_of(job.domain, third, truth.of(third.epoch, third.estimate)).truth == 600
         assert str(headline_of(job.domain, second)) == "no estimate"
 
     def test_up_shows_and_keeps_the_items_found(self, items: ItemLog, tmp_path: Path) -> None:
         job = deployed()
-        progress = Progress(job, items)
+        progress = Progress(job, items.truths(job.domain))
         for each in records(job):
             progress.apply(Role.ESTIMATES, each.to_bytes())
         rows = progress.rows()

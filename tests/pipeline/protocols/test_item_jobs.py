@@ -260,7 +260,7 @@ def run_in_memory(job_file: Path, changes: Path) -> Progress:
         producer.close(epoch)
         cluster.settle()
     producer.shut()
-    progress = Progress(job, log.truth(job.domain))
+    progress = Progress(job, log.truths(job.domain))
     for record in cluster.log.values(Role.ESTIMATES):
         progress.apply(Role.ESTIMATES, record)
     return progress

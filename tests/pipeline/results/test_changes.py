@@ -15,10 +15,10 @@ from aggregators.item_estimates import ItemEstimates
 from aggregators.published import Published
 from pipeline.cli.answer_lines import printed_lines
 from pipeline.cli.change_lines import change_lines
+from pipeline.devices.truths import ChangedTruths, CountedTruths
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.results.changes import ChangeError, Changes, changes, check_changes, has_changes
-from pipeline.results.truths import ChangedTruths, Truths
 from pipeline.serve.history import History, Point
 from pipeline.serve.views import JobState, changed
 from pipeline.stages.estimate_records import EstimateRecord
@@ -150,12 +150,15 @@ def test_the_page_shows_changes_beside_true_ones() -> None:
     history = History(JOB.domain)
     for epoch in range(1, 5):
         history.append(Point.of(count(epoch), JOB.domain))
-    state = JobState(JOB, history, truths=Truths(np.array([7, 9, 12, 20])))
+    state = JobState(JOB, history, truths=CountedTruths(np.array([7, 9, 12, 20])))
     shown = changed(state, history.points, 2)
     assert shown.history.epochs().tolist() == [3, 4]
     assert shown.change == 2
     assert shown.truths is not None
-    assert [shown.truths.of(point) for point in shown.history.points] == [[5], [11]]
+    assert [shown.truths.of(each.epoch, each.estimate) for each in shown.history.points] == [
+        [5],
+        [11],
+    ]
     assert isinstance(shown.truths, ChangedTruths)
     assert shown.truths.last_epoch == 4
     # What was there is as it was.

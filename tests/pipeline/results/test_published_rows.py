@@ -15,6 +15,7 @@ from pyarrow import parquet
 from aggregators.estimate import Estimate
 from aggregators.item_estimates import ItemEstimates
 from aggregators.published import Published
+from pipeline.devices.truths import CountedTruths
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.results.estimate_csv import csv_lines
@@ -23,7 +24,6 @@ from pipeline.results.estimate_table import record_batches, table_of
 from pipeline.results.published_rows import PublishedRows
 from pipeline.results.queries import make_query
 from pipeline.results.questions import Asked
-from pipeline.results.truths import Truths
 from pipeline.stages.estimate_records import EstimateRecord
 from topics.manifests import Fate
 
@@ -204,7 +204,7 @@ def test_nothing_has_a_label_of_numbers_or_where_there_are_none() -> None:
 
 
 def test_the_truth_is_the_last_column_and_ends_with_the_input() -> None:
-    truths = Truths(np.array([41]))
+    truths = CountedTruths(np.array([41]))
     rows = PublishedRows.of_everything(job_of(COUNTING), truths)
     assert rows.columns[-1] == "truth_not_private"
     assert [

@@ -26,6 +26,7 @@ from pipeline.cli.smoothed_lines import (
 )
 from pipeline.devices.change_log import load_change_log
 from pipeline.devices.producer import Producer
+from pipeline.devices.truths import CountedTruths
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
@@ -313,7 +314,7 @@ def test_one_value_has_its_own_interval_and_flag() -> None:
 
 def test_a_run_says_what_looking_back_was_worth(tmp_path: Path) -> None:
     run, finished = run_small_job(tmp_path), run_to(RENEWING, tmp_path, last_epoch=10)
-    progress = Progress(run.job, run.truth)
+    progress = Progress(run.job, CountedTruths(run.truth))
     for role, value in run.records:
         progress.apply(role, value)
     plain = Outcome(run.job, progress.rows(), USERS, seconds=2.5, reports=progress.reports)

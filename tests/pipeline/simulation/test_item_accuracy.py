@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.results.item_sums import ItemSums
 from pipeline.results.questions import Answer, Boxes, Items, Quantiles, Question, Top
 from pipeline.simulation.item_accuracy import (
     ItemAccuracy,
@@ -13,6 +12,7 @@ from pipeline.simulation.item_accuracy import (
     mean_accuracy,
 )
 from pipeline.values.boxes import Box
+from pipeline.values.item_sums import ItemSums
 from pipeline.values.sets import SetDomain
 from randomizers.item_domains import Bits, Numbers, Points
 from randomizers.randomness import seeded_generator

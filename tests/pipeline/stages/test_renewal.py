@@ -731,7 +731,7 @@ def test_screens_name_epoch_and_horizon(tmp_path: Path, small_job: Path) -> None
     small = deploy_job(load_job(small_job), deployed_at=0)
     change_log = load_change_log(write_changes(tmp_path / "changes.csv"))
     records = simulate(small, change_log, seed=3).records
-    progress = Progress(small, change_log.truth())
+    progress = Progress(small, change_log.truths(small.domain))
     for record in records:
         progress.apply(Role.ESTIMATES, record.to_bytes())
     assert progress.last_epoch == 12
@@ -739,7 +739,7 @@ def test_screens_name_epoch_and_horizon(tmp_path: Path, small_job: Path) -> None
     console.print(render(View("small", "", (), 200, progress), 100, 40))
     assert "epoch 12 of 12 (horizon 3)" in console.export_text()
     counted = small.model_copy(update={"horizons": 2})
-    assert Progress(counted, change_log.truth()).last_epoch == 10
+    assert Progress(counted, change_log.truths(counted.domain)).last_epoch == 10
 
 
 def test_an_endless_job_always_needs_its_workers() -> None:
