@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95
+from aggregators.estimate import GAP, NORMAL_95, Estimate
+from aggregators.item_estimates import ItemEstimates
 from aggregators.shrinkage import offline_shrunk, online_shrunk
 from aggregators.tree_smoothing import TreeEstimates, smoothed
 
@@ -45,6 +46,24 @@ class SmoothedEstimates:
         """Values, lows and highs, shape (3, epochs, counts)."""
         width = self.half_widths[:, None]
         return np.stack([self.values, self.values - width, self.values + width])
+
+    def count_at(self, index: int, reports: int) -> Estimate:
+        """The one count of an epoch as it is published of one online.
+
+        Args:
+            index: of the epoch in the arrays.
+            reports: how many were received, of all epochs.
+        """
+        return Estimate.around(float(self.values[index, 0]), *self._about(index, reports))
+
+    def items_at(self, index: int, reports: int) -> ItemEstimates:
+        """The counts of an epoch, likewise."""
+        return ItemEstimates(self.values[index], *self._about(index, reports))
+
+    def _about(self, index: int, reports: int) -> tuple[float, float, int, int, tuple[str, ...]]:
+        deviation, width = float(self.standard_deviations[index]), float(self.half_widths[index])
+        flags = (GAP,) if self.gaps[index] else ()
+        return deviation, width, reports, int(self.population[index]), flags
 
     @property
     def clipped(self) -> NDArray[np.float64]:

@@ -18,9 +18,10 @@ from pipeline.cli.estimate_lines import epoch_cells, json_lines, table_lines
 from pipeline.cli.output import number, plural, say, say_pairs, say_table, tell
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.operations.up.curves import curves_of, plotted_query, write_curves
+from pipeline.results.asked import usual_query
 from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.published_rows import PublishedRows
-from pipeline.results.queries import Query, usual_query
+from pipeline.results.questions import Query
 from pipeline.simulation.query_trials import accuracy
 from pipeline.simulation.simulate import Simulation, expected
 from pipeline.stages.estimate_records import EstimateRecord
@@ -70,7 +71,7 @@ def printed_lines(
         return csv_lines(PublishedRows.of_everything(job), records)
     if query is None and format == "json":
         return json_lines(records, job.domain)
-    query = query or usual_query(job.domain, everything=False)
+    query = query or usual_query(job.domain)
     if query is None:
         return table_lines(records, job)
     return answer_lines(job, query, format, records)

@@ -14,7 +14,7 @@ from pipeline.cli.output import tell
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.results.estimate_files import WRITERS
 from pipeline.results.published_rows import PublishedRows
-from pipeline.results.queries import Query
+from pipeline.results.questions import Query
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.whole_files import replaced_whole
 

@@ -30,10 +30,10 @@ from pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
 from pipeline.cli.smoothed_lines import SMOOTHED
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
+from pipeline.results.asked import Asked, make_query, usual_query
 from pipeline.results.changes import changes, check_changes
 from pipeline.results.follow import EstimateReader
-from pipeline.results.queries import Query, make_query, usual_query
-from pipeline.results.questions import Asked
+from pipeline.results.questions import Query
 from pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_records
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.result_documents import document_schema
@@ -174,7 +174,7 @@ def _print_smoothed(
         files.write(job, query, records, "smoothed")
         return
     if query is None and format == "table":
-        query = usual_query(job.domain, everything=False)
+        query = usual_query(job.domain)
     if query is None:
         online = (record for record in published if looked_back.index(record.epoch) is not None)
         lines = SMOOTHED_LINES[format](online, looked_back)

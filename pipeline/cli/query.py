@@ -25,9 +25,9 @@ from pipeline.cli.output import say_line, tell
 from pipeline.cli.window_answer_lines import LINES, say_answers
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
+from pipeline.results.asked import Asked, ask, check_askable, usual_question
 from pipeline.results.epoch_counts import EpochCounts, check_per_epoch, read_counts, read_latest
 from pipeline.results.follow import follow_counts
-from pipeline.results.questions import Asked, ask, check_askable, usual_question
 from pipeline.results.smoothing import read_from
 
 

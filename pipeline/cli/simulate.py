@@ -40,8 +40,8 @@ from pipeline.devices.item_log import ItemLog, ValueLog
 from pipeline.devices.produce import enrolment
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from pipeline.jobs.job_files import load_job
-from pipeline.results.queries import Query, make_query, usual_query
-from pipeline.results.questions import Asked, Items, Question, check_askable
+from pipeline.results.asked import Asked, check_askable, make_query, usual_query
+from pipeline.results.questions import Items, Query, Question
 from pipeline.results.smoothing import BIASED
 from pipeline.simulation.item_accuracy import mean_accuracy
 from pipeline.simulation.query_trials import simulations_json
@@ -152,7 +152,7 @@ def simulate(
         say_json(_to_json(simulations))
     else:
         if query is None:
-            query = usual_query(deployed.domain, everything=False)
+            query = usual_query(deployed.domain)
         if query is not None:
             show_simulations(query, answering)
         else:

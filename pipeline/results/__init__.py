@@ -1,10 +1,11 @@
 """What was published, read again: estimates, the counts behind them, questions to them.
 
 `read` gives programs and notebooks all that was published of a job, as a table. Begin with
-`follow`, which reads estimates as they come, and `questions`: each kind reads what people write and
-knows its answers from any counts, and the truth beside them. `queries` asks what was published,
-`epoch_counts` has the windows to be asked. `smoothing` looks back over a horizon. `published_rows`
-has the columns of files and tables. Nothing here writes to Kafka.
+`follow`, which reads estimates as they come, and `questions`: each reads its answers from any
+counts, with the truth beside them. `asked` makes questions of what people write. `kinds` has what
+a job may publish: each kind knows its headline, its sentence, its curves and what is asked of it
+when nothing is. `epoch_counts` has the windows to be asked, `smoothing` looks back over a horizon,
+`published_rows` has the columns of files and tables. Nothing here writes to Kafka.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ from aggregators.item_estimates import ItemEstimates
 from aggregators.published import Published
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.results.kinds.registry import kind_of
 from pipeline.stages.estimate_records import EstimateRecord
-
-_KINDS = ("value", "items")
 
 
 class ChangeError(DpstreamError):
@@ -31,7 +30,7 @@ def check_changes(job: DeployedJob) -> None:
     Raises:
         ChangeError: they do not.
     """
-    if job.domain.kind not in _KINDS or job.domain.column is not None:
+    if not kind_of(job.domain).same_items or job.domain.column is not None:
         raise ChangeError(
             f"job {job.name} publishes no counts of one and the same items at every epoch: changes "
             "are for one count, and for items of a list"

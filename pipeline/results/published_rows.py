@@ -15,8 +15,8 @@ from typing import TypeAlias
 from pipeline.devices.truths import Truths
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import EpochSpans
-from pipeline.results.queries import Query, headline_query, usual_query
-from pipeline.results.questions import Answer
+from pipeline.results.kinds.registry import kind_of
+from pipeline.results.questions import Answer, Query
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.instants import iso_moment, moment_of
 
@@ -45,8 +45,8 @@ class PublishedRows:
     @classmethod
     def of_everything(cls, job: DeployedJob, truths: Truths | None = None) -> PublishedRows:
         """All that was published: of every item, or of every bucket of numbers."""
-        query = usual_query(job.domain, everything=True) or headline_query(job.domain)
-        return cls(job, query, truths=truths)
+        everything = kind_of(job.domain).everything(job.domain)
+        return cls(job, Query(job.domain, everything), truths=truths)
 
     @property
     def name_column(self) -> str | None:
@@ -54,7 +54,7 @@ class PublishedRows:
 
         None where a single value is counted.
         """
-        return None if self.job.domain.kind == "value" else self.query.question.kind
+        return self.query.question.column
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

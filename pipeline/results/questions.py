@@ -7,26 +7,24 @@ knows its answers from any `Counts`, the truth beside them, and how it is drawn 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from aggregators.counts import Counts, NotAskedForError, NoValuesError
+from aggregators.counts import Counts, NoValuesError
 from aggregators.estimate import Estimate
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.epoch_counts import CountsCells, EpochCounts
-from pipeline.values.boxes import Box, QueryError, finite
-from pipeline.values.item_sums import ItemSums
+from aggregators.norm_sub import norm_sub
+from aggregators.published import Published
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.boxes import Box
+from pipeline.values.item_sums import NO_SUMS, ItemSums
 from pipeline.values.value_domains import ValueDomain
-from pipeline.whole_files import read_whole_text
-
-MOST_USUAL = 20
-"""Domains up to this size are shown whole when nothing is asked."""
 
 QUARTILES = (0.25, 0.5, 0.75)
+_NAMED_SHARES = {"0.5": "median"}
 
 _LABELS_MEASURED = 1 << 12
 
@@ -157,6 +155,11 @@ class Question(ABC):
         """The same of several."""
         return f"{self.kind}s"
 
+    @property
+    def column(self) -> str | None:
+        """The column of tables that has the names of answers; None where there is one answer."""
+        return self.kind
+
     @abstractmethod
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
         """The answers.
@@ -177,9 +180,18 @@ class Question(ABC):
         """Of the answers, as far as they are known beforehand."""
         return []
 
-    def first(self, count: int) -> Question:
-        """About no more than so many."""
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Question:
+        """About no more than so many, the same ones at every epoch.
+
+        Args:
+            records: of all epochs.
+            count: at least 1.
+        """
         return self
+
+    def label_of(self, answer: Answer) -> str:
+        """What tells an answer from the others, where a job has one number or a few."""
+        return answer.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +199,16 @@ class Count(Question):
     """How many users have the one value that is counted."""
 
     kind: ClassVar[str] = "value"
+    column: ClassVar[None] = None
 
     def ask(self, counts: Counts, domain: ValueDomain) -> Answers:
         """See `Question`."""
         answers = (Answer.of("1", estimate, item) for item, estimate in counts.of_items())
         return Answers(self, tuple(answers), counts.method)
+
+    def label_of(self, answer: Answer) -> str:
+        """See `Question`: it needs none."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +235,7 @@ class Items(Question):
             items = range(1, min(domain.size, _LABELS_MEASURED))
         return [domain.label(item) for item in items]
 
-    def first(self, count: int) -> Items:
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Items:
         """See `Question`."""
         return Items(tuple(range(1, count + 1)) if self.items is None else self.items[:count])
 
@@ -253,6 +270,14 @@ class Top(Question):
     def names(self, domain: ValueDomain) -> list[str]:
         """See `Question`."""
         return Items().names(domain)
+
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Items:
+        """See `Question`: those with the largest mean over all epochs."""
+        sums = NO_SUMS
+        for record in records:
+            if record.estimate is not None:
+                sums = sums.plus(record.estimate.numbers, record.estimate.intervals[0])
+        return Items(tuple(sums.most(min(count, self.count)).tolist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +317,7 @@ class Boxes(Question):
         """See `Question`."""
         return [box.name for box in self.boxes]
 
-    def first(self, count: int) -> Boxes:
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Boxes:
         """See `Question`."""
         return Boxes(self.boxes[:count])
 
@@ -331,7 +356,11 @@ class Quantiles(Question):
         """See `Question`."""
         return [f"{share:g}" for share in self.shares]
 
-    def first(self, count: int) -> Quantiles:
+    def label_of(self, answer: Answer) -> str:
+        """See `Question`."""
+        return _NAMED_SHARES.get(answer.name, answer.name)
+
+    def steady(self, records: Sequence[EstimateRecord], count: int) -> Quantiles:
         """See `Question`."""
         return Quantiles(self.shares[:count])
 
@@ -350,124 +379,68 @@ def _withheld(domain: ValueDomain, counts: Counts) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question as people write it: one of these, of a crowd if they name one.
+class Query:
+    """What is asked of every published epoch.
 
     Attributes:
-        items: names of items; ``@FILE`` stands for those of a file, one a line.
-        top: how many of the items most held.
-        ranges: ``LOW:HIGH`` each.
-        quantiles: shares between 0 and 1.
-        boxes: ``A1:B1,A2:B2`` each.
-        crowd: the label of one; by itself it asks for its size and all items in it.
+        domain: of the job.
+        question: that is asked.
+        norm_sub: whether the estimates after Norm-Sub are wanted too.
     """
 
-    items: Sequence[str] | None = None
-    top: int | None = None
-    ranges: Sequence[str] | None = None
-    quantiles: Sequence[str] | None = None
-    boxes: Sequence[str] | None = None
-    crowd: str | None = None
+    domain: ValueDomain
+    question: Question
+    norm_sub: bool = False
 
-    def question(self, domain: ValueDomain) -> Question | None:
-        """What it says about values of a domain; None if nothing is asked.
+    def answers(
+        self, estimate: Published | None, truth: NDArray[np.integer] | None = None
+    ) -> tuple[Answer, ...]:
+        """The answers for an epoch; none where there is no estimate.
 
-        >>> from pipeline.values.numbers import NumericDomain
-        >>> Asked(ranges=["10:40", "60:"]).question(NumericDomain(0, 80, 8))
-        ... # doctest: +NORMALIZE_WHITESPACE
-        Boxes(boxes=(Box(name='10:40', starts=(1,), ends=(4,)),
-                     Box(name='60:', starts=(6,), ends=(8,))))
-
-        Raises:
-            QueryError: the domain, or the rest of the question, does not allow it.
+        Args:
+            estimate: of an epoch of the job.
+            truth: users with each item or in each bucket that was estimated, shape (items,), where
+                it is known; of one value a single number.
         """
-        crowd = None if self.crowd is None else domain.numbers_in(self.crowd)
-
-        def items_of(names: Sequence[str]) -> Items:
-            listed = [*_listed(names)]
-            if self.crowd is not None:
-                listed = [domain.text_of(self.crowd, name) for name in listed]
-            return Items(domain.numbers_of(listed))
-
-        options: Mapping[str, tuple[Any, Callable[[Any], Question]]] = {
-            "--item": (self.items, items_of),
-            "--top": (self.top, lambda count: Top(count, crowd)),
-            "--range": (self.ranges, lambda texts: Boxes(tuple(map(domain.range, texts)))),
-            "--quantile": (self.quantiles, lambda texts: Quantiles(tuple(map(_share, texts)))),
-            "--box": (self.boxes, lambda texts: Boxes(tuple(map(domain.box, texts)))),
-        }
-        given = [option for option, (value, _) in options.items() if value]
-        if len(given) > 1:
-            raise QueryError(f"{' and '.join(given)} do not go together: give one of them")
-        for option in given:
-            domain.check_asks(option)
-            value, made = options[option]
-            return made(value)
-        return None if crowd is None else Items(tuple(crowd))
-
-
-def _listed(names: Sequence[str]) -> Iterator[str]:
-    for name in names:
-        if not name.startswith("@"):
-            yield name.strip()
-            continue
+        if estimate is None or not (estimate.population or estimate.single):
+            return ()
         try:
-            lines = read_whole_text(Path(name[1:]), "utf-8-sig").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise QueryError(f"--item: {name[1:]} cannot be read: {reason}") from None
-        yield from filter(None, map(str.strip, lines))
+            answers = self.question.ask(estimate, self.domain).answers
+        except NoValuesError:
+            return ()
+        if self.norm_sub and estimate.found_above is None:
+            fitted = norm_sub(estimate.intervals[0], estimate.population)
+            beside = self._beside(answers, estimate, fitted)
+            answers = tuple(replace(each, norm_sub=value) for each, value in beside)
+        if answers and truth is not None:
+            beside = self._beside(answers, estimate, np.atleast_1d(truth))
+            answers = tuple(replace(each, truth=value) for each, value in beside)
+        return answers
 
+    def _beside(
+        self, answers: Sequence[Answer], estimate: Published, numbers: NDArray[Any]
+    ) -> Iterable[tuple[Answer, float | None]]:
+        sums = ItemSums.of_each(estimate.numbers, numbers)
+        return zip(answers, self.question.truths(answers, sums, self.domain), strict=True)
 
-def _share(text: str) -> float:
-    share = finite(text, "--quantile")
-    if not 0 < share < 1:
-        raise QueryError(f"--quantile: {share:g} does not lie between 0 and 1")
-    return share
+    def to_json(
+        self, record: EstimateRecord, truth: NDArray[np.integer] | None = None
+    ) -> Mapping[str, Any]:
+        """The answers for an epoch; the names of the largest items differ by epoch."""
+        estimate = record.estimate
+        answers = [answer.to_json() for answer in self.answers(estimate, truth)]
+        body: dict[str, Any] = {
+            "epoch": record.epoch,
+            "fate": record.fate.value,
+            "population": record.population,
+            "flags": list(record.flags),
+            self.question.plural: answers,
+        }
+        width = self.simultaneous_half_width(record)
+        return body if width is None else body | {"simultaneous_half_width": width}
 
-
-def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers:
-    """Ask the window of an epoch, or several added up.
-
-    >>> from aggregators.cell_window import CellWindow
-    >>> from pipeline.values.sets import SetDomain
-    >>> from randomizers.cell_codes.hashed_rows import HashedRows
-    >>> cells = CellWindow(HashedRows.histogram(3), np.array([40.0, 90, 55]), 25.0, 185, 185)
-    >>> window = EpochCounts(1, 1, (1,), (), 185, 185, cells)
-    >>> found = ask(window, SetDomain(("red", "green", "blue"), slots=1), Top(2))
-    >>> [(answer.name, answer.value, answer.standard_deviation) for answer in found.answers]
-    [('green', 90.0, 5.0), ('blue', 55.0, 5.0)]
-
-    Raises:
-        NotAskedForError: the job's cells were not made for it.
-        QueryError: no window was released, or no user has a value, so there are no quantiles.
-    """
-    if window.counts is None:
-        raise QueryError("; ".join(map(str, window.withheld)))
-    try:
-        return question.ask(window.counts.estimates, domain)
-    except NoValuesError as error:
-        raise QueryError(str(error)) from None
-
-
-def has_tree(job: DeployedJob) -> bool:
-    """Whether the cells of a job are those of a tree, which ranges and quantiles need."""
-    aggregator = job.aggregator()
-    return isinstance(aggregator, CountsCells) and aggregator.ordered
-
-
-def check_askable(job: DeployedJob, question: Question) -> Question:
-    """The same question; raises `NotAskedForError` if the job's cells were not made for it."""
-    if question.of_tree and not has_tree(job):
-        raise NotAskedForError(
-            f"{question.of_tree} are for jobs of count_min with queries: ranges over numbers or "
-            f"points; job {job.name} of {job.protocol} counts single items: give --item or --top"
-        )
-    return question
-
-
-def usual_question(job: DeployedJob) -> Question:
-    """What is asked of a job when nothing is: all items of few, the quartiles, or the top ten."""
-    if "--quantile" in job.domain.asks and has_tree(job):
-        return Quantiles(QUARTILES)
-    return Items() if job.domain.size - 1 <= MOST_USUAL else Top(10)
+    def simultaneous_half_width(self, record: EstimateRecord) -> float | None:
+        """Of the intervals that hold all counts at once, where items are selected by size."""
+        if record.estimate is None or not self.question.selects:
+            return None
+        return record.estimate.simultaneous_half_width

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.estimate import GAP, Estimate
 from aggregators.item_estimates import ItemEstimates
-from aggregators.level_estimates import LevelEstimates
-from aggregators.range_estimates import RangeEstimates
 from aggregators.smoothed_estimates import SmoothedEstimates
 from pipeline.actions import Action, EndOffset, LogSlice, ReadRange, Steps, carry_out
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.results.kinds.registry import kind_of
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.estimation import Estimation
@@ -87,17 +86,7 @@ class SmoothedHorizon:
             index: of the epoch in the arrays.
             reports: how many were received, of all epochs.
         """
-        of = self.estimates
-        deviation, width = float(of.standard_deviations[index]), float(of.half_widths[index])
-        about = (reports, int(of.population[index]), (GAP,) if of.gaps[index] else ())
-        if self.domain.kind == "value":
-            value = float(of.values[index, 0])
-            return Estimate(value, deviation, value - width, value + width, *about)
-        if of.level_variances is None:
-            items = ItemEstimates(of.values[index], deviation, width, *about)
-            return LevelEstimates.of_values(items) if self.domain.kind == "numbers" else items
-        variances = tuple(of.level_variances[:, index].tolist())
-        return RangeEstimates(of.values[index], deviation, width, *about, level_variances=variances)
+        return kind_of(self.domain).looked_back(self.estimates, index, reports)
 
 
 def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[SmoothedHorizon]:

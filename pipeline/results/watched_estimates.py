@@ -13,10 +13,9 @@ from aggregators.estimate import GAP
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
 from pipeline.results.changes import Changes, has_changes
-from pipeline.results.queries import Query
-from pipeline.results.questions import Answer, Count, Items, Quantiles, Question
+from pipeline.results.kinds.registry import kind_of
+from pipeline.results.questions import Answer, Query
 from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.value_domains import ValueDomain
 
 MOST_WATCHED = 20
 """Items of the longest list that is watched."""
@@ -34,7 +33,7 @@ class WatchedEstimates:
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
-        question = watched(job.domain)
+        question = kind_of(job.domain).watched(job.domain, MOST_WATCHED)
         self._query = None if question is None else Query(job.domain, question)
         self.start_over()
 
@@ -53,16 +52,6 @@ class WatchedEstimates:
         self.latest = PublishedNumbers(record.epoch, numbers)
 
 
-def watched(domain: ValueDomain) -> Question | None:
-    """What is asked of every epoch; None where nothing is."""
-    if domain.kind == "value":
-        return Count()
-    if domain.kind == "numbers" and domain.slots is None:
-        return Quantiles((0.5,))
-    few = domain.items is not None and len(domain.items) <= MOST_WATCHED
-    return Items() if domain.kind == "items" and few else None
-
-
 def _numbers(
     query: Query, record: EstimateRecord, change: EstimateRecord | None
 ) -> Iterator[PublishedNumber]:
@@ -72,21 +61,12 @@ def _numbers(
     for answer in query.answers(record.estimate):
         changed = changes.get(answer.name)
         yield PublishedNumber(
-            _name(query, answer),
+            query.question.label_of(answer),
             answer.value,
             _interval(answer, record),
             None if changed is None else changed.value,
             None if changed is None else _interval(changed, change),
         )
-
-
-def _name(query: Query, answer: Answer) -> str:
-    match query.question:
-        case Count():
-            return ""
-        case Quantiles():
-            return "median"
-    return answer.name
 
 
 def _interval(answer: Answer, record: EstimateRecord | None) -> tuple[float, float] | None:

@@ -164,6 +164,7 @@ from pipeline.jobs.epoch_words import period
 from pipeline.kafka.cluster import ClusterError
 from pipeline.printable import error_line
 from pipeline.results.changes import ChangeError
+from pipeline.results.series import SeriesError
 from pipeline.serve import curve_view, views
 from pipeline.serve.assets import Asset, load_assets
 from pipeline.serve.board import Board, encode
@@ -175,7 +176,6 @@ from pipeline.serve.login import PATH as LOGIN_PATH
 from pipeline.serve.login import LoginDesk
 from pipeline.serve.query_strings import AskedWronglyError, epoch_range, one_of, series_ids, whole
 from pipeline.serve.security import Gatekeeper, headers_for
-from pipeline.serve.series import SeriesError
 from pipeline.serve.sockets import Sockets, View
 from pipeline.serve.views import JobState
 from pipeline.stages.estimate_records import EstimateRecord
@@ -390,14 +390,14 @@ class Api:
 
     async def _top(self, request: web.Request) -> web.StreamResponse:
         state = self._state(request)
-        if state.history.kind == "value":
+        if state.history.kind.single:
             raise ProblemError(404, f"job {state.job.name} counts one value, it has no items")
         count = whole(request.query, "count", 1, 100)
         return _json(views.top(state, self._point(state, request), count or 10))
 
     async def _quantiles(self, request: web.Request) -> web.StreamResponse:
         state = self._state(request)
-        if not state.history.picture.quantiles:
+        if not state.history.kind.quantiles:
             raise ProblemError(404, f"quantiles are for jobs over numbers, not {state.job.name}")
         return _json(views.quantiles(state, self._point(state, request)))
 

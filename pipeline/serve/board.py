@@ -123,7 +123,7 @@ class Board:
                 smooths = isinstance(job.aggregator(), Smoother)
                 changes = has_changes(job)
                 state = JobState(job, History(job.domain), smooths, changes)
-                state.changing = Changes(job, 1) if changes and job.domain.kind == "value" else None
+                state.changing = Changes(job, 1) if changes and state.history.kind.single else None
                 self.jobs[name] = state
             state.job = job
             state.phase = found.phases[name]

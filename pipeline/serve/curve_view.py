@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.results.series import Series
 from pipeline.serve.reduction import envelope, reduce_curve
-from pipeline.serve.series import Series
 from pipeline.serve.simultaneous import Simultaneous
 from pipeline.serve.views import (
     CHOSEN,
@@ -123,7 +123,7 @@ def _smoothed(
 def recent(state: JobState, count: int) -> dict[str, Any] | None:
     """The last so many epochs of the series that says most of a job; None before an estimate."""
     history = state.history
-    chosen = history.picture.chosen(history, CHOSEN)
+    chosen = history.chosen(CHOSEN)
     if history.last is None or not chosen:
         return None
     series = next((each for each in chosen if each.share == 0.5), chosen[0])
@@ -142,7 +142,7 @@ def recent(state: JobState, count: int) -> dict[str, Any] | None:
 def sparklines(state: JobState, count: int) -> dict[str, Any]:
     """Many series, each as a few points."""
     history = state.history
-    series = history.picture.small(history, count)
+    series = history.small(count)
     matrix = np.empty((len(history.points), len(series)))
     # To keep a column of each item would take seconds.
     single = [place for place, each in enumerate(series) if each.number]

@@ -15,8 +15,8 @@ from pipeline.printable import error_line
 from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.estimate_table import batches_of, table_schema
 from pipeline.results.published_rows import PublishedRows
-from pipeline.serve.history import Point
-from pipeline.serve.series import Series, check_estimate
+from pipeline.results.series import Series
+from pipeline.serve.history import Point, check_estimate
 from pipeline.serve.views import NOT_PRIVATE, triples_json
 from pipeline.stages.estimate_records import EstimateRecord
 

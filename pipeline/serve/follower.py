@@ -26,8 +26,7 @@ from pipeline.kafka.connection import Connection
 from pipeline.kafka.errors import AccessError, ClusterError, refused_kind
 from pipeline.ledger.spending import Spending
 from pipeline.serve.board import Jobs
-from pipeline.serve.history import Point
-from pipeline.serve.series import check_estimate
+from pipeline.serve.history import Point, check_estimate
 from pipeline.stages.estimate_records import FirstEstimates
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.published import Published
-from pipeline.serve.series import PICTURES, Series, known, quantiles_of, triples_of
+from pipeline.results.kinds.registry import kind_of
+from pipeline.results.series import Series, known, triples_of
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.item_sums import NO_SUMS
 from pipeline.values.value_domains import ValueDomain
@@ -27,12 +28,25 @@ _MOST_COLUMNS = 64
 _MOST_FOUND = 1 << 14
 
 
+def check_estimate(domain: ValueDomain, estimate: Published | None) -> None:
+    """Look whether an estimate is one of a job over this domain.
+
+    Raises:
+        ValueError: it is of another shape, or has numbers that are none.
+    """
+    if estimate is None:
+        return
+    words = all(isinstance(flag, str) for flag in estimate.flags)
+    if not (words and estimate.may_be_of(domain.size - 1)):
+        raise ValueError("this is no estimate of the job's domain")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Point(EstimateRecord):
     """What was published of an epoch, ready to be drawn.
 
     Attributes:
-        quantiles: of numbers, as `quantiles_of`.
+        quantiles: of numbers, as `PublishedKind.quantiles_of`.
     """
 
     quantiles: NDArray[np.float64]
@@ -42,7 +56,7 @@ class Point(EstimateRecord):
         """From a record of the topic, whose guarantee is not held; of numbers it takes a moment."""
         when = record.epoch, record.fate, record.closed_at
         found = record.contributors, record.population, record.estimate
-        return cls(b"", *when, *found, {}, quantiles_of(domain, record.estimate))
+        return cls(b"", *when, *found, {}, kind_of(domain).quantiles_of(domain, record.estimate))
 
     def triples(self, series: Sequence[Series]) -> NDArray[np.float64]:
         """Value, low and high of some series, (series, 3); nan where nothing can be said."""
@@ -75,8 +89,7 @@ class History:
 
     def __init__(self, domain: ValueDomain, most_held: int = MOST_HELD) -> None:
         self.domain = domain
-        self.kind = domain.kind
-        self.picture = PICTURES[domain.kind]
+        self.kind = kind_of(domain)
         self.points: list[Point] = []
         self._epochs: list[int] = []
         self._size = 0
@@ -152,6 +165,18 @@ class History:
     def ranked(self, count: int) -> list[int]:
         """The items with the largest sums over all epochs, by their numbers from 1 on."""
         return list(map(int, self._sums.most(count)))
+
+    def listed(self) -> tuple[Series, ...]:
+        """The series that a page offers."""
+        return self.kind.listed(self.domain, self.ranked)
+
+    def chosen(self, count: int) -> tuple[Series, ...]:
+        """Those that are drawn when nobody has chosen, not many more than so many."""
+        return self.kind.chosen(self.domain, self.ranked, count)
+
+    def small(self, count: int) -> tuple[Series, ...]:
+        """Those that are shown as sparklines, at most so many."""
+        return self.kind.small(self.domain, self.ranked, count)
 
     def values(self, items: Sequence[int]) -> NDArray[np.float64]:
         """Of items at every epoch, float64 (n, items), nan for gaps."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline.jobs.job_files import Job
 from pipeline.planning.largest_error import EXCEEDED, widening
-from pipeline.serve.series import Series
+from pipeline.results.series import Series
 
 
 @dataclass(frozen=True, slots=True)

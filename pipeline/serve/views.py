@@ -17,26 +17,23 @@ from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from pipeline.jobs.phases import Phase
 from pipeline.results.changes import Changes, changes
-from pipeline.results.headlines import headline_of
+from pipeline.results.kinds.registry import kind_of
 from pipeline.results.sentences import (
     LOOKED_BACK,
     change_words,
     hero_of,
-    ranks,
     sentence_of,
-    what_is_counted,
+)
+from pipeline.results.series import (
+    MOST_LABELS,
+    VALUE,
+    Series,
+    known,
+    truth_of,
 )
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.serve.history import History, Point
 from pipeline.serve.privacy_sentences import budget_line, exposure_body, guarantee_words
-from pipeline.serve.series import (
-    MOST_LABELS,
-    VALUE,
-    Series,
-    find_series,
-    known,
-    truth_of,
-)
 from pipeline.serve.simultaneous import Simultaneous
 from pipeline.serve.trust_view import trust_body
 from pipeline.stages.estimate_records import EstimateRecord
@@ -185,7 +182,7 @@ def summary(state: JobState) -> dict[str, Any]:
 
 
 def _headline(state: JobState, point: Point) -> dict[str, Any]:
-    headline = headline_of(state.job.domain, point)
+    headline = state.history.kind.headline(state.job.domain, point)
     value = None
     if headline.value is not None:
         value = {"value": headline.value, "low": headline.low, "high": headline.high}
@@ -240,7 +237,8 @@ def _begins(calendar: EpochCalendar, epoch: int) -> int | None:
 
 def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
     """What the API says of a series, in the words of the job."""
-    label = what_is_counted(job)[1] if series.id == VALUE.id and series.unit == "users" else None
+    counts = series.id == VALUE.id and series.unit == "users"
+    label = kind_of(job.domain).counted(job)[1] if counts else None
     return {**series.to_json(), "label": label or _label(job, series)}
 
 
@@ -257,7 +255,7 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
         listed = list(domain.items)
     crowds = {} if domain.column is None else {"crowds": list(domain.crowds)}
     measure = {} if domain.measure is None else {"measure": domain.measure}
-    return {"kind": state.history.kind, "items": listed, **crowds, **measure}
+    return {"kind": domain.kind, "items": listed, **crowds, **measure}
 
 
 def details(state: JobState) -> dict[str, Any]:
@@ -273,8 +271,8 @@ def details(state: JobState) -> dict[str, Any]:
         "exposure": None if (exposure := job.exposure()) is None else exposure_body(exposure),
         "budget": state.budget,
         "trust": trust_body(job),
-        "series": [series_json(job, each) for each in history.picture.listed(history)],
-        "chosen": [each.id for each in history.picture.chosen(history, CHOSEN)],
+        "series": [series_json(job, each) for each in history.listed()],
+        "chosen": [each.id for each in history.chosen(CHOSEN)],
         "smoothed": state.smooths,
         "changes": state.changes,
         "truth": state.truths is not None,
@@ -287,9 +285,9 @@ def details(state: JobState) -> dict[str, Any]:
 def sent_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     """The series of an epoch that a viewer is told of: those named, or all if they are few."""
     if ids:
-        return find_series(history.domain, ids)
-    listed = history.picture.listed(history)
-    return listed if len(listed) <= MOST_SENT else history.picture.chosen(history, CHOSEN)
+        return history.kind.find_all(history.domain, ids)
+    listed = history.listed()
+    return listed if len(listed) <= MOST_SENT else history.chosen(CHOSEN)
 
 
 def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
@@ -298,7 +296,7 @@ def asked_series(history: History, ids: Sequence[str]) -> tuple[Series, ...]:
     Raises:
         SeriesError: the job has no such series.
     """
-    return find_series(history.domain, ids) if ids else history.picture.chosen(history, CHOSEN)
+    return history.kind.find_all(history.domain, ids) if ids else history.chosen(CHOSEN)
 
 
 def epoch_body(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, Any]:
@@ -339,25 +337,25 @@ def _row(state: JobState, point: Point, series: Sequence[Series]) -> dict[str, A
 
 def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
     """The largest items of an epoch; of numbers the buckets in their order."""
-    estimate, picture = point.estimate, state.history.picture
+    estimate, kind = point.estimate, state.history.kind
     notes: list[str] = []
     simultaneous = above = None
     places: Mapping[int, tuple[int, int]] = {}
     series: tuple[Series, ...] = ()
     if estimate is not None and known(estimate):
-        series = picture.largest(state.job.domain, estimate, count)
+        series = kind.largest(state.job.domain, estimate, count)
         above = estimate.found_above
-        if not picture.quantiles:
+        if not kind.quantiles:
             simultaneous = estimate.simultaneous_half_width
-            places = ranks(state.job, point)
-    if len(series) > 1 and not picture.quantiles:
+            places = kind.ranks(state.job, point)
+    if len(series) > 1 and not kind.quantiles:
         notes.append(
             "Selecting the largest biases them upwards: each interval is right for an item named "
             "beforehand. Places are those that are possible by intervals that hold for all at once."
         )
     return {
         **_about(point),
-        "kind": picture.answers,
+        "kind": kind.largest_are,
         "name": epoch_name(state.job, point.epoch).name,
         "items": _answers(
             state,
@@ -376,7 +374,7 @@ def top(state: JobState, point: Point, count: int) -> dict[str, Any]:
 
 def quantiles(state: JobState, point: Point) -> dict[str, Any]:
     """The quantiles of an epoch."""
-    series = state.history.picture.quantiles
+    series = state.history.kind.quantiles
     return {
         **_about(point),
         "name": epoch_name(state.job, point.epoch).name,

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from aggregators.cell_window import FOUND
 from aggregators.published import Published
+from pipeline.results.asked import ask
 from pipeline.results.epoch_counts import EpochCounts
-from pipeline.results.questions import Answer, Items, Question, ask
+from pipeline.results.questions import Answer, Items, Question
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.item_sums import ItemSums
 from pipeline.values.value_domains import ValueDomain

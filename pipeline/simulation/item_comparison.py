@@ -9,8 +9,9 @@ import numpy as np
 from pipeline.devices.item_log import ItemLog
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.sealing_keys import KeyRing
+from pipeline.results.asked import usual_question
 from pipeline.results.epoch_counts import counts_of
-from pipeline.results.questions import Question, usual_question
+from pipeline.results.questions import Question
 from pipeline.simulation.item_accuracy import ItemAccuracy, accuracy_of
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.stages.admission import Admission

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.results.queries import Query
-from pipeline.results.questions import Answer
+from pipeline.results.questions import Answer, Query
 from pipeline.simulation.simulate import Simulation
 
 

@@ -34,7 +34,7 @@ HANDLED_BEFORE = {
     "pipeline.simulation.memory.DeletedError": "topics in memory delete only what was read",
     "pipeline.serve.api.ProblemError": "answered over HTTP, with its status",
     "pipeline.serve.query_strings.AskedWronglyError": "answered over HTTP, with status 400",
-    "pipeline.serve.series.SeriesError": "answered over HTTP, with status 400",
+    "pipeline.results.series.SeriesError": "answered over HTTP, with status 400",
     "pipeline.serve.sockets.BlockedError": "ends the connection of one viewer",
     "pipeline.operations.signals.SignalledError": "`up` ends with 128 and the number of the signal",
     "pipeline.kafka.topic_spread.TopicSpreadError": "becomes a ClusterError that says what to do",

@@ -35,7 +35,7 @@ from pipeline.operations.status.facts import (
 from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.operations.status.judging import find_notes, find_problems
 from pipeline.operations.status.lags import Lags
-from pipeline.results.headlines import headline_of
+from pipeline.results.kinds.registry import kind_of
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from topics.frames import CodecError
@@ -215,7 +215,7 @@ class JobWatch:
         if record is None or (self._published and record.epoch < self._published.epoch):
             return
         self._published = record
-        self._headline = str(headline_of(self._job.domain, record))
+        self._headline = str(kind_of(self._job.domain).headline(self._job.domain, record))
 
     def _silent_producers(self) -> tuple[str, ...]:
         """Who has missed the latest epochs; looked for when anything was decided."""

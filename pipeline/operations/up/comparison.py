@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
 from pipeline.operations.up.plot import name_time_axis, positions
 from pipeline.plots import INSTALL, PlotError, save_figure
-from pipeline.results.sentences import what_is_counted
+from pipeline.results.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +77,7 @@ def _draw(outcomes: Sequence[Outcome]) -> Figure:
     people = outcomes[0].job.people
     said = f"The same {people} counted by several protocols; bands: 95 % intervals"
     above.set_title(said, loc="left", fontsize=11)
-    above.set_ylabel(what_is_counted(outcomes[0].job)[1])
+    above.set_ylabel(kind_of(outcomes[0].job.domain).counted(outcomes[0].job)[1])
     below.set_ylabel("estimate minus truth")
     name_time_axis(below, outcomes[0].job)
     for axes in (above, below):

@@ -16,8 +16,8 @@ from pipeline.jobs.job_files import Job
 from pipeline.operations.up.plot import GAPS, draw_plot, mark_gaps, name_time_axis, positions
 from pipeline.operations.up.progress import Row
 from pipeline.plots import INSTALL, PlotError, save_figure
-from pipeline.results.queries import Query, overview
-from pipeline.results.questions import Question, Top
+from pipeline.results.kinds.registry import kind_of
+from pipeline.results.questions import Query, Question
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.value_domains import ValueDomain
 from randomizers.guarantee import Guarantee
@@ -61,12 +61,8 @@ def plotted_query(
     The largest items differ from epoch to epoch: drawn are those with the largest mean.
     """
     if query is None:
-        return overview(domain, records, MOST_CURVES)
-    match query.question:
-        case Top(count):
-            return overview(domain, records, min(count, MOST_CURVES))
-        case question:
-            return Query(domain, question.first(MOST_CURVES))
+        return Query(domain, kind_of(domain).overview(records, MOST_CURVES))
+    return Query(domain, query.question.steady(records, MOST_CURVES))
 
 
 def curves_of(
@@ -113,9 +109,9 @@ def draw_rows(job: DeployedJob, rows: Sequence[Row]) -> Figure:
         PlotError: matplotlib is missing.
     """
     records = [row.record for row in rows]
-    query = overview(job.domain, records, MOST_CURVES)
-    if job.domain.kind == "value":
+    if kind_of(job.domain).single:
         return draw_plot(job, rows)
+    query = plotted_query(job.domain, None, records)
     epochs = [row.epoch for row in rows]
     truth = {row.epoch: row.truths for row in rows}
     curves = curves_of(query, records, truth)

@@ -20,8 +20,8 @@ from pipeline.jobs.job_problems import JobError
 from pipeline.operations.status.facts import STAGES
 from pipeline.operations.up.progress import Row
 from pipeline.planning.plan import plan
+from pipeline.results.kinds.registry import kind_of
 from pipeline.results.known_digits import percent
-from pipeline.results.queries import usual_query
 from pipeline.results.sentences import sentence_of
 from pipeline.results.smoothing import SmoothedHorizon, columns
 from pipeline.stages.estimate_records import EstimateRecord
@@ -157,11 +157,11 @@ def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
     Of items and numbers there is a row for every item or bucket of every epoch, and its name after
     the epoch.
     """
-    query = usual_query(job.domain, everything=True)
+    column = kind_of(job.domain).everything(job.domain).column
     epoch, *columns = CSV_COLUMNS
     with replaced_whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([epoch, *([] if query is None else [query.question.kind]), *columns])
+        writer.writerow([epoch, *([] if column is None else [column]), *columns])
         for row in rows:
             record, deviation = row.record, row.estimate.standard_deviation
             about = (
@@ -175,7 +175,7 @@ def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
                     timespec="milliseconds"
                 ),
             )
-            names = [[] if query is None else [name] for name in estimated_names(row)]
+            names = [[] if column is None else [name] for name in estimated_names(row)]
             found = row.intervals if row.intervals.size else np.full((3, len(names)), np.nan)
             truths = [""] * len(names) if row.truths is None else row.truths
             for name, truth, (value, low, high) in zip(names, truths, found.T, strict=True):
@@ -259,7 +259,7 @@ def _share(error: float, outcome: Outcome) -> str:
 
 def _row_json(row: Row) -> dict[str, Any]:
     said: dict[str, Any] = {"epoch": row.epoch, "fate": row.record.fate.value}
-    if row.domain.kind == "value":
+    if kind_of(row.domain).single:
         said |= {**row.estimate.to_json(), "estimate": row.estimate.value}
         truth: Any = None if row.truths is None or not row.truths.size else int(row.truths[0])
     else:

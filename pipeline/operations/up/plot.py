@@ -16,7 +16,7 @@ from pipeline.jobs.job_files import Job
 from pipeline.operations.up.outcome import NOT_PRIVATE
 from pipeline.operations.up.progress import Row
 from pipeline.plots import INSTALL, PlotError
-from pipeline.results.sentences import what_is_counted
+from pipeline.results.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +77,7 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
         fontsize=11,
     )
     name_time_axis(axes, job)
-    axes.set_ylabel(what_is_counted(job)[1])
+    axes.set_ylabel(kind_of(job.domain).counted(job)[1])
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.margins(x=0.01)
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)

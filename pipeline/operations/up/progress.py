@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from aggregators.estimate import Estimate
 from pipeline.devices.truths import Truths
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.headlines import Headline, headline_of
+from pipeline.results.kinds.headline import Headline
+from pipeline.results.kinds.registry import kind_of
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 from topics.chunks import decode_chunk
@@ -58,7 +59,7 @@ class Row:
     @property
     def headline(self) -> Headline:
         """The epoch in one number, beside the truth: computed at every use."""
-        return headline_of(self.domain, self.record, self.truths)
+        return kind_of(self.domain).headline(self.domain, self.record, self.truths)
 
     @property
     def truth(self) -> float | None:
@@ -74,7 +75,7 @@ class Row:
     @property
     def notes(self) -> list[str]:
         """What a reader has to know: the fate of a window that was not released, flags."""
-        name = self.headline.name if self.domain.kind in ("items", "found") else ""
+        name = self.headline.name if kind_of(self.domain).in_one.selects else ""
         fate = [] if self.record.fate is Fate.RELEASED else [self.record.fate.value]
         return [*fate, *([f"{name}, the largest"] if name else []), *self.estimate.flags]
 

@@ -20,7 +20,7 @@ from pipeline.jobs.epoch_words import period
 from pipeline.jobs.job_files import Job
 from pipeline.operations.up.outcome import NOT_PRIVATE
 from pipeline.operations.up.progress import Progress, Row
-from pipeline.results.headlines import Headline
+from pipeline.results.kinds.headline import Headline
 
 # Lines around the rows of the table.
 _LINES_AROUND = 9

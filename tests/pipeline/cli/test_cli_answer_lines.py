@@ -23,8 +23,8 @@ from pipeline.jobs.job_files import load_job, parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import find_deployed
 from pipeline.operations.up.curves import MOST_CURVES, curves_of, draw_curves, plotted_query
-from pipeline.results.queries import Query, make_query
-from pipeline.results.questions import Asked, Count, Items
+from pipeline.results.asked import Asked, make_query
+from pipeline.results.questions import Count, Items, Query
 from pipeline.results.smoothing import smoothed_horizon
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster

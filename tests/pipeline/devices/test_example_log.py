@@ -18,7 +18,7 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.planning.plan import plan
-from pipeline.results.headlines import headline_of
+from pipeline.results.kinds.registry import kind_of
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import simulate
 from pipeline.values.examples import ExampleDomain
@@ -135,7 +135,8 @@ def test_a_test_set_is_part_of_the_deployed_job_and_its_accuracy_is_published(
     for tested, measure in ((job, "accuracy on the test set, %"), (without, "gradient, % of clip")):
         record = simulate(tested, log, seed=1).records[-1]
         assert record.summary.reports == 60
-        assert str(headline_of(tested.domain, record)).startswith(f"{measure}: ")
+        headline = kind_of(tested.domain).headline(tested.domain, record)
+        assert str(headline).startswith(f"{measure}: ")
         assert (record.summary.value in (0, 50, 100)) == (tested is job)
 
 

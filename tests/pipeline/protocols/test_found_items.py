@@ -19,9 +19,9 @@ from pipeline.operations.up.curves import curves_of, draw_rows
 from pipeline.operations.up.outcome import Outcome, write_csv
 from pipeline.operations.up.progress import Progress
 from pipeline.operations.up.screen import line_of
-from pipeline.results.headlines import headline_of
-from pipeline.results.queries import make_query, overview
-from pipeline.results.questions import Asked
+from pipeline.results.asked import Asked, make_query
+from pipeline.results.kinds.registry import kind_of
+from pipeline.results.questions import Query
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.boxes import QueryError
 from tests.support.commands import Commands
@@ -157,10 +157,11 @@ class TestBesideTheTruth:
     def test_a_headline_is_the_largest_item(self, items: ItemLog) -> None:
         job = deployed()
         first, second, third = records(job)
-        truth = items.truths(job.domain)
-        assert str(headline_of(job.domain, first)) == "tea: 990 (95 %: 970 to 1,010)"
-        assert headline_of(job.domain, third, truth.of(third.epoch, third.estimate)).truth == 600
-        assert str(headline_of(job.domain, second)) == "no estimate"
+        kind, truths = kind_of(job.domain), items.truths(job.domain)
+        known = truths.of(third.epoch, third.estimate)
+        assert str(kind.headline(job.domain, first)) == "tea: 990 (95 %: 970 to 1,010)"
+        assert kind.headline(job.domain, third, known).truth == 600
+        assert str(kind.headline(job.domain, second)) == "no estimate"
 
     def test_up_shows_and_keeps_the_items_found(self, items: ItemLog, tmp_path: Path) -> None:
         job = deployed()
@@ -195,8 +196,7 @@ class TestBesideTheTruth:
     def test_a_curve_has_gaps_where_its_item_was_not_found(self) -> None:
         job = deployed()
         known = records(job)
-        drawn = overview(job.domain, known, 2)
-        assert drawn is not None
+        drawn = Query(job.domain, kind_of(job.domain).overview(known, 2))
         curves = {curve.name: curve for curve in curves_of(drawn, known)}
         assert np.nan_to_num(curves["milk"].values, nan=-1).tolist() == [610, -1, 700]
         assert np.nan_to_num(curves["tea"].values, nan=-1).tolist() == [990, -1, 70]

@@ -28,8 +28,9 @@ from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome, write_csv
 from pipeline.operations.up.progress import Progress
 from pipeline.operations.up.screen import View, line_of, render
 from pipeline.planning.plan import plan
-from pipeline.results.headlines import Headline
-from pipeline.results.queries import usual_query
+from pipeline.results.kinds.headline import Headline
+from pipeline.results.kinds.registry import kind_of
+from pipeline.results.questions import Query
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster, simulate
 from pipeline.stages.estimate_records import EstimateRecord
@@ -383,8 +384,7 @@ class TestNumbers:
         labels = job.domain.items
         assert labels is not None
         assert [line["range"] for line in table] == list(labels) * EPOCHS
-        query = usual_query(job.domain, everything=True)
-        assert query is not None
+        query = Query(job.domain, kind_of(job.domain).everything(job.domain))
         for number, answer in enumerate(query.answers(rows[0].record.estimate, rows[0].truths)):
             line = table[number]
             assert float(line["low"]) == pytest.approx(answer.low, abs=1e-3)

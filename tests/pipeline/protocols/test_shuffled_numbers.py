@@ -18,9 +18,8 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import find_deployed
 from pipeline.planning.alternatives import alternatives
 from pipeline.planning.plan import plan
-from pipeline.results.headlines import headline_of
-from pipeline.results.queries import make_query
-from pipeline.results.questions import Asked
+from pipeline.results.asked import Asked, make_query
+from pipeline.results.kinds.registry import kind_of
 from pipeline.simulation.simulate import Simulation, simulate
 from pipeline.simulation.trials import run_trials
 from pipeline.stages.estimate_records import EstimateRecord
@@ -168,7 +167,7 @@ def test_ranges_and_quantiles_are_answered_at_every_epoch(parameters: str, tmp_p
             assert answer.truth is not None
             assert answer.low <= answer.truth <= answer.high
             assert abs(answer.value - answer.truth) < 4
-        headline = headline_of(job.domain, record, truth)
+        headline = kind_of(job.domain).headline(job.domain, record, truth)
         assert headline.name == "median"
         # Counts of zero are no quantile of anything, and no error either.
         nobody = np.zeros_like(truth)

@@ -18,6 +18,7 @@ from pipeline.jobs.job_files import parse_job, validate
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import deploy
 from pipeline.planning.composed_epochs import composed
+from pipeline.results.asked import Asked, ask, check_askable, usual_question
 from pipeline.results.epoch_counts import (
     EpochCounts,
     NoCountsError,
@@ -26,17 +27,7 @@ from pipeline.results.epoch_counts import (
     read_latest,
 )
 from pipeline.results.follow import follow_counts
-from pipeline.results.questions import (
-    Asked,
-    Boxes,
-    Items,
-    Quantiles,
-    Question,
-    Top,
-    ask,
-    check_askable,
-    usual_question,
-)
+from pipeline.results.questions import Boxes, Items, Quantiles, Question, Top
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.values.boxes import Box, QueryError
 from tests.support.memory_cluster import MemoryCluster

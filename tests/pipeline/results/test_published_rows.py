@@ -18,12 +18,11 @@ from aggregators.published import Published
 from pipeline.devices.truths import CountedTruths
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
+from pipeline.results.asked import Asked, make_query
 from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.estimate_files import WRITERS, json_rows
 from pipeline.results.estimate_table import record_batches, table_of
 from pipeline.results.published_rows import PublishedRows
-from pipeline.results.queries import make_query
-from pipeline.results.questions import Asked
 from pipeline.stages.estimate_records import EstimateRecord
 from topics.manifests import Fate
 

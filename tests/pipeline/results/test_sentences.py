@@ -16,12 +16,12 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.epoch_words import epoch_name, period
 from pipeline.jobs.job_files import parse_job
 from pipeline.results.changes import changes
+from pipeline.results.kinds.registry import kind_of
 from pipeline.results.known_digits import known_count
 from pipeline.results.sentences import (
     change_words,
     epoch_sentence,
     hero_of,
-    ranks,
     sentence_of,
 )
 from pipeline.stages.estimate_records import EstimateRecord
@@ -214,7 +214,7 @@ def test_ranks_are_all_places_that_an_item_may_have(values: list[int]) -> None:
     job = _clinic(tuple(labels))
     found = items(*map(float, values))
     wide = found.simultaneous_half_width
-    said = ranks(job, record(found))
+    said = kind_of(job.domain).ranks(job, record(found))
     assert list(said) == list(range(1, len(values) + 1))
     for place, value in enumerate(values):
         others = [other for at, other in enumerate(values) if at != place]

@@ -32,8 +32,7 @@ from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.up.outcome import Outcome, summary
 from pipeline.operations.up.progress import Progress
-from pipeline.results.queries import make_query
-from pipeline.results.questions import Asked
+from pipeline.results.asked import Asked, make_query
 from pipeline.results.smoothing import (
     BIASED,
     NAMES,

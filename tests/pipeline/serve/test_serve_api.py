@@ -23,13 +23,13 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import find_deployed, set_phase
+from pipeline.results.series import Series
 from pipeline.serve import api, views
 from pipeline.serve.board import milliseconds
 from pipeline.serve.follower import Answers
 from pipeline.serve.history import Point
 from pipeline.serve.limits import Limits
 from pipeline.serve.query_strings import LARGEST
-from pipeline.serve.series import Series
 from pipeline.serve.server import Site, SiteSettings
 from pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
 from tests.support.commands import Commands

@@ -19,8 +19,10 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.jobs.phases import Phase
 from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
-from pipeline.results.queries import Query
-from pipeline.results.questions import QUARTILES, Quantiles
+from pipeline.results.kinds.registry import kind_of
+from pipeline.results.series import (
+    VALUE,
+)
 from pipeline.results.smoothing import SmoothedHorizon
 from pipeline.serve.board import Board, Jobs
 from pipeline.serve.history import History, Point
@@ -32,18 +34,10 @@ from pipeline.serve.privacy_sentences import (
     odds,
 )
 from pipeline.serve.reduction import envelope, reduce_curve
-from pipeline.serve.series import (
-    QUARTILE_SERIES,
-    VALUE,
-    find_series,
-    triples_of,
-    truth_of,
-)
-from pipeline.values.numbers import NumericDomain
 from pipeline.values.sets import SetDomain
 from pipeline.values.value_domains import BOOLEAN, CategoryDomain
 from randomizers.item_domains import Bits
-from tests.support.shown_jobs import COUNT, FRUIT, MODES, count, found, gap, items, numbers
+from tests.support.shown_jobs import COUNT, FRUIT, MODES, count, found, gap, items
 from topics.manifests import Fate
 
 values = st.lists(
@@ -137,7 +131,7 @@ def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
 
 def test_columns_asked_for_at_different_times_are_as_long() -> None:
     domain = CategoryDomain(["a", "b", "c"])
-    history, series = History(domain), find_series(domain, ["1", "2", "3"])
+    history, series = History(domain), kind_of(domain).find_all(domain, ["1", "2", "3"])
     history.append(point(1, items(1.0, 2.0, 3.0)))
     history.triples(series[:1])
     history.append(point(2, items(4.0, 5.0, 6.0)))
@@ -150,12 +144,12 @@ def test_a_history_holds_no_more_than_it_may() -> None:
     history = History(domain, most_held=200_000)
     for epoch in range(1, 101):
         history.append(point(epoch, items(*[float(epoch)] * 1_000)))
-        history.triples(find_series(domain, ["1"]))
+        history.triples(kind_of(domain).find_all(domain, ["1"]))
     held = len(history.points)
     assert 5 < held < 15
     assert history.last is not None
     assert history.last.epoch == 100
-    (column,) = history.triples(find_series(domain, ["1"]))
+    (column,) = history.triples(kind_of(domain).find_all(domain, ["1"]))
     assert column[:, 0].tolist() == [float(epoch) for epoch in range(101 - held, 101)]
     # A viewer that was away for longer than is held gets what is held.
     assert next(history.after(0)).epoch == 101 - held
@@ -197,34 +191,9 @@ def test_of_an_open_domain_those_found_at_any_epoch_are_known() -> None:
     history = History(domain)
     history.append(point(1, found(i5=50.0, i7=40.0)))
     history.append(point(2, found(i7=45.0)))
-    assert (history.kind, history.ranked(5)) == ("found", [7, 5])
-    (five,) = history.triples(find_series(domain, ["5"]))
+    assert history.ranked(5) == [7, 5]
+    (five,) = history.triples(kind_of(domain).find_all(domain, ["5"]))
     assert np.isnan(five[:, 0]).tolist() == [False, True]
-
-
-def test_ranges_all_at_once_are_those_one_by_one() -> None:
-    job = parse_job(
-        "name: h\nprotocol: range_stream\n"
-        "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\nepochs: {count: 4}\n"
-    )
-    estimate = numbers(3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0)
-    series = find_series(job.domain, ["r0:10", "r10:40", "r0:80"])
-    rows = triples_of(series, estimate, np.zeros((3, 3)))
-    for row, (start, end) in zip(rows, ((0, 1), (1, 4), (0, 8)), strict=True):
-        one = estimate.range(start, end)
-        assert row.tolist() == pytest.approx([one.value, one.low, one.high])
-
-
-def test_true_quantiles_are_those_that_queries_tell() -> None:
-    domain = NumericDomain(0, 80, 8)
-    truth = np.array([3, 1, 4, 1, 5, 9, 2, 6])
-    estimate = numbers(*map(float, truth))
-    answers = Query(domain, Quantiles(QUARTILES)).answers(estimate, truth)
-    found = [truth_of(each, domain, estimate, truth) for each in QUARTILE_SERIES]
-    assert found == [answer.truth for answer in answers]
-    # 14 of 31 users lie below 50, 9 between 50 and 60.
-    assert found[1] == pytest.approx(50 + 10 * (15.5 - 14) / 9)
-    assert truth_of(QUARTILE_SERIES[0], domain, estimate, 0 * truth) is None
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])

@@ -13,7 +13,7 @@ from aggregators.attendance import Attendance
 from aggregators.future_rand import FutureRandAggregator
 from pipeline.jobs.job_files import Job, parse_job
 from pipeline.planning.largest_error import EXCEEDED, widening
-from pipeline.serve.series import QUARTILE_SERIES, VALUE
+from pipeline.results.series import QUARTILE_SERIES, VALUE
 from pipeline.serve.simultaneous import Simultaneous
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 from randomizers.future_rand.calibration import calibrate

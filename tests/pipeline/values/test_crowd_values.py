@@ -16,7 +16,8 @@ from pipeline.devices.rows import BadRowsError, InputError
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
 from pipeline.jobs.job_files import make_job, parse_job
 from pipeline.jobs.job_problems import JobError
-from pipeline.results.questions import Asked, Items, Top
+from pipeline.results.asked import Asked
+from pipeline.results.questions import Items, Top
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.values.boxes import QueryError
 from pipeline.values.crowds import CrowdDomain

@@ -12,8 +12,8 @@ import pytest
 from aggregators.estimate import GAP, NORMAL_95, Estimate
 from aggregators.item_estimates import ItemEstimates
 from aggregators.range_estimates import RangeEstimates
-from pipeline.results.queries import Query, make_query, overview
-from pipeline.results.questions import Asked, Boxes, Count, Items, Quantiles
+from pipeline.results.asked import Asked, make_query
+from pipeline.results.questions import Boxes, Query
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.boxes import Box, QueryError
 from pipeline.values.numbers import NumericDomain
@@ -168,11 +168,3 @@ def test_what_cannot_be_asked_is_one_line_that_says_what_can(
         asked(domain, **options)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_an_overview_shows_the_largest_items_or_the_quartiles() -> None:
-    later = ItemEstimates(np.array([80.0, 0.0, 0.0, 20.0]), 10.0, 19.6, 500, 100)
-    records = [record(ITEMS), record(None, 4), record(later, 5)]
-    assert overview(MODES, records, 2).question == Items((1, 2))
-    assert overview(HOURS, [], 2).question == Quantiles((0.25, 0.5, 0.75))
-    assert overview(BOOLEAN, [], 2).question == Count()

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pipeline.results.queries import headline_query
-from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.numbers import NumericDomain
-from pipeline.values.value_domains import ValueDomain
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +62,3 @@ class Headline:
         about = f"{self.name}{' ' if self.numbers else ': '}" if self.name else ""
         said = "no estimate" if self.value is None else self.shown(self.value)
         return about + said + ("" if self.low is None else f" (95 %: {self.interval})")
-
-
-def headline_of(
-    domain: ValueDomain, record: EstimateRecord, truth: NDArray[np.integer] | None = None
-) -> Headline:
-    """The headline of a record.
-
-    Args:
-        domain: of the job.
-        record: of an epoch.
-        truth: users with each item or in each bucket that was estimated, shape (items,), or the
-            count, shape (1,), where it is known.
-    """
-    numbers = domain if isinstance(domain, NumericDomain) else None
-    unknown = Headline(domain.measure or "", numbers=numbers, percent=domain.measure is not None)
-    for answer in headline_query(domain).answers(record.estimate, truth):
-        name = domain.label(answer.item) if answer.item else "median"
-        if domain.measure is not None:
-            return replace(unknown, value=answer.value, low=answer.low, high=answer.high)
-        return Headline(name, answer.value, answer.low, answer.high, answer.truth, numbers)
-    counted = truth is not None and domain.kind == "value" and len(truth) > 0
-    known = int(truth[0]) if counted and truth is not None else None
-    return replace(unknown, truth=known)

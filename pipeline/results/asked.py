@@ -1,0 +1,198 @@
+"""What people ask: by the options of commands, of what was published and of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aggregators.counts import NotAskedForError, NoValuesError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.results.epoch_counts import CountsCells, EpochCounts
+from pipeline.results.kinds.registry import kind_of
+from pipeline.results.questions import (
+    QUARTILES,
+    Answers,
+    Boxes,
+    Items,
+    Quantiles,
+    Query,
+    Question,
+    Top,
+)
+from pipeline.values.boxes import QueryError, finite
+from pipeline.values.value_domains import ValueDomain
+from pipeline.whole_files import read_whole_text
+
+MOST_USUAL = 20
+"""Domains up to this size are shown whole when nothing is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as people write it: one of these, of a crowd if they name one.
+
+    Attributes:
+        items: names of items; ``@FILE`` stands for those of a file, one a line.
+        top: how many of the items most held.
+        ranges: ``LOW:HIGH`` each.
+        quantiles: shares between 0 and 1.
+        boxes: ``A1:B1,A2:B2`` each.
+        crowd: the label of one; by itself it asks for its size and all items in it.
+    """
+
+    items: Sequence[str] | None = None
+    top: int | None = None
+    ranges: Sequence[str] | None = None
+    quantiles: Sequence[str] | None = None
+    boxes: Sequence[str] | None = None
+    crowd: str | None = None
+
+    def question(self, domain: ValueDomain) -> Question | None:
+        """What it says about values of a domain; None if nothing is asked.
+
+        >>> from pipeline.values.numbers import NumericDomain
+        >>> Asked(ranges=["10:40", "60:"]).question(NumericDomain(0, 80, 8))
+        ... # doctest: +NORMALIZE_WHITESPACE
+        Boxes(boxes=(Box(name='10:40', starts=(1,), ends=(4,)),
+                     Box(name='60:', starts=(6,), ends=(8,))))
+
+        Raises:
+            QueryError: the domain, or the rest of the question, does not allow it.
+        """
+        crowd = None if self.crowd is None else domain.numbers_in(self.crowd)
+
+        def items_of(names: Sequence[str]) -> Items:
+            listed = [*_listed(names)]
+            if self.crowd is not None:
+                listed = [domain.text_of(self.crowd, name) for name in listed]
+            return Items(domain.numbers_of(listed))
+
+        options: Mapping[str, tuple[Any, Callable[[Any], Question]]] = {
+            "--item": (self.items, items_of),
+            "--top": (self.top, lambda count: Top(count, crowd)),
+            "--range": (self.ranges, lambda texts: Boxes(tuple(map(domain.range, texts)))),
+            "--quantile": (self.quantiles, lambda texts: Quantiles(tuple(map(_share, texts)))),
+            "--box": (self.boxes, lambda texts: Boxes(tuple(map(domain.box, texts)))),
+        }
+        given = [option for option, (value, _) in options.items() if value]
+        if len(given) > 1:
+            raise QueryError(f"{' and '.join(given)} do not go together: give one of them")
+        for option in given:
+            domain.check_asks(option)
+            value, made = options[option]
+            return made(value)
+        return None if crowd is None else Items(tuple(crowd))
+
+
+def _listed(names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if not name.startswith("@"):
+            yield name.strip()
+            continue
+        try:
+            lines = read_whole_text(Path(name[1:]), "utf-8-sig").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise QueryError(f"--item: {name[1:]} cannot be read: {reason}") from None
+        yield from filter(None, map(str.strip, lines))
+
+
+def _share(text: str) -> float:
+    share = finite(text, "--quantile")
+    if not 0 < share < 1:
+        raise QueryError(f"--quantile: {share:g} does not lie between 0 and 1")
+    return share
+
+
+def make_query(domain: ValueDomain, asked: Asked, *, norm_sub: bool = False) -> Query | None:
+    """The query that people ask; None if nothing is asked.
+
+    Args:
+        domain: of the job.
+        asked: by its options.
+        norm_sub: also Norm-Sub; by itself, of all items or buckets.
+
+    Raises:
+        QueryError: the job, or the rest of the query, does not allow it.
+    """
+    question = asked.question(domain)
+    if question is None and not norm_sub:
+        return None
+    if kind_of(domain).single:
+        raise QueryError("--norm-sub is for jobs over items or numbers; this one counts one value")
+    if norm_sub and question is not None and question.in_values:
+        raise QueryError("--norm-sub goes with items and ranges, not with --quantile")
+    question = question or kind_of(domain).everything(domain)
+    if domain.slots is not None:
+        _check_published(domain, question, norm_sub=norm_sub)
+    return Query(domain, question, norm_sub)
+
+
+def _check_published(domain: ValueDomain, question: Question, *, norm_sub: bool) -> None:
+    """Of sets only items are published, and of large domains only those most held."""
+    if question.of_tree:
+        raise QueryError(
+            f"{question.of_tree} are not answered from what is published: ask dpstream query "
+            "instead"
+        )
+    if domain.items is None and (norm_sub or not question.selects):
+        raise QueryError(
+            f"{'--norm-sub' if norm_sub else '--item'}: only the items most held are published; "
+            "dpstream query knows all, with --item"
+        )
+
+
+def usual_query(domain: ValueDomain) -> Query | None:
+    """What is shown of items and numbers when nothing is asked; None for a single count."""
+    kind = kind_of(domain)
+    return None if kind.single else Query(domain, kind.in_few)
+
+
+def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers:
+    """Ask the window of an epoch, or several added up.
+
+    >>> import numpy as np
+    >>> from aggregators.cell_window import CellWindow
+    >>> from pipeline.values.sets import SetDomain
+    >>> from randomizers.cell_codes.hashed_rows import HashedRows
+    >>> cells = CellWindow(HashedRows.histogram(3), np.array([40.0, 90, 55]), 25.0, 185, 185)
+    >>> window = EpochCounts(1, 1, (1,), (), 185, 185, cells)
+    >>> found = ask(window, SetDomain(("red", "green", "blue"), slots=1), Top(2))
+    >>> [(answer.name, answer.value, answer.standard_deviation) for answer in found.answers]
+    [('green', 90.0, 5.0), ('blue', 55.0, 5.0)]
+
+    Raises:
+        NotAskedForError: the job's cells were not made for it.
+        QueryError: no window was released, or no user has a value, so there are no quantiles.
+    """
+    if window.counts is None:
+        raise QueryError("; ".join(map(str, window.withheld)))
+    try:
+        return question.ask(window.counts.estimates, domain)
+    except NoValuesError as error:
+        raise QueryError(str(error)) from None
+
+
+def has_tree(job: DeployedJob) -> bool:
+    """Whether the cells of a job are those of a tree, which ranges and quantiles need."""
+    aggregator = job.aggregator()
+    return isinstance(aggregator, CountsCells) and aggregator.ordered
+
+
+def check_askable(job: DeployedJob, question: Question) -> Question:
+    """The same question; raises `NotAskedForError` if the job's cells were not made for it."""
+    if question.of_tree and not has_tree(job):
+        raise NotAskedForError(
+            f"{question.of_tree} are for jobs of count_min with queries: ranges over numbers or "
+            f"points; job {job.name} of {job.protocol} counts single items: give --item or --top"
+        )
+    return question
+
+
+def usual_question(job: DeployedJob) -> Question:
+    """What is asked of a job when nothing is: all items of few, the quartiles, or the top ten."""
+    if "--quantile" in job.domain.asks and has_tree(job):
+        return Quantiles(QUARTILES)
+    return Items() if job.domain.size - 1 <= MOST_USUAL else Top(10)

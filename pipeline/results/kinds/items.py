@@ -1,0 +1,157 @@
+"""Counts of items: of each of a list, or of those most held of a domain too large to be listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import ClassVar
+
+import numpy as np
+
+from aggregators.estimate import NORMAL_95
+from aggregators.item_estimates import ItemEstimates
+from aggregators.published import Published
+from aggregators.smoothed_estimates import SmoothedEstimates
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_words import EpochName
+from pipeline.results.kinds.published_kind import PublishedKind, Ranked
+from pipeline.results.known_digits import known_count
+from pipeline.results.phrases import Sentence, how_sure, nothing
+from pipeline.results.questions import Answer, Items, Query, Question, Top
+from pipeline.results.series import MOST_LABELS, Series, SeriesError, item_series, short_id
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.value_domains import ValueDomain
+
+_MOST_ALIKE = 64
+_MOST_FOUND = 200
+
+
+class FoundKind(PublishedKind):
+    """The counts of the items most held, which may be others at each epoch."""
+
+    in_one: ClassVar[Question] = Top(1)
+    in_few: ClassVar[Question] = Top(3)
+
+    def everything(self, domain: ValueDomain) -> Question:
+        """See `PublishedKind`."""
+        return Items()
+
+    def overview(self, records: Sequence[EstimateRecord], count: int) -> Question:
+        """See `PublishedKind`: those with the largest mean over all epochs."""
+        return Top(count).steady(records, count)
+
+    def sentence(
+        self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
+    ) -> Sentence:
+        """See `PublishedKind`."""
+        lead = f"{job.title}: " if titled and job.title is not None else ""
+        answers = Query(job.domain, Top(_MOST_ALIKE)).answers(record.estimate)
+        if not answers:
+            return Sentence((nothing(job, record),))
+        wide = [_widened(job, each) for each in answers]
+        people = None if job.domain.column is not None else record.population
+        known = [
+            known_count(each.value, low, high, people)
+            for each, (low, high) in zip(answers, wide, strict=True)
+        ]
+        if known[0].may_be_none:
+            most = max(each.high for each in known)
+            nobody = "no item can be told from none" if lead else "No item can be told from none"
+            return Sentence(
+                (f"{lead}{nobody} {when.at}; each is of fewer than {most:,} {job.people}.",)
+            )
+        first_low, _ = wide[0]
+        alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
+        names = [job.reads(answers[place].name) for place in alike]
+        opening = f"{lead}{'most' if lead else 'Most'} often {when.at}: "
+        first = f"about {known[0].value:,} {job.people}{how_sure(known[0])}"
+        if len(names) == 1:
+            return Sentence((opening, names[0], f", with {first}."))
+        listed = _or(names)
+        return Sentence((opening, listed, f"; they cannot be told apart. {names[0]}: {first}."))
+
+    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
+        """See `PublishedKind`."""
+        return smoothed.items_at(index, reports)
+
+    def find(self, domain: ValueDomain, id: str) -> Series:
+        """See `PublishedKind`."""
+        last = domain.size - 1
+        if not (id.isascii() and id.isdecimal() and len(id) <= 20 and 1 <= int(id) <= last):
+            raise SeriesError(
+                f"series {short_id(id)} is none of this job's: items have numbers from 1 to "
+                f"{last:,}"
+            )
+        (series,) = item_series(domain, [int(id)])
+        return series
+
+    def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        return self.chosen(domain, ranked, _MOST_FOUND)
+
+    def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        return item_series(domain, ranked(count))
+
+    def small(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        return self.chosen(domain, ranked, count)
+
+    def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        return item_series(domain, estimate.top(count).items.tolist())
+
+
+class ItemsKind(FoundKind):
+    """The counts of all items of a list."""
+
+    same_items: ClassVar[bool] = True
+
+    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+        """See `PublishedKind`."""
+        return Items() if domain.items is not None and len(domain.items) <= most else None
+
+    def ranks(self, job: DeployedJob, record: EstimateRecord) -> dict[int, tuple[int, int]]:
+        """See `PublishedKind`."""
+        estimate = record.estimate
+        if job.domain.column is not None or estimate is None:
+            return {}
+        values, lows, highs = estimate.intervals
+        factor = _factor(job)
+        lows, highs = values - factor * (values - lows), values + factor * (highs - values)
+        surely_above = len(values) - np.searchsorted(np.sort(lows), highs, side="right")
+        perhaps_above = len(values) - np.searchsorted(np.sort(highs), lows, side="left")
+        numbers = estimate.numbers.tolist()
+        places = zip(numbers, surely_above.tolist(), perhaps_above.tolist(), strict=True)
+        # An item is itself among those that may stand before it.
+        return {number: (above + 1, perhaps) for number, above, perhaps in places}
+
+    def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        if domain.size - 1 > MOST_LABELS:
+            return super().listed(domain, ranked)
+        return item_series(domain, range(1, domain.size))
+
+
+def _widened(job: DeployedJob, answer: Answer) -> tuple[float, float]:
+    """The interval of an item that holds, with those of all others, in 19 of 20 cases: Bonferroni.
+
+    Two of which these do not overlap differ, whatever their errors have in common.
+    """
+    factor = _factor(job)
+    return (
+        answer.value - factor * (answer.value - answer.low),
+        answer.value + factor * (answer.high - answer.value),
+    )
+
+
+def _factor(job: DeployedJob) -> float:
+    return NormalDist().inv_cdf(1 - 0.025 / max(job.domain.size - 1, 1)) / NORMAL_95
+
+
+def _or(names: Sequence[str]) -> str:
+    if len(names) <= 3:
+        return f"{', '.join(names[:-1])} or {names[-1]}"
+    others = f"{len(names) - 2:,} others"
+    at_least = "at least " if len(names) == _MOST_ALIKE else ""
+    return f"{names[0]}, {names[1]} or one of {at_least}{others}"

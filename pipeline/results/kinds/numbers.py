@@ -1,0 +1,131 @@
+"""Numbers as values: how many users' lie in each bucket, and so their quantiles."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.item_estimates import ItemEstimates
+from aggregators.level_estimates import LevelEstimates
+from aggregators.published import Published
+from aggregators.range_estimates import RangeEstimates
+from aggregators.smoothed_estimates import SmoothedEstimates
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_words import EpochName
+from pipeline.results.kinds.headline import Headline
+from pipeline.results.kinds.published_kind import PublishedKind, Ranked
+from pipeline.results.phrases import Sentence, capital, nothing
+from pipeline.results.questions import QUARTILES, Boxes, Quantiles, Query, Question
+from pipeline.results.series import (
+    LONGEST_ID,
+    QUARTILE_SERIES,
+    Series,
+    SeriesError,
+    known,
+    range_series,
+    short_id,
+)
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.boxes import Box, QueryError
+from pipeline.values.numbers import NumericDomain
+from pipeline.values.value_domains import ValueDomain
+
+
+class NumbersKind(PublishedKind):
+    """The counts of all buckets of a range of numbers."""
+
+    in_one: ClassVar[Question] = Quantiles((0.5,))
+    in_few: ClassVar[Question] = Quantiles(QUARTILES)
+    largest_are: ClassVar[str] = "range"
+    quantiles: ClassVar[tuple[Series, ...]] = QUARTILE_SERIES
+
+    def everything(self, domain: ValueDomain) -> Question:
+        """See `PublishedKind`."""
+        labels = enumerate(domain.items or ())
+        return Boxes(tuple(Box(label, (place,), (place + 1,)) for place, label in labels))
+
+    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+        """See `PublishedKind`."""
+        return self.in_one
+
+    def headline(
+        self,
+        domain: ValueDomain,
+        record: EstimateRecord,
+        truth: NDArray[np.integer] | None = None,
+    ) -> Headline:
+        """See `PublishedKind`: the median."""
+        assert isinstance(domain, NumericDomain)
+        for answer in Query(domain, self.in_one).answers(record.estimate, truth):
+            numbers = answer.value, answer.low, answer.high, answer.truth
+            return Headline("median", *numbers, domain)
+        return Headline(numbers=domain)
+
+    def sentence(
+        self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
+    ) -> Sentence:
+        """See `PublishedKind`."""
+        lead = f"{job.title}: " if titled and job.title is not None else ""
+        found = self.headline(job.domain, record)
+        if found.value is None:
+            return Sentence((nothing(job, record),))
+        low, high = found.interval.split(" to ")
+        half = f"half of the {job.people}"
+        value = found.shown(found.value)
+        return Sentence(
+            (
+                f"{lead}{half if lead else capital(half)} lie below ",
+                value,
+                f" {when.at}, between {low} and {high}.",
+            )
+        )
+
+    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> ItemEstimates:
+        """See `PublishedKind`."""
+        items = smoothed.items_at(index, reports)
+        if smoothed.level_variances is None:
+            return LevelEstimates.of_values(items)
+        variances = tuple(smoothed.level_variances[:, index].tolist())
+        deviation, width = items.standard_deviation, items.half_width
+        return RangeEstimates(
+            items.values, deviation, width, *items.about, level_variances=variances
+        )
+
+    def find(self, domain: ValueDomain, id: str) -> Series:
+        """See `PublishedKind`."""
+        for series in QUARTILE_SERIES:
+            if id == series.id:
+                return series
+        if id.startswith("r") and ":" in id and len(id) <= LONGEST_ID:
+            try:
+                box = domain.range(id[1:], "series")
+            except QueryError as error:
+                raise SeriesError(str(error)) from None
+            return Series(id, id[1:], buckets=(box.starts[0], box.ends[0]))
+        raise SeriesError(
+            f"series {short_id(id)} is none of this job's: a quantile is q0.25, q0.5 or q0.75, "
+            "a range such as r10:20"
+        )
+
+    def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        return (*QUARTILE_SERIES, *range_series(domain))
+
+    def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
+        """See `PublishedKind`: the median."""
+        return tuple(series for series in QUARTILE_SERIES if series.share == 0.5)
+
+    def largest(self, domain: ValueDomain, estimate: Published, count: int) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        return tuple(range_series(domain))[:count]
+
+    def quantiles_of(self, domain: ValueDomain, estimate: Published | None) -> NDArray[np.float64]:
+        """See `PublishedKind`."""
+        found = np.full((len(QUARTILE_SERIES), 3), np.nan)
+        if known(estimate):
+            answers = Query(domain, self.in_few).answers(estimate)
+            for row, answer in zip(found, answers, strict=False):
+                row[:] = answer.value, answer.low, answer.high
+        return found

@@ -1,0 +1,137 @@
+"""One value at every epoch: a count of users, or what a job that learns measures."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import Estimate
+from aggregators.smoothed_estimates import SmoothedEstimates
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_words import EpochName, period
+from pipeline.results.kinds.headline import Headline
+from pipeline.results.kinds.published_kind import PublishedKind, Ranked
+from pipeline.results.known_digits import known_count, step_of
+from pipeline.results.phrases import Sentence, how_sure
+from pipeline.results.questions import Count, Query, Question
+from pipeline.results.series import VALUE, Series, SeriesError, short_id
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.values.value_domains import ValueDomain
+
+
+class CountKind(PublishedKind):
+    """How many users have the value 1."""
+
+    single: ClassVar[bool] = True
+    same_items: ClassVar[bool] = True
+    in_one: ClassVar[Question] = Count()
+    in_few: ClassVar[Question] = Count()
+
+    def everything(self, domain: ValueDomain) -> Question:
+        """See `PublishedKind`."""
+        return self.in_one
+
+    def watched(self, domain: ValueDomain, most: int) -> Question | None:
+        """See `PublishedKind`."""
+        return self.in_one
+
+    def headline(
+        self,
+        domain: ValueDomain,
+        record: EstimateRecord,
+        truth: NDArray[np.integer] | None = None,
+    ) -> Headline:
+        """See `PublishedKind`; what is true is known of an epoch without an estimate, too."""
+        for answer in Query(domain, self.in_one).answers(record.estimate, truth):
+            return Headline("", answer.value, answer.low, answer.high, answer.truth)
+        return Headline(truth=None if truth is None or not len(truth) else int(truth[0]))
+
+    def sentence(
+        self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
+    ) -> Sentence:
+        """See `PublishedKind`."""
+        found = self.headline(job.domain, record)
+        assert found.value is not None
+        assert found.low is not None
+        assert found.high is not None
+        lead, noun = self.counted(job)
+        lead = lead if titled else ""
+        known = known_count(found.value, found.low, found.high, record.population)
+        word, number = known.about("").strip().rsplit(" ", 1)
+        opening = f"{lead}{word.lower() if lead else word} "
+        return Sentence((opening, number, f" {noun} {when.at}{how_sure(known)}."))
+
+    def people(self, job: DeployedJob) -> str:
+        """Those who have the value, in the words of the job."""
+        state = job.reads("1")
+        return job.people if state == "1" else f"{job.people} {state}"
+
+    def change_words(self, job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:
+        """See `PublishedKind`."""
+        found = change.summary
+        assert found.value is not None
+        assert found.low is not None
+        assert found.high is not None
+        step = step_of(found.low, found.high)
+        half = -(-(found.high - found.low) / 2 // step) * step
+        value = round(found.value / step) * step
+        before = f"the {period(job)} before"
+        if found.low > 0 or found.high < 0:
+            # Which way it went is said in words: nobody counts "-4,780 fewer".
+            way = "more" if value > 0 else "fewer"
+            return f"{abs(value):,.0f} ± {half:,.0f}", f"{way} than {before}"
+        number = f"{value:+,.0f} ± {half:,.0f}".replace("-", "\N{MINUS SIGN}")
+        return number, f"cannot be told from no change since {before}"
+
+    def looked_back(self, smoothed: SmoothedEstimates, index: int, reports: int) -> Estimate:
+        """See `PublishedKind`."""
+        return smoothed.count_at(index, reports)
+
+    def find(self, domain: ValueDomain, id: str) -> Series:
+        """See `PublishedKind`."""
+        if id == VALUE.id:
+            return self._series(domain)
+        raise SeriesError(f"series {short_id(id)} is none of this job's, it has only {VALUE.id!r}")
+
+    def listed(self, domain: ValueDomain, ranked: Ranked) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        return (self._series(domain),)
+
+    def chosen(self, domain: ValueDomain, ranked: Ranked, count: int) -> tuple[Series, ...]:
+        """See `PublishedKind`."""
+        return (self._series(domain),)
+
+    def _series(self, domain: ValueDomain) -> Series:
+        return VALUE
+
+
+class MeasureKind(CountKind):
+    """A share in percent that a job which learns measures."""
+
+    def headline(
+        self,
+        domain: ValueDomain,
+        record: EstimateRecord,
+        truth: NDArray[np.integer] | None = None,
+    ) -> Headline:
+        """See `PublishedKind`; the name is what is measured, and its unit."""
+        found = super().headline(domain, record)
+        return Headline(domain.measure or "", found.value, found.low, found.high, percent=True)
+
+    def sentence(
+        self, job: DeployedJob, record: EstimateRecord, when: EpochName, *, titled: bool
+    ) -> Sentence:
+        """See `PublishedKind`."""
+        found = self.headline(job.domain, record)
+        what, _, unit = found.name.partition(", ")
+        value, low, high = (_tenths(each) for each in (found.value, found.low, found.high))
+        return Sentence((f"The {what} is ", value, f" {unit} {when.at}, between {low} and {high}."))
+
+    def _series(self, domain: ValueDomain) -> Series:
+        return Series(VALUE.id, domain.measure or "", "percent", item=1)
+
+
+def _tenths(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}".removesuffix(".0")

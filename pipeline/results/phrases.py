@@ -1,0 +1,54 @@
+"""What sentences about every kind of estimate share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aggregators.estimate import GAP
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_words import epoch_name
+from pipeline.results.known_digits import KnownCount
+from pipeline.stages.estimate_records import EstimateRecord
+from topics.manifests import Fate
+
+_WHY = {
+    Fate.TOO_SMALL: "too few devices took part, so nothing was released",
+    Fate.EMPTY: "nobody took part",
+    Fate.SPOILED: "what was released of it was spoiled",
+}
+_GAP = "reports that it needs were never received"
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence, or two.
+
+    Attributes:
+        parts: one after the other; those at odd places, such as numbers, carry weight.
+    """
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "".join(self.parts)
+
+
+def nothing(job: DeployedJob, record: EstimateRecord) -> str:
+    """That nothing can be said about an epoch, and why."""
+    why = _WHY.get(record.fate)
+    if why is None:
+        why = _GAP if GAP in record.flags else "its reports do not suffice"
+    return f"Nothing can be said about {epoch_name(job, record.epoch).name}: {why}."
+
+
+def how_sure(known: KnownCount) -> str:
+    """The share of a count, and between which numbers it lies; empty where it may be none."""
+    if known.may_be_none:
+        return ""
+    share = f" ({known.share})" if known.share else ""
+    return f"{share}, between {known.low:,} and {known.high:,}"
+
+
+def capital(text: str) -> str:
+    """With a capital letter."""
+    return text[:1].upper() + text[1:]
