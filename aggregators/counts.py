@@ -178,6 +178,22 @@ class EstimatedCounts(Counts):
             fits = fits and math.isfinite(self.found_above)
         return fits and intervals.shape == (3, len(numbers)) and bool(np.isfinite(intervals).all())
 
+    def change_from(
+        self, earlier: EstimatedCounts, standard_deviation: float
+    ) -> Estimate | ItemEstimates | None:
+        """By how much this is above an earlier one; None where they are not of the same counts.
+
+        Args:
+            earlier: of an epoch before.
+            standard_deviation: of the noise of the change.
+        """
+        return None
+
+    def _with(self, earlier: EstimatedCounts) -> tuple[int, int, tuple[str, ...]]:
+        """Reports, population and flags of the change from an earlier one."""
+        flags = tuple(dict.fromkeys((*self.flags, *earlier.flags)))
+        return earlier.reports + self.reports, self.population, flags
+
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""

@@ -95,6 +95,15 @@ class Estimate(EstimatedCounts):
         """Whether this can be about a domain of one item, and its numbers are finite."""
         return items == 1 and bool(np.isfinite(self.intervals).all())
 
+    def change_from(self, earlier: EstimatedCounts, standard_deviation: float) -> Estimate | None:
+        """See `EstimatedCounts`."""
+        before = earlier.single
+        if before is None or before.value is None or self.value is None:
+            return None
+        width = NORMAL_95 * standard_deviation
+        change = self.value - before.value
+        return Estimate.around(change, standard_deviation, width, *self._with(earlier))
+
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
         return asdict(self) | {"flags": list(self.flags)}

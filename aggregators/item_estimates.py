@@ -126,6 +126,17 @@ class ItemEstimates(EstimatedCounts, Window):
             lasting=self.lasting + later.lasting,
         )
 
+    def change_from(
+        self, earlier: EstimatedCounts, standard_deviation: float
+    ) -> ItemEstimates | None:
+        """See `EstimatedCounts`."""
+        before = earlier.listed()
+        if before is None:
+            return None
+        width = NORMAL_95 * standard_deviation
+        values = self.values - before.values
+        return ItemEstimates(values, standard_deviation, width, *self._with(earlier))
+
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values; the values are rounded to a tenth of a user."""
         return {

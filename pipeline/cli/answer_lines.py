@@ -52,8 +52,7 @@ Plot = Annotated[
 
 def answer_table(query: Query, *, truth: bool = False) -> AnswerTable:
     """How the answers to a query are shown."""
-    question = query.question
-    return AnswerTable(question.kind, question.in_values, norm_sub=query.norm_sub, truth=truth)
+    return AnswerTable(query.question, norm_sub=query.norm_sub, truth=truth)
 
 
 def printed_lines(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.cli.output import number
-from pipeline.results.questions import Answer
+from pipeline.results.questions import Answer, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,16 +13,14 @@ class AnswerTable:
     """What a table shows of answers; columns as `pipeline.cli.output.say_table` has them.
 
     Attributes:
-        kind: what each answer is about, in one word.
-        in_values: whether answers are values of the domain instead of numbers of users.
+        question: that they answer.
         deviation: whether standard deviations are shown; values have none.
         norm_sub: whether estimates after Norm-Sub are shown.
         truth: whether the truth is shown.
         digits: of values.
     """
 
-    kind: str
-    in_values: bool
+    question: Question
     deviation: bool = True
     norm_sub: bool = False
     truth: bool = False
@@ -31,7 +29,7 @@ class AnswerTable:
     def columns(self) -> list[str]:
         """The headers, in the order of `cells`."""
         return [
-            self.kind,
+            self.question.kind,
             ">estimate",
             *([">± sd"] if self.deviation else []),
             *(">95 % low", ">high"),
@@ -50,10 +48,12 @@ class AnswerTable:
         cells = [answer.name, *map(self._cell, estimates)]
         if self.truth:
             truth = answer.truth
-            cells.append(self._cell(truth if truth is None or self.in_values else round(truth)))
+            cells.append(
+                self._cell(truth if truth is None or self.question.in_values else round(truth))
+            )
         return cells
 
     def _cell(self, value: float | None) -> str:
-        if value is None or not self.in_values:
+        if value is None or not self.question.in_values:
             return number(value)
         return f"{value:.{self.digits}g}"

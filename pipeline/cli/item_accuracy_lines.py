@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pipeline.cli.answer_table import AnswerTable
 from pipeline.cli.output import number, say, say_table
+from pipeline.results.questions import Items
 from pipeline.simulation.item_accuracy import ItemAccuracy
 from pipeline.simulation.simulate import Simulation
 from pipeline.stages.estimate_records import EstimateRecord
@@ -17,10 +18,10 @@ def show_accuracies(simulations: Sequence[Simulation]) -> None:
     """Print the answers of the first of several trials, and how accurate it is at every epoch."""
     first = simulations[0]
     epochs = [(record, first.accuracies[record.epoch]) for record in first.records]
-    kind = next((accuracy.kind for _, accuracy in epochs if accuracy.estimates), "item")
+    answered = (accuracy.question for _, accuracy in epochs if accuracy.estimates)
+    question = next(answered, Items())
     most = max((len(accuracy.estimates) for _, accuracy in epochs), default=0)
-    in_values = kind == "quantile"
-    table = AnswerTable(kind, in_values, deviation=not in_values, truth=True)
+    table = AnswerTable(question, deviation=not question.in_values, truth=True)
     shown = _some(epochs, most)
     say_table(
         [">epoch", *table.columns()],

@@ -41,7 +41,7 @@ from pipeline.devices.produce import enrolment
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from pipeline.jobs.job_files import load_job
 from pipeline.results.asked import Asked, check_askable, make_query, usual_query
-from pipeline.results.questions import Items, Query, Question
+from pipeline.results.questions import Query, Question
 from pipeline.results.smoothing import BIASED
 from pipeline.simulation.item_accuracy import mean_accuracy
 from pipeline.simulation.query_trials import simulations_json
@@ -227,7 +227,10 @@ def _plot_items(
 ) -> None:
     """Draw what is published of the items asked for, or of those most held."""
     job, records = simulation.job, simulation.records
-    query = Query(job.domain, question) if isinstance(question, Items) else None
+    if question is None or question.selects or question.of_tree:
+        query = None
+    else:
+        query = Query(job.domain, question)
     truths = log.truths(job.domain)
     known = {record.epoch: truths.of(record.epoch, record.estimate) for record in records}
     plot_answers(path, job, query, records, known)

@@ -102,8 +102,7 @@ def _title(job: DeployedJob, window: EpochCounts) -> str:
 
 def _say_table(answers: Answers) -> None:
     question = answers.question
-    in_values = question.in_values
-    table = AnswerTable(question.kind, in_values, deviation=not in_values, digits=10)
+    table = AnswerTable(question, deviation=not question.in_values, digits=10)
     columns = table.columns()
     rows = [table.cells(answer) for answer in answers.answers]
     say_table(columns, rows or [["none found", *["-"] * (len(columns) - 1)]])

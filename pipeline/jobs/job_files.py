@@ -386,12 +386,12 @@ class Job(Wording):
 
     @model_validator(mode="after")
     def _labels_can_be(self) -> Self:
-        if self.labels is None or self.protocol not in PROTOCOLS or self.domain.kind == "found":
+        if self.labels is None or self.protocol not in PROTOCOLS:
             return self
-        items = self.domain.items if self.domain.kind == "items" else None
-        if self.domain.kind == "value" and self.domain.measure is None:
-            items = ("0", "1")
+        items = self.domain.nameable
         if items is None:
+            return self
+        if not items:
             raise ValueError("labels are for items and values of a list: leave them out")
         strange = [name for name in self.labels if name not in items]
         if strange:

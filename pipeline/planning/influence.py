@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.protocols.protocol import Aggregator
 from randomizers.counted_words import written_out
@@ -82,8 +80,7 @@ def _honest_reports(job: DeployedJob, last: int) -> Mapping[int, NDArray[Any]]:
 def _values(state: Aggregator, epoch: int, attendance: Attendance) -> NDArray[np.float64] | None:
     """The estimates of an epoch: one, or one of each item."""
     published = state.estimate(epoch, attendance)
-    if isinstance(published, ItemEstimates):
-        return np.asarray(published.values, np.float64)
-    if isinstance(published, Estimate) and published.value is not None:
-        return np.array([published.value])
-    return None
+    if published is None or (published.single is None and published.listed() is None):
+        return None
+    values = published.intervals[0]
+    return values if values.size else None

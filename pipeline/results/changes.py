@@ -11,9 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from aggregators.changes import ChangeErrors, KeptErrors
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.published import Published
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.results.kinds.registry import kind_of
@@ -98,7 +95,10 @@ class Changes:
             errors = KeptErrors(1, kept=0.0)
             errors.next(earlier.estimate, earlier.population)
             deviation = errors.next(record.estimate, record.population)
-        return replace(record, estimate=_change(earlier.estimate, record.estimate, deviation))
+        before, now = earlier.estimate, record.estimate
+        if before is None or now is None or deviation is None:
+            return replace(record, estimate=None)
+        return replace(record, estimate=now.change_from(before, deviation))
 
     def _independent(self, earlier: int, later: int) -> bool:
         alone = self._job.protocol_entry.per_epoch
@@ -124,24 +124,3 @@ def changes(
 
 def _errors(job: DeployedJob, lag: int) -> ChangeErrors | None:
     return job.protocol_entry.changes(job.law(), job.parameters, lag)
-
-
-def _change(
-    earlier: Published | None, later: Published | None, deviation: float | None
-) -> Published | None:
-    if deviation is None:
-        return None
-    width = NORMAL_95 * deviation
-    match earlier, later:
-        case (Estimate(value=float(before)), Estimate(value=float(now))):
-            about = earlier.reports + later.reports, later.population, _flags(earlier, later)
-            return Estimate.around(now - before, deviation, width, *about)
-        case (ItemEstimates(), ItemEstimates()):
-            about = earlier.reports + later.reports, later.population, _flags(earlier, later)
-            return ItemEstimates(later.values - earlier.values, deviation, width, *about)
-        case _:
-            return None
-
-
-def _flags(earlier: Published, later: Published) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*later.flags, *earlier.flags)))

@@ -15,6 +15,7 @@ from aggregators.counts import Window
 from pipeline.actions import Steps
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.protocols.protocol import Aggregator
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from topics.manifests import Fate
@@ -107,6 +108,14 @@ class EpochCounts:
         )
 
 
+def window_of(aggregator: Aggregator, epoch: int, attendance: Attendance) -> Window | None:
+    """What an aggregator says of an epoch of which it was given reports; None if too few."""
+    if isinstance(aggregator, CountsCells):
+        return aggregator.window([epoch], attendance)
+    found = aggregator.estimate(epoch, attendance)
+    return found if isinstance(found, Window) else None
+
+
 def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     """The counts of an epoch of a job whose protocol counts each epoch by itself."""
     epoch, manifest = decided.epoch, decided.manifest
@@ -115,12 +124,7 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     if decided.counts is not None:
         local, attendance = job.local_epoch(epoch), Attendance.empty(job.epochs.count)
         attendance.set(local, *people)
-        aggregator = job.aggregator_from_bytes(decided.counts)
-        if isinstance(aggregator, CountsCells):
-            counts = aggregator.window([local], attendance)
-        else:
-            found = aggregator.estimate(local, attendance)
-            counts = found if isinstance(found, Window) else None
+        counts = window_of(job.aggregator_from_bytes(decided.counts), local, attendance)
     if counts is None:
         fate = Fate.TOO_SMALL if manifest.fate is Fate.RELEASED else manifest.fate
         fate = fate if decided.spoiled is None else Fate.SPOILED

@@ -39,7 +39,7 @@ class ItemAccuracy:
         truth: how many users hold these items, int64, of the same shape.
         covered: whether the interval holds the truth, of the same shape.
         recall: share of the 32 items most held that are published, where not all items are.
-        kind: of `estimates`: "item", "range", "box" or "quantile".
+        question: that `estimates` answer.
         estimates: of what was asked, with the truth.
     """
 
@@ -50,7 +50,7 @@ class ItemAccuracy:
     truth: NDArray[np.int64]
     covered: NDArray[np.bool_]
     recall: float | None
-    kind: str
+    question: Question
     estimates: tuple[Answer, ...]
 
     @property
@@ -109,7 +109,7 @@ def accuracy_of(
     per_user = reports / record.contributors if record.contributors else None
     if window.counts is None:
         none, count = np.zeros(0), np.zeros(0, np.int64)
-        return ItemAccuracy(reports, per_user, None, none, count, count > 0, None, "item", ())
+        return ItemAccuracy(reports, per_user, None, none, count, count > 0, None, question, ())
     items = items_to_compare(held, domain.size - 1, rng)
     answered = ask(window, domain, Items(tuple(items.tolist()))).answers
     # Of crowds that were withheld there is no answer.
@@ -128,7 +128,7 @@ def accuracy_of(
         truth=truth,
         covered=(lows <= truth) & (truth <= highs),
         recall=_recall(record.estimate, held),
-        kind=question.kind,
+        question=question,
         estimates=tuple(
             replace(answer, truth=true)
             for answer, true in zip(answers.answers, truths, strict=True)

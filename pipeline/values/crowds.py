@@ -59,6 +59,11 @@ class CrowdDomain(ValueDomain):
         """Crowds, and items in crowds."""
         return tuple(map(self.label, range(1, self.size)))
 
+    @property
+    def nameable(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.items
+
     def label(self, item: int) -> str:
         """See `ValueDomain`."""
         place, within = divmod(item - 1, self.contents.size)

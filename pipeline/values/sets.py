@@ -74,6 +74,11 @@ class SetDomain(ValueDomain):
         """A label for every item of a domain that can be listed; None for one that cannot."""
         return self.every_label if self.size <= MOST_LABELLED else None
 
+    @property
+    def nameable(self) -> tuple[str, ...] | None:
+        """Those of which all are published; None where the items most held are."""
+        return self.every_label if self.kind == "items" else None
+
     @cached_property
     def every_label(self) -> tuple[str, ...]:
         """A label for every item, however many there are."""

@@ -68,6 +68,11 @@ class ValueDomain(ABC):
     def items(self) -> tuple[str, ...] | None:
         """Labels of the values 1, 2, ... that are counted each; None: 1 alone, or too many."""
 
+    @property
+    def nameable(self) -> tuple[str, ...] | None:
+        """The values that a job may have words of its own for; None: any, of too many to list."""
+        return ()
+
     @abstractmethod
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """A column's values (len(texts),) in one fixed dtype, and what is wrong by index.
@@ -212,6 +217,11 @@ class BooleanDomain(ValueDomain):
     def items(self) -> None:
         """None: one value is counted."""
 
+    @property
+    def nameable(self) -> tuple[str, ...]:
+        """Both."""
+        return "0", "1"
+
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """See `ValueDomain.parse`."""
         values = np.fromiter(map(_BOOLEANS.get, texts, repeat(-1)), np.int8, len(texts))
@@ -253,6 +263,11 @@ class CategoryDomain(ValueDomain):
     @property
     def items(self) -> tuple[str, ...]:
         """The labels."""
+        return self._labels
+
+    @property
+    def nameable(self) -> tuple[str, ...]:
+        """All of them."""
         return self._labels
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:

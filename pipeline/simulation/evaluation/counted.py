@@ -14,7 +14,7 @@ from aggregators.counts import Window
 from pipeline.devices.item_log import ItemLog
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.epoch_counts import CountsCells, counts_of
+from pipeline.results.epoch_counts import counts_of, window_of
 from pipeline.simulation.evaluation.images import NumberedUsers
 from pipeline.simulation.item_comparison import messages_sent
 from pipeline.simulation.memory import MemoryDriver
@@ -130,11 +130,5 @@ def _added_up(
     else:
         aggregator.add(1, reports, None)
         messages = len(reports)
-    everybody = Attendance.constant(1, len(values))
-    counts = (
-        aggregator.window([1], everybody)
-        if isinstance(aggregator, CountsCells)
-        else aggregator.estimate(1, everybody)
-    )
-    assert counts is None or isinstance(counts, Window)
+    counts = window_of(aggregator, 1, Attendance.constant(1, len(values)))
     return CountedEpoch(counts, log.truth(job.domain)[0], messages)

@@ -25,9 +25,8 @@ from pipeline.simulation.evaluation.counted import CountedEpoch, counted_epochs
 from pipeline.simulation.evaluation.counted_answers import SHARES, item_intervals
 from pipeline.simulation.evaluation.experiment import Case
 from pipeline.simulation.evaluation.plots import COLOURS, tidy
-from pipeline.values.sets import SetDomain
+from pipeline.values.value_domains import ValueDomain
 from pipeline.whole_files import replaced_whole
-from randomizers.item_domains import Numbers, Points
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap, PowerNorm
@@ -90,18 +89,17 @@ def draw_picture(job: DeployedJob, epoch: CountedEpoch, names: Sequence[str] = (
     except ImportError:
         raise PlotError(f"no plots without matplotlib: {INSTALL}") from None
     figure = Figure(figsize=(10, 5.6), layout="constrained")
-    domain = job.domain
-    assert isinstance(domain, SetDomain)
+    domain, grid = job.domain, _plane(job)
     tree = None if epoch.counts is None else epoch.counts.estimates.tree
-    match domain.domain:
-        case Points(grid) if len(grid) == 2:
-            figure.set_size_inches(11, 2.2 + 5.5 * min(0.9, grid[0] / grid[1]))
-            figure.set_layout_engine("compressed")
-            _draw_map(figure, epoch, grid, [*names, "first coordinate", "second coordinate"])
-        case Numbers() as numbers if tree is not None:
-            _draw_distribution(figure, tree, epoch, numbers, names[0] if names else "value")
-        case _:
-            _draw_items(figure, epoch, domain, names[0] if names else "item")
+    if grid is not None:
+        figure.set_size_inches(11, 2.2 + 5.5 * min(0.9, grid[0] / grid[1]))
+        figure.set_layout_engine("compressed")
+        _draw_map(figure, epoch, grid, [*names, "first coordinate", "second coordinate"])
+    elif tree is not None and domain.step is not None and domain.ends is not None:
+        scale = domain.ends[0], domain.step
+        _draw_distribution(figure, tree, epoch, scale, names[0] if names else "value")
+    else:
+        _draw_items(figure, epoch, domain, names[0] if names else "item")
     return figure
 
 
@@ -113,12 +111,8 @@ def _last_epoch(case: Case) -> tuple[ItemLog, CountedEpoch]:
 
 def _plane(job: DeployedJob) -> tuple[int, int] | None:
     """How many values there are in each of two directions; None of other domains."""
-    assert isinstance(job.domain, SetDomain)
-    match job.domain.domain:
-        case Points((rows, columns)):
-            return rows, columns
-        case _:
-            return None
+    grid = job.domain.grid
+    return (grid[0], grid[1]) if len(grid) == 2 else None
 
 
 def _write_maps(cases: Sequence[Case], path: Path) -> Path:
@@ -170,7 +164,7 @@ def _guarantee(job: DeployedJob) -> str:
     return str(job.guarantee()).partition(";")[0]
 
 
-def _draw_items(figure: Figure, epoch: CountedEpoch, domain: SetDomain, name: str) -> None:
+def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: str) -> None:
     assert epoch.counts is not None
     values, lows, highs = item_intervals(epoch.counts.estimates)
     half_width = float(highs[0] - lows[0]) / 2
@@ -236,11 +230,11 @@ def _draw_items(figure: Figure, epoch: CountedEpoch, domain: SetDomain, name: st
 
 
 def _draw_distribution(
-    figure: Figure, grid: GridCounts, epoch: CountedEpoch, numbers: Numbers, name: str
+    figure: Figure, grid: GridCounts, epoch: CountedEpoch, scale: tuple[float, float], name: str
 ) -> None:
     """Estimated and true numbers of users with at most each value, and their differences."""
-    width = (numbers.high - numbers.low) / numbers.buckets
-    ends = numbers.low + width * np.arange(numbers.buckets + 1)
+    lowest, width = scale
+    ends = lowest + width * np.arange(len(epoch.truth) + 1)
     truth = np.insert(np.cumsum(epoch.truth), 0, 0)
     estimates, deviations = grid.cumulative()
     margin = NORMAL_95 * deviations
@@ -250,9 +244,9 @@ def _draw_distribution(
     for share in SHARES:
         found = quantile(grid, share)
         middle, low, high = (
-            numbers.low + width * (each + 0.5) for each in (found.value, found.low, found.high)
+            lowest + width * (each + 0.5) for each in (found.value, found.low, found.high)
         )
-        true = numbers.low + width * (np.searchsorted(truth, share * truth[-1]) - 0.5)
+        true = lowest + width * (np.searchsorted(truth, share * truth[-1]) - 0.5)
         upper.errorbar(
             middle,
             share * float(estimates[-1]),

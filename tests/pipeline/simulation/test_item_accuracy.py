@@ -82,7 +82,7 @@ def epoch(
     predicted: float | None, *errors: float, recall: float | None = None, truth: int = 3
 ) -> ItemAccuracy:
     found, held = np.array(errors, np.float64), np.full(len(errors), truth)
-    return ItemAccuracy(10, 2.0, predicted, found, held, np.abs(found) < 2, recall, "item", ())
+    return ItemAccuracy(10, 2.0, predicted, found, held, np.abs(found) < 2, recall, Items(), ())
 
 
 def test_a_count_is_not_negative() -> None:
