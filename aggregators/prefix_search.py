@@ -22,17 +22,12 @@ from aggregators.estimate import NORMAL_95
 from aggregators.found_items import FoundItems
 from randomizers.cell_codes.prefixes import PrefixCells
 
-FOUND_PROBABILITY: Final = 0.95
-"""With which an item above `FoundItems.found_above` is listed.
-
-It is hidden by noise with a probability of 0.01 at most. The rest is for items that are taken for
-others, which share all of their cells with items of nearly the same count; levels made by
-`plan_prefixes` keep this rare.
-"""
-
 MOST_CANDIDATES: Final = 1 << 22
 """How many prefixes of a level are looked at, at most."""
 
+# Noise hides an item above `FoundItems.found_above` with this probability at most. It may also be
+# taken for others, which share all of their cells with items of nearly the same count: levels made
+# by `plan_prefixes` keep this so rare that it is listed with a probability of 95 %.
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0

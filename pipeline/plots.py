@@ -20,6 +20,19 @@ class PlotError(DpstreamError):
     exit_code = WRONG_INPUT
 
 
+def new_figure(width: float, height: float, what: str = "plot") -> Figure:
+    """An empty figure, of so many inches.
+
+    Raises:
+        PlotError: matplotlib is missing; the message says of `what` there is none.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError(f"no {what} without matplotlib: {INSTALL}") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a picture of the kind that the end of its name says, else a PNG; whole or not at all.
 

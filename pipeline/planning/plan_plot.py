@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.planning.plan import Plan
-from pipeline.plots import INSTALL, PlotError, save_figure
+from pipeline.plots import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,12 +25,7 @@ def draw_plan(made: Plan) -> Figure:
     Raises:
         PlotError: matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import StrMethodFormatter
-    except ImportError:
-        raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
-    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     epochs = [epoch.epoch for epoch in made.epochs]
     online = [epoch.standard_deviation for epoch in made.epochs]
@@ -53,7 +48,7 @@ def draw_plan(made: Plan) -> Figure:
     )
     axes.set_xlabel("epoch")
     axes.set_ylabel("standard deviation, in users")
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)

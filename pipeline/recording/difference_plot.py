@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.plots import INSTALL, PlotError, save_figure
+from pipeline.plots import new_figure, save_figure
 from pipeline.recording.differences import Difference
 
 if TYPE_CHECKING:
@@ -34,11 +34,7 @@ def draw_differences(names: Sequence[str], found: Sequence[Difference]) -> Figur
     Raises:
         PlotError: matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
-    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    figure = new_figure(10, 4.5)
     axes = figure.add_subplot()
     deviations = [np.nan if each.deviations is None else each.deviations for each in found]
     axes.plot(

@@ -12,7 +12,7 @@ from randomizers.accounting.amplification import (
     of_randomized_response,
 )
 from randomizers.accounting.equal_bits import epsilon_among_equal_bits
-from randomizers.accounting.report_fragments import (
+from tests.support.published_lemmas import (
     cascade,
     equation_1,
     shuffled_reports,

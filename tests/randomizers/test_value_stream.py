@@ -17,7 +17,6 @@ from scipy import stats
 from randomizers.randomness import seeded_generator
 from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
 from randomizers.value_stream.calibration import best_kernel, best_threshold, calibrate, law_with
-from randomizers.value_stream.histories import LETTERS, Histories, tilts_of_letters
 from randomizers.value_stream.kernel import Kernel
 from randomizers.value_stream.lattice import (
     NOWHERE,
@@ -28,6 +27,7 @@ from randomizers.value_stream.lattice import (
 )
 from randomizers.value_stream.normal import LEAST, MOST, distribution_function
 from randomizers.value_stream.tilt import FLOOR, draw_tilted_letters, reach
+from tests.support.told_letters import LETTERS, Histories, tilts_of_letters
 
 FALSE_ALARM = 1e-12
 

@@ -14,8 +14,8 @@ from scipy import special
 
 from randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
 from randomizers.value_stream.calibration import calibrate, law_of_clock
-from randomizers.value_stream.histories import LETTERS, Histories, tilts_of_letters
 from randomizers.value_stream.kernel import Kernel
+from tests.support.told_letters import LETTERS, Histories, tilts_of_letters
 
 KERNEL = Kernel(1.0, 0.25)
 RESERVE = 1.5**2 / 40

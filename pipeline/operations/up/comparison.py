@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
 from pipeline.operations.up.plot import name_time_axis, positions
-from pipeline.plots import INSTALL, PlotError, save_figure
+from pipeline.plots import new_figure, save_figure
 from pipeline.results.kinds.registry import kind_of
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def _draw(outcomes: Sequence[Outcome]) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import StrMethodFormatter
-    except ImportError:
-        raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
-    figure = Figure(figsize=(10, 7.2), layout="constrained")
+    figure = new_figure(10, 7.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for outcome, colour in zip(outcomes, _COLOURS, strict=False):
         rows = outcome.rows
@@ -81,7 +76,7 @@ def _draw(outcomes: Sequence[Outcome]) -> Figure:
     below.set_ylabel("estimate minus truth")
     name_time_axis(below, outcomes[0].job)
     for axes in (above, below):
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.margins(x=0.01)
         axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
         axes.set_axisbelow(True)

@@ -15,7 +15,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job
 from pipeline.operations.up.plot import GAPS, draw_plot, mark_gaps, name_time_axis, positions
 from pipeline.operations.up.progress import Row
-from pipeline.plots import INSTALL, PlotError, save_figure
+from pipeline.plots import new_figure, save_figure
 from pipeline.results.kinds.registry import kind_of
 from pipeline.results.questions import Query, Question
 from pipeline.stages.estimate_records import EstimateRecord
@@ -152,12 +152,7 @@ def draw_curves(
     Raises:
         PlotError: matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import StrMethodFormatter
-    except ImportError:
-        raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
-    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    figure = new_figure(10, 5.6)
     axes = figure.add_subplot()
     at = positions(job, epochs)
     for curve, colour in zip(curves, _COLOURS, strict=False):
@@ -177,9 +172,7 @@ def draw_curves(
     )
     name_time_axis(axes, job)
     axes.set_ylabel("value" if question.in_values else job.people)
-    axes.yaxis.set_major_formatter(
-        StrMethodFormatter("{x:g}" if question.in_values else "{x:,.0f}")
-    )
+    axes.yaxis.set_major_formatter("{x:g}" if question.in_values else "{x:,.0f}")
     axes.margins(x=0.01)
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -15,7 +15,7 @@ from pipeline.jobs.epoch_words import period
 from pipeline.jobs.job_files import Job
 from pipeline.operations.up.outcome import NOT_PRIVATE
 from pipeline.operations.up.progress import Row
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import new_figure
 from pipeline.results.kinds.registry import kind_of
 
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
     Raises:
         PlotError: matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import StrMethodFormatter
-    except ImportError:
-        raise PlotError(f"no plot without matplotlib: {INSTALL}") from None
-    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    figure = new_figure(10, 5.6)
     axes = figure.add_subplot()
     estimates = [row.estimate for row in rows]
     at = positions(job, [row.epoch for row in rows])
@@ -78,7 +73,7 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
     )
     name_time_axis(axes, job)
     axes.set_ylabel(kind_of(job.domain).counted(job)[1])
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.margins(x=0.01)
     axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -19,7 +19,7 @@ from aggregators.grid_counts import GridCounts
 from aggregators.quantiles import quantile
 from pipeline.devices.item_log import ItemLog
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import new_figure
 from pipeline.simulation.evaluation.columns import Array
 from pipeline.simulation.evaluation.counted import CountedEpoch, counted_epochs
 from pipeline.simulation.evaluation.counted_answers import SHARES, item_intervals
@@ -84,11 +84,7 @@ def draw_picture(job: DeployedJob, epoch: CountedEpoch, names: Sequence[str] = (
     Raises:
         PlotError: matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PlotError(f"no plots without matplotlib: {INSTALL}") from None
-    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    figure = new_figure(10, 5.6, "plots")
     domain, grid = job.domain, _plane(job)
     tree = None if epoch.counts is None else epoch.counts.estimates.tree
     if grid is not None:
@@ -117,17 +113,12 @@ def _plane(job: DeployedJob) -> tuple[int, int] | None:
 
 def _write_maps(cases: Sequence[Case], path: Path) -> Path:
     """The truth, and below it the estimates of every case: a row for each label, by epsilon."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise PlotError(f"no plots without matplotlib: {INSTALL}") from None
     labels = list(dict.fromkeys(case.label for case in cases))
     epsilons = sorted({case.epsilon or 0.0 for case in cases})
     grid = _plane(cases[0].job)
     assert grid is not None
     shape = (len(labels) + 1, len(epsilons))
-    figure = Figure(figsize=(2.6 * shape[1], 0.6 + (0.4 + 2.4 * grid[0] / grid[1]) * shape[0]))
-    figure.set_layout_engine("constrained")
+    figure = new_figure(2.6 * shape[1], 0.6 + (0.4 + 2.4 * grid[0] / grid[1]) * shape[0], "plots")
     panels = figure.subplots(*shape, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
