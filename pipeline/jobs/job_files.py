@@ -7,7 +7,8 @@ A job file is YAML. Four keys are enough::
     parameters: {epsilon: 4, changes: 4}
     epochs: {count: 170}
 
-What the others allow is said by their descriptions below, which messages about wrong values quote.
+What the others allow is said by their descriptions, here and in the sections (`epochs`,
+`job_sections`, `shuffle`, `sealed` and others), which messages about wrong values quote.
 """
 
 from __future__ import annotations
@@ -17,28 +18,24 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
     Field,
-    PlainSerializer,
-    PlainValidator,
     SerializerFunctionWrapHandler,
     ValidationError,
     create_model,
     field_serializer,
-    model_serializer,
     model_validator,
 )
 
 from pipeline.jobs.central import Central, with_local_epsilon
 from pipeline.jobs.device_reports import DeviceReports, with_device_keys
 from pipeline.jobs.domains import with_labels
+from pipeline.jobs.epochs import Epochs
 from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from pipeline.jobs.job_problems import (
     JobError,
@@ -48,6 +45,7 @@ from pipeline.jobs.job_problems import (
     read_settings,
     shown,
 )
+from pipeline.jobs.job_sections import Budget, Crowds, Topics
 from pipeline.jobs.public_examples import with_test_set
 from pipeline.jobs.sealed import (
     Sealed,
@@ -56,24 +54,18 @@ from pipeline.jobs.sealed import (
     stage_roles,
     with_public_keys,
 )
-from pipeline.jobs.section import Section
-from pipeline.jobs.shuffle import DURATION, FIXED_DURATION, Seconds, Shuffle, SizedShuffle
+from pipeline.jobs.shuffle import Shuffle, SizedShuffle
 from pipeline.jobs.wording import KEYS as WORDS
 from pipeline.jobs.wording import Wording
 from pipeline.protocols.crowds import in_crowds
 from pipeline.protocols.other_packages import ProtocolError
 from pipeline.protocols.protocol import Law, Protocol
 from pipeline.protocols.registry import PROTOCOLS
-from pipeline.values.crowds import BETWEEN
-from pipeline.values.durations import Duration, parse_duration
-from pipeline.values.times import EpochCalendar
 from pipeline.values.value_domains import ValueDomain
-from randomizers.crowds import MOST_CROWDS
 from randomizers.guarantee import Guarantee
 from randomizers.item_domains import MOST_PUBLISHED
 from randomizers.laws import without_later
 from randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
-from randomizers.shuffled_parameters import LEAST_DELTA
 from topics.fixed_sizes import table_cells
 from topics.names import (
     FURTHER_REPORTS,
@@ -87,182 +79,10 @@ from topics.names import (
 )
 from topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
 
-LONGEST_HORIZON = 2**20
-"""The most epochs of a horizon."""
-
-_LENGTHS_OF_TIME = ("epochs.length", "shuffle.grace", "devices.late", "topics.retention")
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not text")
-    return value
-
 
 def _job_name(name: str) -> str:
     validate_job_name(name)
     return name
-
-
-def _instant(value: object) -> datetime:
-    return _in_utc(datetime.fromisoformat(_text(value)), UTC)
-
-
-def _in_utc(instant: datetime, zone: tzinfo) -> datetime:
-    """A moment, which is of a time zone unless it names another one, in UTC."""
-    try:
-        return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).astimezone(UTC)
-    except OverflowError:
-        raise ValueError("outside the years 1 to 9999") from None
-
-
-def _zone_name(value: object) -> str:
-    name = _text(value)
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("no such time zone") from None
-    return name
-
-
-Instant = Annotated[
-    datetime,
-    PlainValidator(_instant),
-    PlainSerializer(lambda instant: instant.isoformat().replace("+00:00", "Z"), str),
-]
-CalendarDuration = Annotated[
-    Duration, PlainValidator(lambda value: parse_duration(_text(value))), PlainSerializer(str, str)
-]
-
-
-class Epochs(Section):
-    """A horizon, whether others follow, and when epochs begin: by a calendar, if there is one."""
-
-    count: int = Field(
-        ge=1, le=LONGEST_HORIZON, description=f"a whole number from 1 to {LONGEST_HORIZON}"
-    )
-    start: Instant | None = Field(
-        default=None,
-        description="a date or time, such as 2013-10-01 or 2013-10-01T06:00Z, in UTC or timezone",
-    )
-    length: CalendarDuration | None = Field(default=None, description=DURATION)
-    timezone: Annotated[str, PlainValidator(_zone_name)] | None = Field(
-        default=None,
-        description="the name of a time zone whose days and months epochs are made of, such as "
-        "Europe/Berlin",
-    )
-    renew: bool = Field(
-        default=False,
-        description="true or false: whether another horizon of count epochs follows every one that "
-        "is over, for the same privacy loss again",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_the_clocks_there(cls, values: Any) -> Any:
-        """A start that names no zone is one of the time zone's."""
-        try:
-            start = datetime.fromisoformat(values["start"])
-            moment = _in_utc(start, ZoneInfo(values["timezone"]))
-        except (LookupError, TypeError, ValueError, OSError):
-            return values
-        return {**values, "start": moment.isoformat()}
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Software that knows no time zones reads jobs that have none."""
-        values: dict[str, Any] = write(self)
-        return {key: value for key, value in values.items() if (key, value) != ("timezone", None)}
-
-    @cached_property
-    def calendar(self) -> EpochCalendar | None:
-        """When epochs begin and end; None if that is not said."""
-        if self.start is None or self.length is None:
-            return None
-        zone = None if self.timezone is None else ZoneInfo(self.timezone)
-        return EpochCalendar(self.start, self.length, zone)
-
-    @model_validator(mode="after")
-    def _placed_in_time(self) -> Self:
-        if (self.start is None) != (self.length is None):
-            missing = "start" if self.start is None else "length"
-            raise ValueError(f"{missing} is missing: give start and length, or neither of them")
-        if self.start is None and self.timezone is not None:
-            raise ValueError("start is missing: give start and length, or leave out timezone")
-        if self.calendar is not None:
-            try:
-                self.calendar.start_of(self.count + 1)
-            except OverflowError:
-                raise ValueError(
-                    "length is too long: the last epoch ends after year 9999"
-                ) from None
-        return self
-
-
-class Topics(Section):
-    """The job's topics."""
-
-    partitions: int = Field(default=4, ge=1, le=1024, description="a whole number from 1 to 1024")
-    replication: int | None = Field(
-        default=None,
-        ge=1,
-        le=32,
-        description="copies of every record, a whole number from 1 to 32; left out: 1 on the local "
-        "broker, the cluster's default elsewhere",
-    )
-    retention: Seconds = Field(
-        default=timedelta(days=7).total_seconds(),
-        description=FIXED_DURATION,
-    )
-
-    @property
-    def retention_ms(self) -> int:
-        """How long raw and shuffled records are kept, in milliseconds."""
-        return round(self.retention * 1000)
-
-
-class Budget(Section):
-    """The most that the people a job is about may be charged, by all deployments together."""
-
-    epsilon: float = Field(gt=0, description="a number above 0")
-    delta: float = Field(0.0, ge=0, lt=1, description="a number from 0 to below 1")
-
-
-class Crowds(Section):
-    """Crowds: parts of the people by a public column, counted each by itself."""
-
-    by: str = Field(
-        pattern=r"^\s*\S.{0,99}$",
-        description="the name of a column of the input, which is public, such as app_version",
-    )
-    values: tuple[str, ...] = Field(
-        min_length=1,
-        max_length=MOST_CROWDS,
-        description=f"a list of up to {MOST_CROWDS:,} labels, or {{file: NAME}} for a file with "
-        "one a line",
-    )
-    epsilon: float = Field(gt=0, description="a number above 0: of the numbers of all crowds")
-    delta: float = Field(
-        ge=LEAST_DELTA, lt=1, description=f"a number from {LEAST_DELTA:g} to below 1"
-    )
-
-    @model_validator(mode="after")
-    def _public_and_distinct(self) -> Self:
-        name = self.by.strip().casefold()
-        if name in ("user", "epoch", "time", "value"):
-            raise ValueError(
-                f"by is {self.by}: crowds are of a column that is public, and never of the value "
-                "or of who has it: give another column"
-            )
-        if len(set(self.values)) < len(self.values) or "" in self.values:
-            raise ValueError("values must be distinct and not empty")
-        for label in self.values:
-            if BETWEEN.strip() in label:
-                raise ValueError(
-                    f"values has {shown(label)}: a colon stands between a crowd and an item, "
-                    "give labels without"
-                )
-        return self
 
 
 class Job(Wording):
@@ -743,53 +563,3 @@ def _for_no_protocol(model: type[JobType]) -> type[JobType]:
     registered = Field(description=f"one of {', '.join(PROTOCOLS)}")
     fields: dict[str, Any] = {"protocol": (Literal[tuple(PROTOCOLS)], registered)}
     return create_model(model.__name__, __base__=model, **fields)
-
-
-def find_differences(old: Job, new: Job) -> dict[str, str]:
-    """What a job file would have to change to turn `old` into `new`: ``old -> new`` by key."""
-    before, after = dict(_flat(old.to_json())), dict(_flat(new.to_json()))
-    return {
-        key: _difference(_in_words(key, before.get(key)), _in_words(key, after.get(key)))
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key)
-    }
-
-
-def describe_difference(old: Job, new: Job) -> list[str]:
-    """The same in words: ``key: old -> new``."""
-    return [f"{key}: {difference}" for key, difference in find_differences(old, new).items()]
-
-
-def _difference(old: object, new: object) -> str:
-    before, after = _shown_or_left_out(old), _shown_or_left_out(new)
-    if not isinstance(old, list) or not isinstance(new, list) or before != after:
-        return f"{before} -> {after}"
-    # Long lists that begin alike: what is only in one of them says more.
-    earlier, later = set(map(_as_text, old)), set(map(_as_text, new))
-    gone = [item for item in old if _as_text(item) not in later]
-    come = [item for item in new if _as_text(item) not in earlier]
-    parts = [f"without {shown(gone)}"] * bool(gone) + [f"with {shown(come)}"] * bool(come)
-    return " and ".join(parts) or "in another order"
-
-
-def _as_text(value: object) -> str:
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-def _shown_or_left_out(value: object) -> str:
-    if isinstance(value, Duration):
-        return value.in_words()
-    return "left out" if value is None else shown(value)
-
-
-def _in_words(key: str, value: object) -> object:
-    """A length of time as such, which JSON has as text."""
-    return parse_duration(str(value)) if value and key in _LENGTHS_OF_TIME else value
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

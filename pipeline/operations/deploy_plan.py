@@ -26,7 +26,8 @@ from pipeline.jobs.budgets import (
     horizons_within_budget,
 )
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, describe_difference, find_differences
+from pipeline.jobs.job_differences import describe_difference, find_differences
+from pipeline.jobs.job_files import Job
 from pipeline.jobs.stated_budgets import QUANTITIES, BudgetChange, StatedBudget, binding_budget
 from pipeline.jobs.wording import KEYS as WORDS
 from pipeline.kafka.cluster import ClusterError

@@ -21,7 +21,8 @@ from pipeline.jobs.descriptions import (
     tells_the_last_epoch,
 )
 from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.job_files import Job, describe_difference
+from pipeline.jobs.job_differences import describe_difference
+from pipeline.jobs.job_files import Job
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.noise_keys import noise_key_at
 from pipeline.jobs.phases import JobPhase, Phase, phase_key

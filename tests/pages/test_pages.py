@@ -16,7 +16,8 @@ import yaml
 
 from pipeline.cli.verbs import build_command
 from pipeline.demo import demo_job_file, demo_shuffled_job_file, demo_stream_job_file
-from pipeline.jobs.job_files import Topics, load_job, make_job
+from pipeline.jobs.job_files import load_job, make_job
+from pipeline.jobs.job_sections import Topics
 from pipeline.planning.plan import plan
 from pipeline.simulation.evaluation.experiment import load_experiment
 from pipeline.simulation.experiments import shipped_experiments

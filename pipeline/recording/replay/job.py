@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
-from pipeline.jobs.job_files import Job, describe_difference, make_job, validate
+from pipeline.jobs.job_differences import describe_difference
+from pipeline.jobs.job_files import Job, make_job, validate
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.ledger.writing import of_replay

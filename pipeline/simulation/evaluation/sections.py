@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from pipeline.jobs.epochs import LONGEST_HORIZON, Epochs
 from pipeline.jobs.input_forms import InputForm
-from pipeline.jobs.job_files import LONGEST_HORIZON, Epochs
 from pipeline.jobs.section import Section
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.simulation.evaluation.drawn_items import (

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from pipeline.jobs.deployed_job import _ALWAYS, DeployedJob, deploy_job, fingerprint_of
-from pipeline.jobs.job_files import describe_difference, make_job
+from pipeline.jobs.job_differences import describe_difference
+from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import written_out

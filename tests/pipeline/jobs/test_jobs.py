@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.jobs.job_files import Job, describe_difference, load_job, make_job, parse_job
+from pipeline.jobs.job_differences import describe_difference
+from pipeline.jobs.job_files import Job, load_job, make_job, parse_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.marked_yaml import YamlError, read_marked_yaml
 from pipeline.protocols.protocol import Law

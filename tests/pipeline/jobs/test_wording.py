@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import describe_difference, parse_job
+from pipeline.jobs.job_differences import describe_difference
+from pipeline.jobs.job_files import parse_job
 from pipeline.jobs.job_problems import JobError
 
 PLAIN = """

@@ -1,0 +1,126 @@
+"""The `epochs` of a job file: a horizon, whether others follow, and the calendar."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property
+from typing import Annotated, Any, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import (
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from pipeline.jobs.section import Section
+from pipeline.jobs.shuffle import DURATION
+from pipeline.values.durations import Duration, parse_duration
+from pipeline.values.times import EpochCalendar
+
+LONGEST_HORIZON = 2**20
+"""The most epochs of a horizon."""
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not text")
+    return value
+
+
+def _instant(value: object) -> datetime:
+    return _in_utc(datetime.fromisoformat(_text(value)), UTC)
+
+
+def _in_utc(instant: datetime, zone: tzinfo) -> datetime:
+    """A moment, which is of a time zone unless it names another one, in UTC."""
+    try:
+        return (instant if instant.tzinfo else instant.replace(tzinfo=zone)).astimezone(UTC)
+    except OverflowError:
+        raise ValueError("outside the years 1 to 9999") from None
+
+
+def _zone_name(value: object) -> str:
+    name = _text(value)
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("no such time zone") from None
+    return name
+
+
+Instant = Annotated[
+    datetime,
+    PlainValidator(_instant),
+    PlainSerializer(lambda instant: instant.isoformat().replace("+00:00", "Z"), str),
+]
+CalendarDuration = Annotated[
+    Duration, PlainValidator(lambda value: parse_duration(_text(value))), PlainSerializer(str, str)
+]
+
+
+class Epochs(Section):
+    """A horizon, whether others follow, and when epochs begin: by a calendar, if there is one."""
+
+    count: int = Field(
+        ge=1, le=LONGEST_HORIZON, description=f"a whole number from 1 to {LONGEST_HORIZON}"
+    )
+    start: Instant | None = Field(
+        default=None,
+        description="a date or time, such as 2013-10-01 or 2013-10-01T06:00Z, in UTC or timezone",
+    )
+    length: CalendarDuration | None = Field(default=None, description=DURATION)
+    timezone: Annotated[str, PlainValidator(_zone_name)] | None = Field(
+        default=None,
+        description="the name of a time zone whose days and months epochs are made of, such as "
+        "Europe/Berlin",
+    )
+    renew: bool = Field(
+        default=False,
+        description="true or false: whether another horizon of count epochs follows every one that "
+        "is over, for the same privacy loss again",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_the_clocks_there(cls, values: Any) -> Any:
+        """A start that names no zone is one of the time zone's."""
+        try:
+            start = datetime.fromisoformat(values["start"])
+            moment = _in_utc(start, ZoneInfo(values["timezone"]))
+        except (LookupError, TypeError, ValueError, OSError):
+            return values
+        return {**values, "start": moment.isoformat()}
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Software that knows no time zones reads jobs that have none."""
+        values: dict[str, Any] = write(self)
+        return {key: value for key, value in values.items() if (key, value) != ("timezone", None)}
+
+    @cached_property
+    def calendar(self) -> EpochCalendar | None:
+        """When epochs begin and end; None if that is not said."""
+        if self.start is None or self.length is None:
+            return None
+        zone = None if self.timezone is None else ZoneInfo(self.timezone)
+        return EpochCalendar(self.start, self.length, zone)
+
+    @model_validator(mode="after")
+    def _placed_in_time(self) -> Self:
+        if (self.start is None) != (self.length is None):
+            missing = "start" if self.start is None else "length"
+            raise ValueError(f"{missing} is missing: give start and length, or neither of them")
+        if self.start is None and self.timezone is not None:
+            raise ValueError("start is missing: give start and length, or leave out timezone")
+        if self.calendar is not None:
+            try:
+                self.calendar.start_of(self.count + 1)
+            except OverflowError:
+                raise ValueError(
+                    "length is too long: the last epoch ends after year 9999"
+                ) from None
+        return self

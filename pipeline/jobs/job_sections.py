@@ -1,0 +1,86 @@
+"""Other parts of a job file that are short: its topics, its budget, its crowds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Self
+
+from pydantic import (
+    Field,
+    model_validator,
+)
+
+from pipeline.jobs.job_problems import (
+    shown,
+)
+from pipeline.jobs.section import Section
+from pipeline.jobs.shuffle import FIXED_DURATION, Seconds
+from pipeline.values.crowds import BETWEEN
+from randomizers.crowds import MOST_CROWDS
+from randomizers.shuffled_parameters import LEAST_DELTA
+
+
+class Topics(Section):
+    """The job's topics."""
+
+    partitions: int = Field(default=4, ge=1, le=1024, description="a whole number from 1 to 1024")
+    replication: int | None = Field(
+        default=None,
+        ge=1,
+        le=32,
+        description="copies of every record, a whole number from 1 to 32; left out: 1 on the local "
+        "broker, the cluster's default elsewhere",
+    )
+    retention: Seconds = Field(
+        default=timedelta(days=7).total_seconds(),
+        description=FIXED_DURATION,
+    )
+
+    @property
+    def retention_ms(self) -> int:
+        """How long raw and shuffled records are kept, in milliseconds."""
+        return round(self.retention * 1000)
+
+
+class Budget(Section):
+    """The most that the people a job is about may be charged, by all deployments together."""
+
+    epsilon: float = Field(gt=0, description="a number above 0")
+    delta: float = Field(0.0, ge=0, lt=1, description="a number from 0 to below 1")
+
+
+class Crowds(Section):
+    """Crowds: parts of the people by a public column, counted each by itself."""
+
+    by: str = Field(
+        pattern=r"^\s*\S.{0,99}$",
+        description="the name of a column of the input, which is public, such as app_version",
+    )
+    values: tuple[str, ...] = Field(
+        min_length=1,
+        max_length=MOST_CROWDS,
+        description=f"a list of up to {MOST_CROWDS:,} labels, or {{file: NAME}} for a file with "
+        "one a line",
+    )
+    epsilon: float = Field(gt=0, description="a number above 0: of the numbers of all crowds")
+    delta: float = Field(
+        ge=LEAST_DELTA, lt=1, description=f"a number from {LEAST_DELTA:g} to below 1"
+    )
+
+    @model_validator(mode="after")
+    def _public_and_distinct(self) -> Self:
+        name = self.by.strip().casefold()
+        if name in ("user", "epoch", "time", "value"):
+            raise ValueError(
+                f"by is {self.by}: crowds are of a column that is public, and never of the value "
+                "or of who has it: give another column"
+            )
+        if len(set(self.values)) < len(self.values) or "" in self.values:
+            raise ValueError("values must be distinct and not empty")
+        for label in self.values:
+            if BETWEEN.strip() in label:
+                raise ValueError(
+                    f"values has {shown(label)}: a colon stands between a crowd and an item, "
+                    "give labels without"
+                )
+        return self
