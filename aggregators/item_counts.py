@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.cell_window import FOUND
-from aggregators.epoch_tables import EpochTables
 from aggregators.estimate import NORMAL_95
 from aggregators.found_items import FoundItems
 from aggregators.item_estimates import ItemEstimates
+from aggregators.table_aggregator import TableAggregator
 from randomizers.item_domains import MOST_PUBLISHED
 
 
@@ -42,7 +42,7 @@ class ItemsLaw(Protocol):
 LawT = TypeVar("LawT", bound=ItemsLaw)
 
 
-class ItemCountsAggregator(ABC, Generic[LawT]):
+class ItemCountsAggregator(TableAggregator[LawT]):
     """For every epoch the number of messages, and how many of them speak for each item.
 
     Args:
@@ -52,21 +52,10 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
     may_be_silent: ClassVar[bool] = False
     """Whether contributors may have sent no message at all, which tells something then."""
 
-    ordered: ClassVar[bool] = False
-    """Items are no places of a tree."""
-
-    def __init__(self, law: LawT) -> None:
-        self.law = law
-        self._tables = EpochTables(self.cells)
-
     @property
     def cells(self) -> int:
         """How many numbers are kept of an epoch."""
         return self.law.items + 1
-
-    @abstractmethod
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if words cannot be messages of an epoch."""
 
     @abstractmethod
     def _matches(
@@ -83,50 +72,13 @@ class ItemCountsAggregator(ABC, Generic[LawT]):
     ) -> tuple[NDArray[np.float64], float]:
         """Contributors with each item, shape (items,), and the largest variance of their noise."""
 
-    def add(
+    def _count(
         self,
         epoch: int,
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count messages.
-
-        Args:
-            epoch: 1 to the last one.
-            words: shape (n, width), as the devices report.
-            counts: unsigned, shape (n,), how often each was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
-        if len(words):
-            self._tables.add_table(epoch, self._matches(words, counts))
-
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
-        self._tables.merge(other._tables)
-
-    def to_bytes(self) -> bytes:
-        """See `EpochTables.to_bytes`: the number of messages, then those for each item."""
-        return self._tables.to_bytes()
-
-    @classmethod
-    def from_bytes(cls, law: LawT, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no counts of this horizon.
-        """
-        aggregator = cls(law)
-        aggregator._tables = EpochTables.from_bytes(aggregator.cells, law.last_epoch, data)
-        return aggregator
+        self._tables.add_table(epoch, self._matches(words, counts))
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
         """How many users hold each item at an epoch; None of a window that was withheld.

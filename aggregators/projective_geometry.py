@@ -11,7 +11,6 @@ who drew it; they speak for all. What is made of the counts is a matter of `Pref
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +18,18 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from aggregators.cell_window import FOUND, CellWindow
 from aggregators.counts import Window
-from aggregators.epoch_tables import EpochTables
 from aggregators.found_items import FoundItems
 from aggregators.hyperplane_sums import hyperplane_sums
 from aggregators.item_counts import item_estimates, spoken_for_variance
 from aggregators.item_estimates import ItemEstimates
 from aggregators.report_words import check_form
+from aggregators.table_aggregator import TableAggregator
 from randomizers.cell_codes.prefixes import PrefixCells
 from randomizers.item_domains import MOST_PUBLISHED
 from randomizers.projective_geometry import ProjectiveGeometryLaw
 
 
-class ProjectiveGeometryAggregator:
+class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     """For every epoch how often each word was received.
 
     >>> from aggregators.attendance import Attendance
@@ -43,16 +42,12 @@ class ProjectiveGeometryAggregator:
 
     Args:
         law: the constants of the job.
-
-    Attributes:
-        ordered: items are no places of a tree.
     """
 
-    ordered = False
-
-    def __init__(self, law: ProjectiveGeometryLaw) -> None:
-        self.law = law
-        self._tables = EpochTables(law.words)
+    @property
+    def cells(self) -> int:
+        """One for each word."""
+        return self.law.words
 
     def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be reports of an epoch.
@@ -68,50 +63,13 @@ class ProjectiveGeometryAggregator:
                 f"word {words.max()} at epoch {epoch}, must be below {self._tables.cells}"
             )
 
-    def add(
+    def _count(
         self,
         epoch: int,
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count words.
-
-        Args:
-            epoch: 1 to the last one.
-            words: shape (n, 1), as the devices report.
-            counts: unsigned, shape (n,), how often each was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
-        if len(words):
-            self._tables.add(epoch, words, counts)
-
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
-        self._tables.merge(other._tables)
-
-    def to_bytes(self) -> bytes:
-        """See `EpochTables.to_bytes`."""
-        return self._tables.to_bytes()
-
-    @classmethod
-    def from_bytes(cls, law: ProjectiveGeometryLaw, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no counts of this horizon.
-        """
-        aggregator = cls(law)
-        aggregator._tables = EpochTables.from_bytes(law.words, law.last_epoch, data)
-        return aggregator
+        self._tables.add(epoch, words, counts)
 
     def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
         """How many users hold each item, or the items most held; None without any report.
