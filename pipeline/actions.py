@@ -16,11 +16,14 @@ and forgets the stage; no exception is ever thrown into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from topics.names import Role
+
+# Records from the end back.
+_READ_FIRST = 128
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
@@ -168,6 +171,19 @@ def record_at(role: Role, partition: int, offset: int) -> Steps[LogRecord]:
     assert isinstance(reply, LogSlice)
     (record,) = reply.records
     return record
+
+
+def places_near(begin: int, end: int) -> Iterator[int]:
+    """Where to begin reading, of whoever looks for what lies near the end: further back each time.
+
+    >>> list(places_near(10, 10_000)), list(places_near(10, 50))
+    ([9872, 8976, 1808, 10], [10])
+    """
+    back = _READ_FIRST
+    while end - back > begin:
+        yield end - back
+        back *= 8
+    yield begin
 
 
 class LogCursor:

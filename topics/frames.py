@@ -63,6 +63,7 @@ class Kind(IntEnum):
     BUNDLE = 10
 
 
+_KINDS: Mapping[int, Kind] = {kind.value: kind for kind in Kind}
 # Of kinds that have more than one version.
 _NEWEST: Mapping[int, int] = {Kind.PUNCTUATION: 2, Kind.MANIFEST: 3, Kind.CHUNK: 2}
 
@@ -86,10 +87,10 @@ def kind_of(data: bytes) -> Kind:
     if not VERSION <= version <= newest:
         known = f"{VERSION} only" if newest == VERSION else f"{VERSION} to {newest}"
         raise VersionError(f"record of version {version}, this program understands {known}")
-    try:
-        return Kind(kind)
-    except ValueError:
-        raise CodecError(f"record of unknown kind {kind}, known are 1 to {len(Kind)}") from None
+    known_kind = _KINDS.get(kind)
+    if known_kind is None:
+        raise CodecError(f"record of unknown kind {kind}, known are 1 to {len(Kind)}")
+    return known_kind
 
 
 def version_of(data: bytes) -> int:
@@ -119,11 +120,12 @@ class Frame:
         version: of this layout.
     """
 
-    __slots__ = ("_header", "kind", "size", "version")
+    __slots__ = ("_header", "_name", "kind", "size", "version")
 
     def __init__(self, kind: Kind, fields: str, version: int = VERSION) -> None:
         self.kind = kind
         self.version = version
+        self._name = kind.name.lower()
         self._header = struct.Struct(f"<4sBBH16s16s{fields}II")
         self.size = self._header.size
         """Bytes of the header, and where the payload begins."""
@@ -161,7 +163,7 @@ class Frame:
         Raises:
             CodecError: it is not a whole and undamaged record of this kind.
         """
-        kind, wanted = kind_of(data), self.kind.name.lower()
+        kind, wanted = kind_of(data), self._name
         if kind is not self.kind:
             raise CodecError(f"record is a {kind.name.lower()}, expected a {wanted}")
         if version_of(data) != self.version:

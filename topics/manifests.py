@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ _MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
 _OF_AN_INSTANCE = Frame(Kind.MANIFEST, "QQQQQQQIII", version=2)
 SHORT = Frame(Kind.MANIFEST, "QQQQQQQIIQ", version=3)
 """Its last field is the offset of the manifest that it says the differences from."""
+_FRAMES = {frame.version: frame for frame in (_MANIFEST, _OF_AN_INSTANCE, SHORT)}
 _POPULATION_TYPE = np.dtype("<u4")
 _FIELDS = 11
 """That all versions begin with: fingerprint, deployment, and those of the first version."""
@@ -314,7 +316,7 @@ def decode_manifest(data: bytes) -> Manifest:
 def _frame_of(data: bytes) -> Frame:
     # Of another kind: the first version's frame refuses it.
     version = version_of(data) if kind_of(data) is Kind.MANIFEST else _MANIFEST.version
-    return {1: _MANIFEST, 2: _OF_AN_INSTANCE, 3: SHORT}[version]
+    return _FRAMES[version]
 
 
 def _fate(code: int) -> Fate:
@@ -331,6 +333,8 @@ def _without_drawings(payload: bytes, producers: int) -> tuple[bytes, bytes]:
     return payload[:end], payload[end:]
 
 
+# Mostly the same are in as in the window before, with as many devices: these are then one object.
+@lru_cache(maxsize=1)
 def _unpack_producers(payload: bytes, producers: int) -> tuple[tuple[bool, ...], tuple[int, ...]]:
     check_range("number of producers", producers, 0, PRODUCERS_MAX)
     bitmap_bytes = (producers + 7) // 8

@@ -261,6 +261,10 @@ class Job(Wording):
         """The horizon an epoch lies in, from 0 on."""
         return (epoch - 1) // self.epochs.count
 
+    def first_of_horizon(self, epoch: int) -> int:
+        """The first epoch of the horizon that an epoch lies in."""
+        return self.horizon_of(epoch) * self.epochs.count + 1
+
     def local_epoch(self, epoch: int) -> int:
         """An epoch as protocols know it: its number within its horizon, from 1 on."""
         return (epoch - 1) % self.epochs.count + 1

@@ -37,6 +37,11 @@ class WatchedEstimates:
         self._query = None if question is None else Query(job.domain, question)
         self.start_over()
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether a change says something only where all epochs of the horizon are known."""
+        return self._changes is not None and not self._job.protocol_entry.per_epoch
+
     def start_over(self) -> None:
         """Know nothing: another worker publishes, or the topic is read again."""
         self.latest: PublishedNumbers | None = None

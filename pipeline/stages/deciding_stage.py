@@ -84,6 +84,8 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
     """
 
     _log: DecisionLog
+    _furthest: dict[int, int]
+    """By partition, the largest first offset of a released window, of all that was read."""
 
     def __init__(
         self,
@@ -225,7 +227,12 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
     def _own(self, partition: int, floor: int) -> DecidingPartition[WindowT]:
         return DecidingPartition(partition, position=floor, floor=floor)
 
+    def _tells(self, partition: int, floor: int) -> bool:
+        held = len(self._partitions) > 1
+        return held and self._furthest.get(partition, -1) < floor
+
     def _begin_logs(self) -> None:
+        self._furthest = {}
         self._log = DecisionLog(self._job, self._owe)
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._log.apply)
 
@@ -238,10 +245,13 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         manifest = decision.manifest
         if manifest == self._proposed:
             self._accepted = decision
-        state = self._partitions.get(self._job.partition_of(manifest.epoch))
+        if manifest.fate is not Fate.RELEASED:
+            return
+        partition = self._job.partition_of(manifest.epoch)
+        self._furthest[partition] = max(manifest.first_offset, self._furthest.get(partition, -1))
+        state = self._partitions.get(partition)
         if (
             state is not None
-            and manifest.fate is Fate.RELEASED
             and manifest.first_offset >= state.floor
             and manifest.epoch not in state.written
         ):

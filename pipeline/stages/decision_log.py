@@ -18,6 +18,7 @@ from pipeline.actions import LogRecord, Steps, record_at
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from pipeline.stages.epochs import EpochSet
+from pipeline.stages.latest_windows import FEW, LatestWindows
 from topics.frames import CodecError
 from topics.manifests import Fate, Manifest, has_bit
 from topics.names import Role
@@ -112,9 +113,9 @@ class DecisionLog:
         self._reader = manifest_reader(job)
         self._recent: dict[int, Outcome] = {}
         self._order: deque[int] = deque()
+        self._inside: tuple[bool, ...] | None = None
         self._bits = b""
-        self._last_in = np.zeros(0, np.int64)
-        self._populations = np.zeros(0, np.uint32)
+        self._latest = LatestWindows()
         self.first_epoch: int | None = None
         self.decided = EpochSet()
 
@@ -155,24 +156,19 @@ class DecisionLog:
 
     def _remember(self, decision: Decision) -> None:
         manifest = decision.manifest
-        inside = np.array(manifest.producers, np.bool_)
-        bits = np.packbits(inside, bitorder="little").tobytes()
-        # Mostly the same are in: then there is one object for all these decisions.
-        self._bits = self._bits if bits == self._bits else bits
+        if manifest.producers is not self._inside:
+            self._inside = manifest.producers if len(manifest.producers) <= FEW else None
+            inside = np.array(manifest.producers, np.bool_)
+            bits = np.packbits(inside, bitorder="little").tobytes()
+            # Mostly the same are in: then there is one object for all these decisions.
+            self._bits = self._bits if bits == self._bits else bits
         self._recent[manifest.epoch] = Outcome(
             manifest.fate, manifest.first_offset, manifest.cut_offset, self._bits
         )
         self._order.append(manifest.epoch)
         if len(self._order) > EPOCHS_AHEAD:
             del self._recent[self._order.popleft()]
-        more = len(inside) - len(self._last_in)
-        if more > 0:
-            self._last_in = np.pad(self._last_in, (0, more))
-            self._populations = np.pad(self._populations, (0, more))
-        indexes = np.flatnonzero(inside)
-        latest = self._last_in[indexes] < manifest.epoch
-        self._last_in[indexes[latest]] = manifest.epoch
-        self._populations[indexes[latest]] = np.array(manifest.populations, np.uint32)[latest]
+        self._latest.note(manifest)
 
     def exists(self, epoch: int) -> bool:
         """Whether the deployment has an epoch: the first manifest says with which it begins."""
@@ -184,15 +180,18 @@ class DecisionLog:
 
     def population(self, index: int) -> int:
         """Devices of a producer, as of the last epoch it was in with; 0 before."""
-        return int(self._populations[index]) if index < len(self._populations) else 0
+        populations = self._latest.populations()
+        return int(populations[index]) if index < len(populations) else 0
 
     def last_in(self, index: int) -> int:
         """The latest epoch whose window a producer was in; 0 before the first."""
-        return int(self._last_in[index]) if index < len(self._last_in) else 0
+        epochs = self._latest.epochs()
+        return int(epochs[index]) if index < len(epochs) else 0
 
     def last_in_of(self, producers: int) -> NDArray[np.int64]:
         """`last_in` of each of so many producers."""
-        return np.pad(self._last_in[:producers], (0, max(0, producers - len(self._last_in))))
+        epochs = self._latest.epochs()
+        return np.pad(epochs[:producers], (0, max(0, producers - len(epochs))))
 
     def oldest_undecided(self, roster_first_epoch: int) -> int:
         """The lowest epoch that exists and has no manifest."""

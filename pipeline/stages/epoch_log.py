@@ -84,7 +84,7 @@ class EpochLog:
         self._estimates: deque[EstimateRecord] = deque()
         self._decisions = DecisionLog(job, self._note)
         self._first_estimates = FirstEstimates(job)
-        partials = PartialLog(job, self._payloads.__setitem__)
+        partials = PartialLog(job, self._payloads.__setitem__, first=first)
         self._manifest_log = job.cursor(Role.MANIFESTS, self._unread.append)
         self._partial_log = job.cursor(Role.PARTIALS, partials.apply)
         self._estimate_log = job.cursor(Role.ESTIMATES, self._note_estimate)
@@ -147,6 +147,10 @@ class EpochLog:
             return None
         return DecidedEpoch(manifest, self._pass_over(manifest.epoch), estimate)
 
+    def read_partials(self) -> Steps[None]:
+        """Read the partials to their end, as `find_end` found it, also of epochs not wanted."""
+        yield from self._partial_log.read()
+
     def _next_manifest(self) -> Steps[Manifest | None]:
         """The manifest that comes next, once its partial is there if it has one."""
         while True:
@@ -164,7 +168,8 @@ class EpochLog:
                 return None
 
     def _lacks_partial(self, manifest: Manifest) -> bool:
-        return manifest.fate is Fate.RELEASED and manifest.epoch not in self._payloads
+        wanted = manifest.fate is Fate.RELEASED and manifest.epoch >= self._first
+        return wanted and manifest.epoch not in self._payloads
 
     def _pass_over(self, epoch: int) -> bytes | None:
         """Go on to the next epoch; returns the payload of this one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Self
 
 
 class EpochSet:
@@ -26,6 +27,14 @@ class EpochSet:
         self._starts: list[int] = []
         self._ends: list[int] = []  # inclusive
 
+    @classmethod
+    def up_to(cls, last: int) -> Self:
+        """The epochs 1 to `last`; none of them where that is 0."""
+        epochs = cls()
+        if last:
+            epochs._starts, epochs._ends = [1], [last]
+        return epochs
+
     def __contains__(self, epoch: int) -> bool:
         run = bisect_right(self._starts, epoch) - 1
         return run >= 0 and epoch <= self._ends[run]
@@ -45,6 +54,9 @@ class EpochSet:
 
     def add(self, epoch: int) -> bool:
         """Add an epoch; False when it was in the set already."""
+        if self._ends and epoch == self._ends[-1] + 1:
+            self._ends[-1] = epoch
+            return True
         run = bisect_right(self._starts, epoch) - 1
         if run >= 0 and epoch <= self._ends[run]:
             return False

@@ -161,10 +161,15 @@ def _estimate(body: Mapping[str, Any] | None) -> Published | None:
 
 
 class EstimateListener(Protocol):
-    """Is shown what is published, in the order of epochs."""
+    """Is shown what is published, in the order of epochs: at first the latest ones."""
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether it has to be shown a horizon from its first epoch on."""
+        ...
 
     def start_over(self) -> None:
-        """Know nothing: what was published is shown again from the beginning."""
+        """Know nothing: what was published is shown again."""
         ...
 
     def next(self, record: EstimateRecord) -> None:
@@ -177,11 +182,15 @@ class FirstEstimates:
 
     Records of other deployments are passed over, and so are those of epochs that the job does not
     have, or that lie more than `EPOCHS_AHEAD` beyond the first gap: they are published in order.
+
+    Args:
+        job: as deployed.
+        before: all epochs up to this one are known to be published, by records that are not read.
     """
 
-    def __init__(self, job: DeployedJob) -> None:
+    def __init__(self, job: DeployedJob, before: int = 0) -> None:
         self._job = job
-        self.epochs = EpochSet()
+        self.epochs = EpochSet.up_to(before)
 
     def apply(self, value: bytes) -> EstimateRecord | None:
         """Take in one record of the topic; returns it if it is the first of its epoch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
@@ -25,6 +25,7 @@ class PartialLog:
         on_partial: is shown the epoch and the payload of every epoch's first complete partial.
         role: of the topic: the partials of one of two parties that add up a share each are read in
             the same way.
+        first: of epochs before it nothing is wanted, and nothing is looked at.
     """
 
     def __init__(
@@ -32,8 +33,10 @@ class PartialLog:
         job: DeployedJob,
         on_partial: Callable[[int, bytes], None] | None = None,
         role: Role = Role.PARTIALS,
+        first: int = 1,
     ) -> None:
         self._role = role
+        self._first = first
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_partial = on_partial
@@ -48,30 +51,39 @@ class PartialLog:
             return
         if (part.deployment, part.fingerprint) != self._identity or part.epoch in self.complete:
             return
-        if epoch_problem(self._job, part.epoch) is not None:
+        if part.epoch < self._first or epoch_problem(self._job, part.epoch) is not None:
             return
-        partial = (part.attempt, part.total, part.manifest_offset)
-        parts = self._parts.setdefault(part.epoch, {}).setdefault(partial, {})
-        parts.setdefault(part.index, part)
-        if len(parts) < part.total:
+        payload = self._whole(part)
+        if payload is None or not self._is_state(payload):
             return
-        payload = self._payload(parts.values())
-        if payload is None:
-            del self._parts[part.epoch][partial]
-            return
-        del self._parts[part.epoch]
+        self._parts.pop(part.epoch, None)
         self.complete.add(part.epoch)
         if self._on_partial is not None:
             self._on_partial(part.epoch, payload)
 
-    def _payload(self, parts: Iterable[PartialPart]) -> bytes | None:
-        """What parts add up to; None if it is nothing that the job aggregates."""
+    def _whole(self, part: PartialPart) -> bytes | None:
+        """The payload of the partial that a part completes; None if it completes none."""
+        if part.total == 1:
+            return part.payload
+        partial = (part.attempt, part.total, part.manifest_offset)
+        partials = self._parts.setdefault(part.epoch, {})
+        parts = partials.setdefault(partial, {})
+        parts.setdefault(part.index, part)
+        if len(parts) < part.total:
+            return None
+        del partials[partial]
         try:
-            payload = join_parts(parts)
+            return join_parts(parts.values())
+        except CodecError:
+            return None
+
+    def _is_state(self, payload: bytes) -> bool:
+        """Whether a payload is something that the job aggregates."""
+        try:
             if self._role in SUMS:
                 PartialSum.from_bytes(self._job.table_form, payload)
             elif not (self._job.shared and spoiled_reason(payload) is not None):
                 self._job.aggregator_from_bytes(payload)
         except ValueError:
-            return None
-        return payload
+            return False
+        return True

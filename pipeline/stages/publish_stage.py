@@ -2,21 +2,23 @@
 
 Manifests and partials are kept for ever and each has one partition, so the publisher's whole state
 is a function of two logs: it merges the partials in epoch order, and goes on after the last record
-of the estimates topic. Where a protocol learns, the model after an epoch is written before the
-estimate of it. The document of an epoch is written after its estimate, from the record in the topic
-that counts: so every writer of it writes the same bytes. Owning the one partition of
+of the estimates topic. One that takes over reads the end of that topic, and merges the partials
+that what is not published rests on. Where a protocol learns, the model after an epoch is written
+before the estimate of it. The document of an epoch is written after its estimate, from the record
+in the topic that counts: so every writer of it writes the same bytes. Owning the one partition of
 ``<job>.partials`` makes a worker the active publisher.
 """
 
 from __future__ import annotations
 
-from pipeline.actions import Append, Flush, LogCursor, LogRecord, Steps
+from pipeline.actions import Append, Flush, LogRecord, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.model_log import ModelLog
 from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from pipeline.stages.estimate_records import EstimateListener, EstimateRecord, FirstEstimates
 from pipeline.stages.estimation import Estimation
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from pipeline.stages.published_epochs import place_of_latest
 from pipeline.stages.result_documents import ResultDocuments, WrittenDocuments
 from pipeline.stages.single_writer import SingleWriter
 from topics.manifests import Fate
@@ -48,42 +50,72 @@ class PublishStage(SingleWriter):
     def _begin(self) -> None:
         job = self._job
         self._estimation = Estimation(job)
-        self._published = FirstEstimates(job)
-        self._epochs = EpochLog(job)
-        self._estimate_log = job.cursor(Role.ESTIMATES, self._take_in)
+        self._undocumented: dict[int, EstimateRecord] = {}
         # Jobs that were deployed before there were documents have no topic of them.
         self._documents = ResultDocuments(job) if Role.RESULTS in job.start_offsets else None
         self._documented = WrittenDocuments(job)
-        self._undocumented: dict[int, EstimateRecord] = {}
-        self._document_log: LogCursor | None = None
-        if self._documents is not None:
-            self._document_log = job.cursor(
-                Role.RESULTS, lambda record: self._documented.note(record.key)
-            )
         if self._watcher is not None:
             self._watcher.start_over()
         learns = job.protocol_entry.learning is not None
         self._models = ModelLog(job, keep=False) if learns else None
+        self._epochs: EpochLog | None = None
 
     def unfinished(self, partition: int) -> str:
         """Epochs that are not published."""
-        return f"epoch {self._epochs.next_epoch or 1} and later ones"
+        return f"epoch {self._next_epoch or 1} and later ones"
 
     def heartbeat(self) -> dict[str, object]:
         """What has been counted so far, and the epoch that is published next."""
-        return {"next_epoch": self._epochs.next_epoch, "counts": dict(self.counts)}
+        return {"next_epoch": self._next_epoch, "counts": dict(self.counts)}
+
+    @property
+    def _next_epoch(self) -> int | None:
+        return None if self._epochs is None else self._epochs.next_epoch
+
+    def _read_on(self) -> Steps[EpochLog]:
+        """See what is published by now; returns what there is to say of epochs.
+
+        At first nothing is read of what is through: of the estimates none but the latest, and of
+        the epochs none before those that a later estimate rests on.
+        """
+        if self._documents is not None:
+            # Before the estimates are read: those that have a document are not held.
+            yield from self._documented.catch_up()
+        epochs, job = self._epochs, self._job
+        if epochs is None:
+            place = yield from place_of_latest(job, self._first_shown)
+            self._published = FirstEstimates(job, place.before)
+            self._estimate_log = job.cursor(Role.ESTIMATES, self._take_in)
+            self._estimate_log.position = place.offset
+        yield from self._estimate_log.catch_up()
+        if epochs is None:
+            published = self._published.epochs
+            epochs = EpochLog(job, self._rests_on(published.first_missing(published.lowest or 1)))
+            self._epochs = epochs
+        return epochs
+
+    def _first_shown(self, latest: int) -> int:
+        """The first epoch whose estimate has to be read, where `latest` is the last published."""
+        first = latest if self._documents is None else min(latest, self._documented.latest + 1)
+        if self._watcher is None:
+            return first
+        # With the epoch before, there is a change of the latest one.
+        looks_back = self._watcher.looks_back
+        return min(first, self._job.first_of_horizon(latest) if looks_back else latest - 1)
+
+    def _rests_on(self, epoch: int) -> int:
+        """The first epoch that the estimate of an epoch rests on."""
+        alone = self._job.protocol_entry.per_epoch
+        return epoch if alone else self._job.first_of_horizon(epoch)
 
     def _write_due(self) -> Steps[None]:
         """Take in what is new, epoch by epoch, and publish what is not published yet."""
-        if self._document_log is not None:
-            # Before the estimates are read: those that have a document are not held.
-            yield from self._document_log.catch_up()
-        yield from self._estimate_log.catch_up()
+        epochs = yield from self._read_on()
         if self._models is not None:
             yield from self._models.catch_up()
-        yield from self._epochs.find_end()
+        yield from epochs.find_end()
         written: list[FinishedWindow] = []
-        while (found := (yield from self._epochs.next())) is not None:
+        while (found := (yield from epochs.next())) is not None:
             manifest = found.manifest
             self._estimation.take_in(manifest, found.counts)
             if self._models is not None and manifest.epoch not in self._models.epochs:
@@ -94,6 +126,8 @@ class PublishStage(SingleWriter):
             if manifest.epoch not in self._published.epochs:
                 yield self._publication(found)
                 written.append(_finished(found))
+        # Of what is through, or has come twice, nobody waits for the rest.
+        yield from epochs.read_partials()
         if written:
             yield Flush()
             yield from self._estimate_log.catch_up()
@@ -108,7 +142,7 @@ class PublishStage(SingleWriter):
         for record in self._undocumented.values():
             yield self._documents.append(record)
         yield Flush()
-        self._documented.epochs.update(self._undocumented)
+        self._documented.latest = max(self._documented.latest, *self._undocumented)
         self._undocumented.clear()
 
     def _take_in(self, record: LogRecord) -> None:
@@ -117,16 +151,16 @@ class PublishStage(SingleWriter):
             return
         if self._watcher is not None:
             self._watcher.next(estimate)
-        if self._documents is not None and estimate.epoch not in self._documented.epochs:
+        if self._documents is not None and estimate.epoch > self._documented.latest:
             self._undocumented[estimate.epoch] = estimate
 
     @property
     def _position(self) -> int:
-        return self._epochs.partials_position
+        return 0 if self._epochs is None else self._epochs.partials_position
 
     @property
     def _waiting(self) -> bool:
-        return self._epochs.partials_wait
+        return self._epochs is not None and self._epochs.partials_wait
 
     def _publication(self, found: DecidedEpoch) -> Append:
         manifest = found.manifest

@@ -136,6 +136,10 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     def _begin_logs(self) -> None:
         """Read what was decided from the beginning."""
 
+    def _tells(self, partition: int, floor: int) -> bool:
+        """Whether what was read of the logs for other partitions is all there is to this one."""
+        return False
+
     @abstractmethod
     def _windows_again(self) -> WindowsAgain:
         """Collects windows that are decided from what the topic holds."""
@@ -154,7 +158,8 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         start = self._job.start_offset(self.role, partition)
         floor = start if committed is None else max(start, committed)
         state = self._partitions[partition] = self._own(partition, floor)
-        self._begin_logs()
+        if not self._tells(partition, floor):
+            self._begin_logs()
         yield from self._catch_up()
         yield from self._write_owed(state)
         return floor

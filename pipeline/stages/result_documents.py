@@ -19,9 +19,10 @@ import numpy as np
 
 from aggregators.counts import NotAskedForError, NoValuesError
 from aggregators.published import Published
-from pipeline.actions import Append
+from pipeline.actions import Append, LogCursor, Steps, places_near
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import EpochSpans
+from pipeline.jobs.job_range import epoch_problem
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.instants import iso, iso_moment
 from topics.names import Role
@@ -138,11 +139,26 @@ class ResultDocuments:
 
 
 class WrittenDocuments:
-    """Which epochs of a deployment have a document, by the keys of their records."""
+    """The latest epoch of a deployment that has a document, by the keys of their records.
+
+    Whoever writes documents has written, or seen, those of all that was published before: so those
+    of earlier epochs are there, too.
+
+    Attributes:
+        latest: that epoch; 0 before the first.
+    """
 
     def __init__(self, job: DeployedJob) -> None:
+        self._job = job
         self._deployment = job.deployment.hex()
-        self.epochs: set[int] = set()
+        self._log: LogCursor | None = None
+        self.latest = 0
+
+    def catch_up(self) -> Steps[None]:
+        """Read what is new; at first what lies near the end, and further back where need be."""
+        if self._log is None:
+            self._log = yield from self._near_the_end()
+        yield from self._log.catch_up()
 
     def note(self, key: bytes | None) -> None:
         """Take in the key of a record of the topic; others' keys are passed over."""
@@ -151,8 +167,21 @@ class WrittenDocuments:
             deployment, epoch = body["deployment"], body["epoch"]
         except (ValueError, TypeError, KeyError, RecursionError):
             return
-        if deployment == self._deployment and type(epoch) is int:
-            self.epochs.add(epoch)
+        known = deployment == self._deployment and type(epoch) is int
+        if known and epoch_problem(self._job, epoch) is None:
+            self.latest = max(epoch, self.latest)
+
+    def _near_the_end(self) -> Steps[LogCursor]:
+        """A cursor at the present end, with a document of ours noted, if there is any at all."""
+        cursor: LogCursor = self._job.cursor(Role.RESULTS, lambda record: self.note(record.key))
+        begin = cursor.position
+        yield from cursor.find_end()
+        for start in places_near(begin, cursor.end):
+            cursor.position = start
+            yield from cursor.read()
+            if self.latest:
+                break
+        return cursor
 
 
 def document_schema() -> str:

@@ -1,7 +1,7 @@
-"""What stages have in common of which one worker at a time writes, from logs it reads whole.
+"""What stages have in common that one worker at a time writes, from logs that are kept for ever.
 
-The whole state is a function of logs that are kept for ever: a worker that takes over reads them
-from the beginning, and goes on after what is written. Owning the one partition of a topic makes it
+The whole state is a function of these logs: a worker that takes over reads what it needs of them,
+and goes on after what is written. Owning the one partition of a topic makes it
 the active one; the records shown to it only wake it up.
 """
 
@@ -36,7 +36,7 @@ class SingleWriter(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Know nothing: logs are read from the beginning."""
+        """Know nothing: logs are read anew."""
 
     @abstractmethod
     def _write_due(self) -> Steps[None]:

@@ -188,7 +188,8 @@ def test_killed_between_any_two_actions(folder: Path, order: str, keep: bool, st
         assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
         assert world.published() == undisturbed.published(), f"killed after action {strike}"
     assert min(written) == 2
-    assert max(written) > 2, "some windows were written twice"
+    # Every third action may not be one of the few after which a window is written again.
+    assert max(written) > 2 or stride > 1, "some windows were written twice"
 
 
 @pytest.mark.verify

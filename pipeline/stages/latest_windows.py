@@ -1,0 +1,64 @@
+"""The latest window that each producer was in, and how many devices it stood for then."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.manifests import Manifest
+
+FEW = 256
+"""Of more producers nothing is held in order to see that the same are in again."""
+
+
+class LatestWindows:
+    """Of every producer, in order of registration, the latest decided window that it was in.
+
+    Mostly the same are in as in the window before, with as many devices. Of such a row of manifests
+    the one of the latest epoch alone matters, and it is looked at when somebody asks.
+    """
+
+    def __init__(self) -> None:
+        self._epochs = np.zeros(0, np.int64)
+        self._populations = np.zeros(0, np.uint32)
+        self._alike: Manifest | None = None
+
+    def note(self, manifest: Manifest) -> None:
+        """Take in a decision, in whatever order of epochs."""
+        alike = self._alike
+        if alike is not None and (
+            manifest.producers is not alike.producers
+            or manifest.populations is not alike.populations
+        ):
+            self._settle()
+            alike = None
+        if len(manifest.producers) > FEW:
+            self._take_in(manifest)
+        elif alike is None or manifest.epoch > alike.epoch:
+            self._alike = manifest
+
+    def epochs(self) -> NDArray[np.int64]:
+        """The epochs of these windows, of those producers that any manifest names; 0: of none."""
+        self._settle()
+        return self._epochs
+
+    def populations(self) -> NDArray[np.uint32]:
+        """How many devices each of them stood for then."""
+        self._settle()
+        return self._populations
+
+    def _settle(self) -> None:
+        if self._alike is not None:
+            self._take_in(self._alike)
+            self._alike = None
+
+    def _take_in(self, manifest: Manifest) -> None:
+        inside = np.array(manifest.producers, np.bool_)
+        more = len(inside) - len(self._epochs)
+        if more > 0:
+            self._epochs = np.pad(self._epochs, (0, more))
+            self._populations = np.pad(self._populations, (0, more))
+        indexes = np.flatnonzero(inside)
+        latest = self._epochs[indexes] < manifest.epoch
+        self._epochs[indexes[latest]] = manifest.epoch
+        self._populations[indexes[latest]] = np.array(manifest.populations, np.uint32)[latest]

@@ -1,0 +1,70 @@
+"""Where to begin reading the estimates of a deployment, of whoever needs the latest ones alone.
+
+Estimates are published in the order of epochs, and no publisher passes one over: so what is read
+near the end of the topic says of all that lies before that it is there. That is seen, and not
+taken for granted: where what is read is no unbroken row of epochs, more of the topic is read, and
+in the end all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipeline.actions import LogRecord, Steps, end_offset, places_near, scan
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages.estimate_records import FirstEstimates
+from topics.names import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to begin.
+
+    Attributes:
+        offset: in the topic of estimates.
+        before: all epochs up to this one are published by what lies before it; 0: none need be.
+    """
+
+    offset: int
+    before: int
+
+
+def place_of_latest(job: DeployedJob, wanted: Callable[[int], int]) -> Steps[Place]:
+    """Find where to begin.
+
+    Args:
+        job: as deployed.
+        wanted: the first epoch whose record is needed, given the latest that is published.
+    """
+    begin = job.start_offset(Role.ESTIMATES)
+    end = yield from end_offset(Role.ESTIMATES, 0)
+    for start in places_near(begin, end):
+        if start == begin:
+            break
+        row = _Row(job)
+        yield from scan(Role.ESTIMATES, 0, start, end, row.take)
+        if row.unbroken and row.first <= wanted(row.last):
+            return Place(start, row.first - 1)
+    return Place(begin, 0)
+
+
+class _Row:
+    """Epochs as they follow on each other in the log; those that repeat earlier ones do no harm."""
+
+    def __init__(self, job: DeployedJob) -> None:
+        self._estimates = FirstEstimates(job)
+        self._whole = True
+        self.first = self.last = 0
+
+    @property
+    def unbroken(self) -> bool:
+        """Whether there are any, each one more than the one before."""
+        return self._whole and self.first > 0
+
+    def take(self, record: LogRecord) -> None:
+        estimate = self._estimates.apply(record.value)
+        if estimate is None:
+            return
+        self._whole &= self.first == 0 or estimate.epoch == self.last + 1
+        self.first, self.last = self.first or estimate.epoch, estimate.epoch

@@ -1,0 +1,340 @@
+"""What a stage reads when it starts anew, and that it then knows what all of the topics says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+
+from pipeline import actions
+from pipeline.actions import Action, Append, LogRecord, ReadRange
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.epoch_log import EpochLog
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.shuffle_stage import ShuffleStage
+from tests.support.histories import NOW, fill, history_job
+from topics.chunks import decode_chunk
+from topics.frames import CodecError
+from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from topics.names import Role
+
+EPOCHS, HORIZON = 180, 16
+
+
+@pytest.fixture(scope="module")
+def history() -> tuple[DeployedJob, list[Append]]:
+    """All that was written, in order."""
+    job, written = history_job(EPOCHS, HORIZON), list[Append]()
+    fill(job, EPOCHS, written.append)
+    return job, written
+
+
+class ReadingDriver(MemoryDriver):
+    """Counts the records that are read, by topic."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log)
+        self.records: Counter[Role] = Counter()
+
+    def carry_out(self, action: Action) -> object:
+        reply = super().carry_out(action)
+        if isinstance(action, ReadRange):
+            self.records[action.role] += len(reply.records)  # type: ignore[attr-defined]
+        return reply
+
+
+def log_of(written: list[Append], *, estimates: int = EPOCHS, documents: int = EPOCHS) -> MemoryLog:
+    """Topics in which the estimates and documents of the last epochs are missing."""
+    log, left = MemoryLog(lambda: NOW), {Role.ESTIMATES: estimates, Role.RESULTS: documents}
+    for each in written:
+        if left.setdefault(each.role, EPOCHS) > 0:
+            log.append(each)
+            left[each.role] -= 1
+    return log
+
+
+class Watcher:
+    """Notes the epochs it is shown."""
+
+    def __init__(self, *, looks_back: bool) -> None:
+        self.looks_back = looks_back
+        self.shown: list[int] = []
+
+    def start_over(self) -> None:
+        self.shown.clear()
+
+    def next(self, record: EstimateRecord) -> None:
+        self.shown.append(record.epoch)
+
+
+def publish(job: DeployedJob, log: MemoryLog, watcher: Watcher | None = None) -> ReadingDriver:
+    """Start a publisher, and let it write what is due."""
+    driver = ReadingDriver(log)
+    worker = MemoryWorker(PublishStage(job, watcher=watcher), log, driver)
+    worker.run(worker.assign(0))
+    worker.run(worker.drain())
+    return driver
+
+
+def outcome(log: MemoryLog) -> dict[str, dict[int, bytes]]:
+    """The first record of every epoch, which counts, and the last document of every key."""
+    first: dict[int, bytes] = {}
+    for value in log.values(Role.ESTIMATES):
+        with suppress(CodecError):
+            first.setdefault(EstimateRecord.from_bytes(value).epoch, value)
+    records = log.read(Role.RESULTS, 0, 0, log.end(Role.RESULTS, 0)).records
+    last = {number: record.value for number, record in enumerate(records)}
+    return {"estimates": first, "documents": dict(enumerate(sorted(set(last.values()))))}
+
+
+@pytest.mark.parametrize(
+    ("estimates", "documents"), [(179, 179), (179, 170), (170, 170), (180, 180), (40, 3), (0, 0)]
+)
+def test_a_publisher_writes_what_is_missing_and_reads_little(
+    history: tuple[DeployedJob, list[Append]],
+    estimates: int,
+    documents: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, written = history
+    monkeypatch.setattr(actions, "_READ_FIRST", 16)
+    log = log_of(written, estimates=estimates, documents=documents)
+    driver = publish(job, log)
+    assert log.values(Role.ESTIMATES) == log_of(written).values(Role.ESTIMATES)
+    assert log.values(Role.RESULTS) == log_of(written).values(Role.RESULTS)
+    assert driver.records[Role.MANIFESTS] == EPOCHS
+    assert log.committed[Role.PARTIALS, 0] == log.end(Role.PARTIALS, 0), "left behind"
+    if documents > 160:
+        assert driver.records[Role.ESTIMATES] < EPOCHS / 3
+        assert driver.records[Role.RESULTS] < EPOCHS / 3
+
+
+def strange(job: DeployedJob, written: list[Append], kind: str) -> list[Append]:
+    """The same history, with estimates near the end that no publisher of ours writes there."""
+    estimates = [each for each in written if each.role is Role.ESTIMATES]
+    rest = [each for each in written if each.role is not Role.ESTIMATES]
+    last = EstimateRecord.from_bytes(estimates[-2].value)
+    match kind:
+        case "repeated":  # by a publisher that was paused
+            estimates[-3:-3] = estimates[-9:-3]
+        case "repeated long ago":
+            estimates[-3:-3] = estimates[:9]
+        case "missing":
+            del estimates[-40]
+        case "too early":
+            estimates[-40:-40] = [replace(estimates[-2], value=last.to_bytes())]
+        case "of another deployment":
+            other = replace(last, deployment=b"o" * 16, epoch=EPOCHS)
+            estimates[-2:-2] = [replace(estimates[-2], value=other.to_bytes())]
+        case "torn":
+            estimates[-5] = replace(estimates[-5], value=estimates[-5].value[:-7])
+        case "nothing of ours near the end":
+            other = replace(last, deployment=b"o" * 16)
+            estimates[-1:] = [replace(estimates[-2], value=other.to_bytes())] * 200
+            return rest + estimates
+    return rest + estimates[:-1]
+
+
+WRITTEN_BY_PUBLISHERS = (
+    "repeated",
+    "repeated long ago",
+    "of another deployment",
+    "nothing of ours near the end",
+)
+NOTICED_NEAR_THE_END = ("missing", "too early", "torn")
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        *((kind, first) for kind in WRITTEN_BY_PUBLISHERS for first in (2, 4, 16, 128)),
+        *((kind, 128) for kind in NOTICED_NEAR_THE_END),
+    ],
+)
+def test_what_lies_near_the_end_says_what_all_of_it_says(
+    history: tuple[DeployedJob, list[Append]],
+    kind: str,
+    first: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, written = history
+    changed = strange(job, written, kind)
+    found = []
+    for most in (10**6, first):
+        log = MemoryLog(lambda: NOW)
+        for each in changed:
+            log.append(each)
+        monkeypatch.setattr(actions, "_READ_FIRST", most)
+        publish(job, log)
+        found.append((log.values(Role.ESTIMATES), log.values(Role.RESULTS)))
+    assert found[0] == found[1]
+
+
+def test_documents_of_others_hide_none(history: tuple[DeployedJob, list[Append]]) -> None:
+    job, written = history
+    log = log_of(written, estimates=179, documents=170)
+    key = b'{"deployment":"%s","epoch":7}' % (b"0f" * 16)
+    for _ in range(1_500):
+        log.append(Append(Role.RESULTS, 0, b"{}", key))
+    publish(job, log)
+    ours = [value for value in log.values(Role.RESULTS) if value != b"{}"]
+    assert ours == log_of(written).values(Role.RESULTS)
+
+
+@pytest.mark.parametrize(("looks_back", "first"), [(True, 177), (False, 178)])
+def test_who_watches_is_shown_what_it_needs(
+    history: tuple[DeployedJob, list[Append]], looks_back: bool, first: int
+) -> None:
+    job, written = history
+    watcher = Watcher(looks_back=looks_back)
+    publish(job, log_of(written, estimates=179), watcher)
+    assert watcher.shown == list(range(watcher.shown[0], EPOCHS + 1))
+    assert watcher.shown[0] <= first
+
+
+def test_a_publisher_may_stop_anywhere(
+    history: tuple[DeployedJob, list[Append]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, written = history
+    monkeypatch.setattr(actions, "_READ_FIRST", 4)
+    undisturbed = outcome(log_of(written))
+    for stop in count(1):
+        ended = set()
+        for keep in (True, False):
+            log = log_of(written, estimates=176, documents=174)
+            driver = MemoryDriver(log)
+            worker = MemoryWorker(PublishStage(job), log, driver)
+            ended.add(_stopped(worker, driver, stop))
+            driver.crash(keep=keep)
+            publish(job, log)
+            assert outcome(log) == undisturbed
+        if ended == {False}:
+            break
+    assert stop > 10
+
+
+def _stopped(worker: MemoryWorker, driver: MemoryDriver, after: int) -> bool:
+    """Whether a worker that starts is stopped after so many actions: it has not ended before."""
+    steps, reply = worker.assign(0), None
+    for _ in range(after):
+        try:
+            action = steps.send(reply)
+        except StopIteration:
+            return False
+        reply = driver.carry_out(action)
+    return True
+
+
+def test_epochs_before_the_first_wanted_need_no_partial(
+    history: tuple[DeployedJob, list[Append]],
+) -> None:
+    job, written = history
+    log = MemoryLog(lambda: NOW)
+    partials = count(1)
+    for each in written:
+        if each.role is not Role.PARTIALS or next(partials) >= 120:
+            log.append(each)
+    found = list(EpochLog(job, 120).read(MemoryDriver(log).run))
+    assert [each.epoch for each in found] == list(range(120, EPOCHS + 1))
+    assert all(each.counts is not None for each in found)
+    assert not list(EpochLog(job, 119).read(MemoryDriver(log).run))
+
+
+def shuffle_stage(job: DeployedJob, attempts: Iterator[int]) -> ShuffleStage:
+    return ShuffleStage(
+        job,
+        identifiers=lambda: next(attempts).to_bytes(16, "big"),
+        wall_clock=lambda: NOW,
+        broker_time=lambda: None,
+        generator=np.random.default_rng(0),
+    )
+
+
+@pytest.mark.parametrize("owed", [None, 177, 178, 179, 180])
+def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
+    history: tuple[DeployedJob, list[Append]], owed: int | None
+) -> None:
+    """But for those of which a window is still to be written: then it is."""
+    job, written = history
+    log = log_of(written)
+    for partition in range(job.partitions):
+        log.committed[Role.REPORTS, partition] = EPOCHS
+    if owed is not None:
+        # Its first offset is where the epochs of its partition are committed up to.
+        log.committed[Role.REPORTS, job.partition_of(owed)] = owed - 1
+    driver = ReadingDriver(log)
+    worker = MemoryWorker(shuffle_stage(job, count(1)), log, driver)
+    for partition in range(job.partitions):
+        worker.run(worker.assign(partition))
+    chunks = [
+        decode_chunk(value).epoch
+        for partition in range(job.partitions)
+        for value in log.values(Role.SHUFFLED, partition)
+    ]
+    assert set(chunks) == (set() if owed is None else {owed})
+    again = owed is not None and job.partition_of(owed) > 0
+    # And the one under which it is written by itself.
+    assert driver.records[Role.MANIFESTS] // EPOCHS == (2 if again else 1)
+
+
+@pytest.mark.parametrize("few", [0, 3, 256])
+def test_who_was_in_last_is_known_whatever_the_order_of_epochs(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.stages.latest_windows.FEW", few)
+    monkeypatch.setattr("pipeline.stages.decision_log.FEW", few)
+    job = history_job(EPOCHS, HORIZON)
+    rng = np.random.default_rng(5)
+    manifests = list(_manifests(job, rng))
+    log = DecisionLog(job)
+    last, devices = np.zeros(4, int), np.zeros(4, int)
+    for offset, manifest in enumerate(manifests):
+        record = encode_manifest(manifest)
+        log.apply(LogRecord(offset, record))
+        assert decode_manifest(record) == manifest
+        populations = iter(manifest.populations)
+        for index, inside in enumerate(manifest.producers):
+            devices_now = next(populations) if inside else 0
+            if inside and manifest.epoch > last[index]:
+                last[index], devices[index] = manifest.epoch, devices_now
+        if rng.random() < 0.3:
+            assert [log.last_in(index) for index in range(4)] == last.tolist()
+            assert [log.population(index) for index in range(4)] == devices.tolist()
+            assert log.last_in_of(5).tolist() == [*last.tolist(), 0]
+            outcome = log.recent(manifest.epoch)
+            assert outcome is not None
+            assert outcome.inside(4).tolist() == [*manifest.producers, *[False] * 4][:4]
+
+
+def _manifests(job: DeployedJob, rng: np.random.Generator) -> Iterator[Manifest]:
+    """Windows decided out of order, in which mostly the same are in as before."""
+    base = decode_manifest(_first_manifest(job))
+    producers: tuple[bool, ...] = (True, True)
+    populations: tuple[int, ...] = (5, 6)
+    for epoch in (1 + rng.permutation(EPOCHS)).tolist():
+        if rng.random() < 0.2:
+            producers = tuple(map(bool, rng.integers(0, 2, int(rng.integers(0, 5)))))
+            populations = tuple(rng.integers(1, 9, sum(producers)).tolist())
+        yield replace(
+            base,
+            epoch=epoch,
+            fate=Fate.RELEASED if populations else Fate.EMPTY,
+            producers=producers,
+            populations=populations,
+            contributors=min(1, sum(populations)),
+            population=sum(populations),
+        )
+
+
+def _first_manifest(job: DeployedJob) -> bytes:
+    written: list[Append] = []
+    fill(job, 1, written.append)
+    return next(each.value for each in written if each.role is Role.MANIFESTS)

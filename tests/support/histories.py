@@ -1,0 +1,94 @@
+"""What the topics of a job hold that has released very many epochs, as its stages write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pipeline.actions import Append, LogRecord
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.estimation import Estimation
+from pipeline.stages.result_documents import ResultDocuments
+from randomizers.dyadic import orders_due
+from topics.manifests import Fate, Manifest
+from topics.names import Role
+from topics.partials import encode_partial, split_partial
+from topics.records import Registration
+
+PRODUCERS = 3
+REPORTS = 300
+NOW = 1_700_000_000_000
+"""Milliseconds since 1970."""
+
+
+def history_job(epochs: int, horizon: int) -> DeployedJob:
+    """A job of so many epochs, in horizons of so many."""
+    values = {
+        "name": "long",
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 4, "changes": 4},
+        "epochs": {"count": horizon, "renew": horizon < epochs},
+        "shuffle": {"grace": "1h", "minimum": 1, "producers": PRODUCERS},
+    }
+    return deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
+
+
+def fill(
+    job: DeployedJob,
+    epochs: int,
+    append: Callable[[Append], object],
+    flush: Callable[[], object] = lambda: None,
+) -> None:
+    """Write registrations, and of every epoch manifest, partial, estimate and document.
+
+    Args:
+        job: of `history_job`.
+        epochs: that are released.
+        append: takes a record; those of a topic in their order.
+        flush: is called every thousand epochs, and at the end.
+    """
+    rng = np.random.default_rng(1)
+    identity = job.fingerprint, job.deployment
+    for number in range(PRODUCERS):
+        enrolment = number.to_bytes(16, "big")
+        registration = Registration(job.deployment, f"gateway {number}", enrolment, 1)
+        append(Append(Role.PRODUCERS, 0, registration.to_bytes()))
+    decisions, estimation, documents = DecisionLog(job), Estimation(job), ResultDocuments(job)
+    populations = [1_000] * PRODUCERS
+    for epoch in range(1, epochs + 1):
+        if epoch % 50 == 0:
+            populations[epoch // 50 % PRODUCERS] += 1
+        present = int(rng.integers(sum(populations) * 9 // 10, sum(populations)))
+        manifest = Manifest(
+            *identity, epoch, Fate.RELEASED, epoch - 1, epoch, 1, (True,) * PRODUCERS,
+            tuple(populations), present, sum(populations), NOW + 1_000 * epoch,
+        )  # fmt: skip
+        record = decisions.encode(manifest)
+        decisions.apply(LogRecord(epoch - 1, record))
+        append(Append(Role.MANIFESTS, 0, record))
+        local = job.local_epoch(epoch)
+        window = job.aggregator()
+        window.add(local, rng.integers(0, 2 * orders_due(local), (REPORTS, 1), np.uint8), None)
+        for part in split_partial(
+            fingerprint=identity[0],
+            deployment=identity[1],
+            epoch=epoch,
+            manifest_offset=epoch - 1,
+            attempt=rng.bytes(16),
+            payload=window.to_bytes(),
+        ):
+            append(Append(Role.PARTIALS, 0, encode_partial(part)))
+        estimation.take_in(manifest, window.to_bytes())
+        estimate = EstimateRecord(
+            job.deployment, epoch, manifest.fate, manifest.timestamp, present,
+            manifest.population, estimation.estimate(), job.guarantee_at(epoch).to_json(),
+        )  # fmt: skip
+        append(Append(Role.ESTIMATES, 0, estimate.to_bytes()))
+        append(documents.append(estimate))
+        if epoch % 1_000 == 0:
+            flush()
+    flush()
