@@ -10,7 +10,6 @@ import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -41,8 +40,8 @@ BIASED = ("online clipped", "online shrunk", "smoothed clipped", "smoothed shrun
 NAMES = tuple(sorted(UNBIASED + BIASED))
 """Of all estimates, each unbiased one before its biased ones."""
 
-# Of manifests or parts of partials, a few hundred KiB each at most.
-_RECORDS_AT_ONCE = 64
+# Bytes of what is read at a time.
+_SLICE_BYTES = 1 << 21
 
 Result = TypeVar("Result")
 
@@ -175,9 +174,13 @@ def reply_from(cluster: Cluster, job: DeployedJob, action: Action) -> object:
         case EndOffset(role, partition):
             return cluster.end_offsets(job.topic(role))[partition]
         case ReadRange(role, partition, start, stop):
-            records = cluster.read(job.topic(role), partition, start, stop)
-            some = tuple(islice(records, _RECORDS_AT_ONCE))
-            return LogSlice(some, some[-1].offset + 1 if some else stop)
+            some, size = [], 0
+            for record in cluster.read(job.topic(role), partition, start, stop):
+                some.append(record)
+                size += len(record.value)
+                if size >= _SLICE_BYTES:
+                    break
+            return LogSlice(tuple(some), some[-1].offset + 1 if some else stop)
         case _:
             raise TypeError(f"a reader does not {action}")
 

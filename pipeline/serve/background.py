@@ -27,9 +27,12 @@ from pipeline.results.smoothing import SmoothedHorizon, look_back, read_from
 from pipeline.serve.pipeline_view import behind, pipeline_json
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimation import Estimation
+from pipeline.stages.published_epochs import place_of_latest
 
 WATCHED_SECONDS = 1.0
 OTHERS_SECONDS = 10.0
+EPOCHS_LOOKED_BACK = 1_024
+"""The horizons of the last so many epochs are looked back at, all of each."""
 _SMOOTH_SECONDS = 2.0
 # What took a second is not done again for so many.
 _PATIENCE = 10.0
@@ -70,11 +73,11 @@ class Listener(Protocol):
 
 
 class LookBack:
-    """The horizons of a job, looked back at as they grow."""
+    """The horizons of a job, looked back at as they grow: of the last `EPOCHS_LOOKED_BACK`."""
 
     def __init__(self, job: DeployedJob) -> None:
         self.job = job
-        self._epochs = EpochLog(job)
+        self._epochs: EpochLog | None = None
         self._estimation = Estimation(job)
         self._next = 0.0
 
@@ -87,7 +90,12 @@ class LookBack:
             return []
         changed = []
         fresh = False
-        for epoch in self._epochs.read(partial(read_from, cluster, self.job)):
+        run = partial(read_from, cluster, self.job)
+        if self._epochs is None:
+            latest = run(place_of_latest(self.job, lambda latest: latest)).before
+            first = self.job.first_of_horizon(max(1, latest - EPOCHS_LOOKED_BACK))
+            self._epochs = EpochLog(self.job, first)
+        for epoch in self._epochs.read(run):
             of = self.job.horizon_of(epoch.epoch)
             if of != self._estimation.horizon and self._estimation.last_epoch:
                 changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))

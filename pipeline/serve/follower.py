@@ -27,7 +27,7 @@ from pipeline.kafka.errors import AccessError, ClusterError, refused_kind
 from pipeline.ledger.spending import Spending
 from pipeline.serve.board import Jobs
 from pipeline.serve.history import Point, check_estimate
-from pipeline.stages.estimate_records import FirstEstimates
+from pipeline.stages.estimate_records import FirstEstimates, own_estimate
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +38,8 @@ _PROBE_MILLISECONDS = 4_000
 _REQUEST_MILLISECONDS = 6_000
 _BACK_OFF_SECONDS = 0.5
 _MOST_RECORDS = 500
+MOST_EPOCHS = 1 << 14
+"""Of the estimates of a job so many of the latest are read at first; downloads have all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Reader:
 
     @property
     def positions(self) -> dict[str, int]:
-        """The offset of the next record, by topic."""
+        """The offset of the next record, by topic; below 0: so many records before the end."""
         return {
             JOBS_TOPIC: self._position,
             LEDGER_TOPIC: self._spending.chain.next,
@@ -144,14 +146,19 @@ class _Estimates:
     def __init__(self, job: DeployedJob) -> None:
         self.job = job
         self.topic = job.topic(Role.ESTIMATES)
-        self.position = job.start_offset(Role.ESTIMATES)
-        self._first = FirstEstimates(job)
+        self.position = -MOST_EPOCHS
+        self._first: FirstEstimates | None = None
 
     def take(self, records: Sequence[LogRecord]) -> list[Point]:
-        points = []
+        points: list[Point] = []
+        if not records:
+            return points
+        first = self._first
+        if first is None:
+            first = self._first = FirstEstimates(self.job, self._before(records))
         for record in records:
             self.position = record.offset + 1
-            estimate = self._first.apply(record.value)
+            estimate = first.apply(record.value)
             if estimate is None:
                 continue
             try:
@@ -161,6 +168,22 @@ class _Estimates:
                 # The other jobs are to be seen all the same.
                 _LOG.exception("job %s: epoch %d cannot be shown", self.job.name, estimate.epoch)
         return points
+
+    def _before(self, records: Sequence[LogRecord]) -> int:
+        """The last epoch that was published before some records, which are in the midst of others.
+
+        They may begin with what a publisher has repeated: what counts is the last row of epochs
+        that goes beyond those before it.
+        """
+        if records[0].offset <= self.job.start_offset(Role.ESTIMATES):
+            return 0
+        first = latest = 0
+        for record in records:
+            estimate = own_estimate(self.job, record.value)
+            if estimate is not None and estimate.epoch > latest:
+                first = estimate.epoch if estimate.epoch > latest + 1 else first
+                latest = estimate.epoch
+        return max(0, first - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +203,9 @@ class Source(Protocol):
     """Where records come from."""
 
     def poll(self, positions: Mapping[str, int]) -> Polled:
-        """Some records from these offsets on, by topic; waits a moment for the first one.
+        """Some records from these offsets on, by topic, as of `Reader.positions`.
+
+        Waits a moment for the first one.
 
         Raises:
             KafkaError: it does not answer.
@@ -260,15 +285,23 @@ class KafkaSource:
             self._look_for(frozenset(positions) - there)
         partitions = {topic: TopicPartition(topic, 0) for topic in there}
         if partitions:
-            self._consumer.end_offsets(
-                [next(iter(partitions.values()))], timeout_ms=_PROBE_MILLISECONDS
-            )
+            self._ends([next(iter(partitions.values()))])
         if there != self._assigned:
             self._consumer.assign(list(partitions.values()))
+            ends = self._ends([each for topic, each in partitions.items() if positions[topic] < 0])
             for topic, partition in partitions.items():
-                self._consumer.seek(partition, positions[topic])
+                start = positions[topic] + ends.get(partition, 0)
+                self._consumer.seek(partition, max(0, start))
             self._assigned = there
         self._probed = time.monotonic()
+
+    def _ends(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if not partitions:
+            return {}
+        ends: Mapping[TopicPartition, int] = self._consumer.end_offsets(
+            partitions, timeout_ms=_PROBE_MILLISECONDS
+        )
+        return ends
 
     def _look_for(self, missing: frozenset[str]) -> None:
         """See once that topics which seem not to be there are not merely hidden."""

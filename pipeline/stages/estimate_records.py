@@ -177,6 +177,16 @@ class EstimateListener(Protocol):
         ...
 
 
+def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
+    """A record of the topic; None if it is of another deployment, or of no epoch of the job."""
+    try:
+        record = EstimateRecord.from_bytes(value)
+    except CodecError:
+        return None
+    own = record.deployment == job.deployment and epoch_problem(job, record.epoch) is None
+    return record if own else None
+
+
 class FirstEstimates:
     """The estimates of one deployment: the first record of an epoch is the estimate.
 
@@ -194,15 +204,8 @@ class FirstEstimates:
 
     def apply(self, value: bytes) -> EstimateRecord | None:
         """Take in one record of the topic; returns it if it is the first of its epoch."""
-        try:
-            record = EstimateRecord.from_bytes(value)
-        except CodecError:
-            return None
-        if record.deployment != self._job.deployment:
-            return None
-        if epoch_problem(self._job, record.epoch) is not None or self._too_far(record.epoch):
-            return None
-        if not self.epochs.add(record.epoch):
+        record = own_estimate(self._job, value)
+        if record is None or self._too_far(record.epoch) or not self.epochs.add(record.epoch):
             return None
         return record
 

@@ -43,8 +43,8 @@ from tests.support.memory_cluster import MemoryCluster
 from topics.names import JOBS_TOPIC, Role
 
 EPOCHS = 200_000
-_JOB_FILE = "job.json"
-_KEPT = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.RESULTS)
+JOB_FILE = "job.json"
+KEPT = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.RESULTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class HistoryLog(MemoryLog):
         super().__init__()
         self.folder = folder
         self._unpublished = unpublished
-        self.files = {role: TopicFile(folder, role) for role in _KEPT}
+        self.files = {role: TopicFile(folder, role) for role in KEPT}
         decided = len(self.files[Role.MANIFESTS].ends)
         for role in (Role.REPORTS, Role.SHUFFLED):
             for partition in range(job.partitions):
@@ -180,7 +180,7 @@ class HistoryCluster(MemoryCluster):
 
     def __init__(self, job: DeployedJob, log: HistoryLog) -> None:
         super().__init__()
-        self._kept = {job.topic(role): log.files[role] for role in _KEPT}
+        self._kept = {job.topic(role): log.files[role] for role in KEPT}
         for settings in job.topic_settings().values():
             self.create_topics([settings])
         self.partitions[JOBS_TOPIC] = 1
@@ -200,6 +200,8 @@ class HistoryCluster(MemoryCluster):
             yield from super().read(topic, partition, start, stop)
             return
         end = len(kept.ends) if stop is None else stop
+        # As a page asks for what lies so many records before the end.
+        start = start if start >= 0 else max(0, len(kept.ends) + start)
         while records := kept.read(start, end):
             yield from records
             start += len(records)
@@ -207,11 +209,11 @@ class HistoryCluster(MemoryCluster):
 
 def _fill_folder(folder: Path, epochs: int, horizon: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    known = folder / _JOB_FILE
+    known = folder / JOB_FILE
     if known.exists():
         return
     job = history_job(epochs, horizon)
-    files = {role: TopicFile(folder, role) for role in _KEPT}
+    files = {role: TopicFile(folder, role) for role in KEPT}
 
     def flush() -> None:
         for file in files.values():
@@ -304,7 +306,7 @@ MEASURED: dict[str, Callable[[DeployedJob, HistoryLog], object]] = {
 
 def measure(what: str, folder: Path) -> Restart:
     """Start or ask it once, in this process."""
-    job = DeployedJob.from_bytes((folder / _JOB_FILE).read_bytes())
+    job = DeployedJob.from_bytes((folder / JOB_FILE).read_bytes())
     job.guarantee()
     log = HistoryLog(folder, job)
     held, before = peak_megabytes(os.getpid()), time.process_time()

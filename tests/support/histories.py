@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -25,15 +26,20 @@ NOW = 1_700_000_000_000
 """Milliseconds since 1970."""
 
 
-def history_job(epochs: int, horizon: int) -> DeployedJob:
-    """A job of so many epochs, in horizons of so many."""
-    values = {
+def history_values(horizon: int, *, renew: bool) -> dict[str, Any]:
+    """What the file of such a job says."""
+    return {
         "name": "long",
         "protocol": "future_rand",
         "parameters": {"epsilon": 4, "changes": 4},
-        "epochs": {"count": horizon, "renew": horizon < epochs},
+        "epochs": {"count": horizon, "renew": renew},
         "shuffle": {"grace": "1h", "minimum": 1, "producers": PRODUCERS},
     }
+
+
+def history_job(epochs: int, horizon: int) -> DeployedJob:
+    """A job of so many epochs, in horizons of so many."""
+    values = history_values(horizon, renew=horizon < epochs)
     return deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
 
 

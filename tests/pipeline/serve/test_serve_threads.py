@@ -13,6 +13,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from aggregators.published import Published as Estimated
+from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
@@ -25,6 +26,7 @@ from pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_hori
 from pipeline.serve.background import Background, LookBack, Shown
 from pipeline.serve.board import Jobs
 from pipeline.serve.follower import (
+    MOST_EPOCHS,
     Answers,
     Follower,
     KafkaSource,
@@ -33,10 +35,12 @@ from pipeline.serve.follower import (
     Published,
     Reader,
 )
+from pipeline.stages.estimate_records import EstimateRecord
 from tests.support.live_page import NOW, deploy_text, live_page, messages, publish, run
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run
 from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, items, numbers
+from topics.manifests import Fate
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 
@@ -404,3 +408,64 @@ def test_the_smoothed_curve_is_made_when_somebody_looks_and_told() -> None:
                 assert curve["smoothed_low"][0] < curve["smoothed"][0]
 
     run(test)
+
+
+def estimates_from(first: int, last: int, repeated: Sequence[int] = ()) -> list[LogRecord]:
+    """What lies at the end of a topic in which some epochs are repeated first."""
+    records = []
+    for offset, epoch in enumerate([*repeated, *range(first, last + 1)], 100_000):
+        record = EstimateRecord(
+            bytes(16), epoch, Fate.RELEASED, NOW + epoch, 90, 100, count(float(epoch)), {}
+        )
+        records.append(LogRecord(offset, record.to_bytes()))
+    return records
+
+
+@pytest.mark.parametrize("repeated", [(), (7,), (7, 8, 9), (39_990, 39_998, 39_999)])
+def test_a_page_begins_near_the_end_whatever_was_repeated_there(repeated: tuple[int, ...]) -> None:
+    cluster, reader = MemoryCluster(), Reader()
+    job = deploy_text(cluster, COUNT.replace("count: 12", "count: 50000"))
+    topic = job.topic(Role.ESTIMATES)
+    read_all(reader, cluster)
+    assert reader.positions[topic] == -MOST_EPOCHS
+    records = estimates_from(40_000, 40_050, repeated)
+    assert reader.take(topic, []) is None
+    found = [reader.take(topic, part) for part in (records[:30], records[30:])]
+    epochs = [point.epoch for each in found if isinstance(each, Published) for point in each.points]
+    assert epochs == list(range(epochs[0], 40_051))
+    assert epochs[0] in (40_000, 39_998)
+    assert reader.positions[topic] == records[-1].offset + 1
+
+
+def test_of_a_long_history_no_more_than_its_end_is_asked_for() -> None:
+    consumer = SeekingConsumer({"a": 50, "b": 10**6})
+    source = KafkaSource(Connection(("localhost:1",)))
+    source._consumer = consumer
+    source.poll({"a": -MOST_EPOCHS, "b": -MOST_EPOCHS, "c": 7})
+    assert consumer.sought == {"a": 0, "b": 10**6 - MOST_EPOCHS, "c": 7}
+
+
+class SeekingConsumer:
+    """Stands in for `kafka.KafkaConsumer`: notes where it is to read."""
+
+    def __init__(self, ends: Mapping[str, int]) -> None:
+        self._ends = {**ends, "c": 10}
+        self.sought: dict[str, int] = {}
+
+    def topics(self) -> set[str]:
+        return set(self._ends)
+
+    def end_offsets(self, partitions: Sequence[Any], timeout_ms: int) -> dict[object, int]:
+        return {each: self._ends[each.topic] for each in partitions}
+
+    def assign(self, partitions: Sequence[object]) -> None:
+        pass
+
+    def seek(self, partition: Any, offset: int) -> None:
+        self.sought[partition.topic] = offset
+
+    def poll(self, timeout_ms: int) -> dict[object, list[object]]:
+        return {}
+
+    def highwater(self, partition: object) -> None:
+        return None
