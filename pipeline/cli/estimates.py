@@ -38,6 +38,9 @@ from pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_rec
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.result_documents import document_schema
 
+MOST_PRINTED = 10_000
+"""Epochs of a table that is printed, unless `--last` says how many."""
+
 
 def _print_schema(wanted: bool) -> None:
     if wanted:
@@ -71,6 +74,14 @@ def estimates(
     horizon: Annotated[
         int | None,
         typer.Option(min=1, help="Which one to smooth, from 1 on. Default: the latest."),
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help=f"The latest N epochs alone. Default: all; of a table on screen {MOST_PRINTED:,}.",
+        ),
     ] = None,
     item: Item = None,
     top: Top = None,
@@ -114,14 +125,19 @@ def estimates(
         raise UsageProblem("--norm-sub makes counts of estimates, not of changes: leave it out")
     if plot is not None and follow:
         raise UsageProblem("--plot draws all there is: leave --follow out")
+    if last is not None and (smoothed or change is not None):
+        raise UsageProblem("--smoothed and --change look at all there is: leave --last out")
     if horizon is not None and not smoothed:
         raise UsageProblem("--horizon says which horizon to smooth: give --smoothed too")
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         asked = Asked(item, top, range_, quantile, box, crowd)
         query = make_query(deployed.domain, asked, norm_sub=norm_sub)
-        reader = EstimateReader(cluster, deployed)
         form = "json" if as_json else format
+        whole = smoothed or change is not None or plot is not None or bool(files)
+        if last is None and form == "table" and not whole:
+            last = MOST_PRINTED
+        reader = EstimateReader(cluster, deployed, last)
         if smoothed:
             _print_smoothed(cluster, deployed, reader, horizon, query, plot, form, files)
             return
@@ -141,6 +157,8 @@ def estimates(
         lines = printed_lines(deployed, query, form, records)
         for line in lines if change is None else change_lines(lines, form, change):
             say_line(line, flush=follow)
+        if reader.leaves_out:
+            tell(f"these are the latest {last:,} epochs: --last says how many, --csv FILE has all")
 
 
 def _told_of_none(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:

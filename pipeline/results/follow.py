@@ -22,20 +22,35 @@ from pipeline.results.epoch_counts import (
 from pipeline.results.smoothing import read_from
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.stages.published_epochs import published_before
 from topics.names import Role
 
 _POLL_SECONDS = 0.25
+# Records of epochs that a publisher has repeated, of the latest ones.
+_REPEATED = 128
 
 Read = TypeVar("Read")
 
 
 class EstimateReader:
-    """The published estimates of a deployment; the first record of an epoch is the estimate."""
+    """The published estimates of a deployment; the first record of an epoch is the estimate.
 
-    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+    Args:
+        cluster: where it runs.
+        job: as deployed.
+        last: so many of the epochs that there are are read at most, the latest; None: all.
+
+    Attributes:
+        leaves_out: whether there are earlier ones than those read; known once they are.
+    """
+
+    def __init__(self, cluster: Cluster, job: DeployedJob, last: int | None = None) -> None:
+        self._cluster = cluster
         self._job = job
+        self._last = last
         self._first = FirstEstimates(job)
         self._log = TopicReader(cluster, job, Role.ESTIMATES)
+        self.leaves_out = False
 
     @property
     def complete(self) -> bool:
@@ -50,10 +65,25 @@ class EstimateReader:
             ClusterError: the topic is gone.
             KafkaError: the broker does not answer; nothing is lost, read again.
         """
+        if self._last is not None:
+            latest = self._read_last(self._last)
+            self._last = None
+            yield from latest
         for record in self._log.read():
             estimate = self._first.apply(record.value)
             if estimate is not None:
                 yield estimate
+
+    def _read_last(self, most: int) -> list[EstimateRecord]:
+        begin = self._job.start_offset(Role.ESTIMATES)
+        (end,) = self._cluster.end_offsets(self._job.topic(Role.ESTIMATES))
+        self._log.position = start = max(begin, end - most - _REPEATED)
+        records = list(self._log.read())
+        self._first = FirstEstimates(self._job, published_before(self._job, records))
+        applied = (self._first.apply(record.value) for record in records)
+        found = [estimate for estimate in applied if estimate is not None]
+        self.leaves_out = start > begin or len(found) > most
+        return found[-most:]
 
     def follow(
         self,

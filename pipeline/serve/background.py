@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from kafka.errors import KafkaError
 
+from pipeline.actions import Run, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
@@ -33,6 +34,8 @@ WATCHED_SECONDS = 1.0
 OTHERS_SECONDS = 10.0
 EPOCHS_LOOKED_BACK = 1_024
 """The horizons of the last so many epochs are looked back at, all of each."""
+LONGEST_LOOKED_BACK = 1 << 14
+"""Epochs of the longest horizon that is looked back at."""
 _SMOOTH_SECONDS = 2.0
 # What took a second is not done again for so many.
 _PATIENCE = 10.0
@@ -73,13 +76,19 @@ class Listener(Protocol):
 
 
 class LookBack:
-    """The horizons of a job, looked back at as they grow: of the last `EPOCHS_LOOKED_BACK`."""
+    """The horizons of a job, looked back at as they grow: of the last `EPOCHS_LOOKED_BACK`.
+
+    One that has grown longer than `LONGEST_LOOKED_BACK` is not: it takes minutes, and more memory
+    than all the rest, as often as an epoch comes.
+    """
+
+    _epochs: EpochLog | None
+    _estimation: Estimation
 
     def __init__(self, job: DeployedJob) -> None:
         self.job = job
-        self._epochs: EpochLog | None = None
-        self._estimation = Estimation(job)
         self._next = 0.0
+        self._start_over()
 
     def read_new(
         self, cluster: Cluster, clock: Callable[[], float]
@@ -88,23 +97,36 @@ class LookBack:
         started = clock()
         if started < self._next:
             return []
+        run: Run = partial(read_from, cluster, self.job)
+        epochs = self._epochs = self._epochs or run(self._from_the_latest())
         changed = []
         fresh = False
-        run = partial(read_from, cluster, self.job)
-        if self._epochs is None:
-            latest = run(place_of_latest(self.job, lambda latest: latest)).before
-            first = self.job.first_of_horizon(max(1, latest - EPOCHS_LOOKED_BACK))
-            self._epochs = EpochLog(self.job, first)
-        for epoch in self._epochs.read(run):
+        for epoch in () if epochs is None else epochs.read(run):
             of = self.job.horizon_of(epoch.epoch)
             if of != self._estimation.horizon and self._estimation.last_epoch:
                 changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
             self._estimation.take_in(epoch.manifest, epoch.counts)
             fresh = True
+            if self._estimation.last_epoch > LONGEST_LOOKED_BACK:
+                self._start_over()
+                fresh = False
+                break
         if fresh:
             changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
         self._next = clock() + max(_SMOOTH_SECONDS, _PATIENCE * (clock() - started))
         return changed
+
+    def _start_over(self) -> None:
+        self._epochs = None
+        self._estimation = Estimation(self.job)
+
+    def _from_the_latest(self) -> Steps[EpochLog | None]:
+        """What there is to say of the latest epochs; None while their horizon is too long."""
+        latest = (yield from place_of_latest(self.job, lambda latest: latest)).before
+        if latest and self.job.local_epoch(latest) > LONGEST_LOOKED_BACK:
+            return None
+        first = max(1, latest - EPOCHS_LOOKED_BACK)
+        return EpochLog(self.job, self.job.first_of_horizon(first))
 
 
 class Background(threading.Thread):

@@ -27,7 +27,8 @@ from pipeline.kafka.errors import AccessError, ClusterError, refused_kind
 from pipeline.ledger.spending import Spending
 from pipeline.serve.board import Jobs
 from pipeline.serve.history import Point, check_estimate
-from pipeline.stages.estimate_records import FirstEstimates, own_estimate
+from pipeline.stages.estimate_records import FirstEstimates
+from pipeline.stages.published_epochs import published_before
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 _LOG = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class _Estimates:
             return points
         first = self._first
         if first is None:
-            first = self._first = FirstEstimates(self.job, self._before(records))
+            first = self._first = FirstEstimates(self.job, published_before(self.job, records))
         for record in records:
             self.position = record.offset + 1
             estimate = first.apply(record.value)
@@ -168,22 +169,6 @@ class _Estimates:
                 # The other jobs are to be seen all the same.
                 _LOG.exception("job %s: epoch %d cannot be shown", self.job.name, estimate.epoch)
         return points
-
-    def _before(self, records: Sequence[LogRecord]) -> int:
-        """The last epoch that was published before some records, which are in the midst of others.
-
-        They may begin with what a publisher has repeated: what counts is the last row of epochs
-        that goes beyond those before it.
-        """
-        if records[0].offset <= self.job.start_offset(Role.ESTIMATES):
-            return 0
-        first = latest = 0
-        for record in records:
-            estimate = own_estimate(self.job, record.value)
-            if estimate is not None and estimate.epoch > latest:
-                first = estimate.epoch if estimate.epoch > latest + 1 else first
-                latest = estimate.epoch
-        return max(0, first - 1)
 
 
 @dataclass(frozen=True, slots=True)

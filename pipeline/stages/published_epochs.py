@@ -8,12 +8,12 @@ in the end all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.actions import LogRecord, Steps, end_offset, places_near, scan
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.estimate_records import FirstEstimates
+from pipeline.stages.estimate_records import FirstEstimates, own_estimate
 from topics.names import Role
 
 
@@ -47,6 +47,23 @@ def place_of_latest(job: DeployedJob, wanted: Callable[[int], int]) -> Steps[Pla
         if row.unbroken and row.first <= wanted(row.last):
             return Place(start, row.first - 1)
     return Place(begin, 0)
+
+
+def published_before(job: DeployedJob, records: Sequence[LogRecord]) -> int:
+    """The last epoch that was published before some records of the topic; 0: there is none.
+
+    Those that lie in the midst of the topic may begin with what a publisher has repeated: what
+    counts is the last row of epochs that goes beyond those before it.
+    """
+    if not records or records[0].offset <= job.start_offset(Role.ESTIMATES):
+        return 0
+    first = latest = 0
+    for record in records:
+        estimate = own_estimate(job, record.value)
+        if estimate is not None and estimate.epoch > latest:
+            first = estimate.epoch if estimate.epoch > latest + 1 else first
+            latest = estimate.epoch
+    return max(0, first - 1)
 
 
 class _Row:

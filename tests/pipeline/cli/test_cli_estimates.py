@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from itertools import islice
@@ -15,7 +15,7 @@ from kafka.errors import KafkaTimeoutError
 from aggregators.estimate import GAP, Estimate
 from pipeline.actions import LogRecord
 from pipeline.cli.estimate_lines import json_lines, table_lines
-from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.results.estimate_csv import csv_lines
@@ -58,8 +58,11 @@ class Topic:
         for offset, value in enumerate(self.values[start:], start):
             yield LogRecord(offset, value)
 
-    def reader(self) -> EstimateReader:
-        return EstimateReader(cast(Cluster, self), JOB)
+    def end_offsets(self, topic: str) -> list[int]:
+        return [len(self.values)]
+
+    def reader(self, job: DeployedJob = JOB, last: int | None = None) -> EstimateReader:
+        return EstimateReader(cast(Cluster, self), job, last)
 
 
 def test_the_first_record_of_an_epoch_is_the_estimate() -> None:
@@ -72,6 +75,30 @@ def test_the_first_record_of_an_epoch_is_the_estimate() -> None:
     assert list(reader.read()) == []
     topic.values.append(record(3).to_bytes())
     assert list(reader.read()) == [record(3)]
+
+
+LONG = deploy_job(parse_job(job_text(epochs=4_000)), deployed_at=0, deployment=bytes(16))
+
+
+@pytest.mark.parametrize(
+    ("last", "found", "leaves_out"),
+    [(1, [1_000], True), (3, [998, 999, 1_000], True), (1_000, None, False), (5_000, None, False)],
+)
+@pytest.mark.parametrize("repeated", [(), range(40, 50)])
+def test_the_latest_are_read_alone(
+    last: int, found: list[int] | None, leaves_out: bool, repeated: Sequence[int]
+) -> None:
+    values = [record(epoch).to_bytes() for epoch in range(1, 1_001)]
+    # What a publisher repeats, right where reading begins.
+    place = 1_000 - last - 128
+    if place > 0:
+        values[place + len(repeated) : place + len(repeated)] = [values[each] for each in repeated]
+    topic = Topic(values)
+    reader = topic.reader(LONG, last)
+    assert [each.epoch for each in reader.read()] == (found or list(range(1, 1_001)))
+    assert reader.leaves_out is leaves_out
+    topic.values += [record(1_000).to_bytes(), record(1_001).to_bytes()]
+    assert [each.epoch for each in reader.read()] == [1_001]
 
 
 def test_following_ends_with_the_last_epoch_and_waits_until_then() -> None:

@@ -13,6 +13,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from aggregators.published import Published as Estimated
+from pipeline import actions
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
@@ -23,6 +24,7 @@ from pipeline.ledger.writing import of_budget
 from pipeline.operations.deployments import set_phase, undeploy
 from pipeline.operations.ledger_topic import write_entries
 from pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
+from pipeline.serve import background as background_module
 from pipeline.serve.background import Background, LookBack, Shown
 from pipeline.serve.board import Jobs
 from pipeline.serve.follower import (
@@ -383,6 +385,24 @@ def test_looking_back_step_by_step_is_looking_back_at_once() -> None:
         assert known[number].first_epoch == horizon.first_epoch
         assert np.array_equal(known[number].estimates.values, horizon.estimates.values)
         assert np.array_equal(known[number].estimates.half_widths, horizon.estimates.half_widths)
+
+
+def test_horizons_that_have_grown_long_are_not_looked_back_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(background_module, "LONGEST_LOOKED_BACK", 3)
+    monkeypatch.setattr(background_module, "EPOCHS_LOOKED_BACK", 1)
+    monkeypatch.setattr(actions, "_READ_FIRST", 1)
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, COUNT.replace("count: 12", "count: 6, renew: true"))
+    ran, looking = Run(cluster, "count"), LookBack(job)
+    found = []
+    for minute, epochs in enumerate(([1, 2], [3], [4], [5], [6], [7], [8, 9])):
+        report(ran, epochs)
+        now = 60.0 * minute
+        new = looking.read_new(cast(Cluster, cluster), lambda now=now: now)  # type: ignore[misc]
+        found.append([(number, len(each.estimates.values)) for number, each in new])
+    assert found == [[(0, 2)], [(0, 3)], [], [], [], [], [(1, 3)]]
 
 
 def test_the_smoothed_curve_is_made_when_somebody_looks_and_told() -> None:
