@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -36,11 +37,17 @@ class IntervalAggregator(ABC):
 
     def __init__(self, counts: int, estimator: Estimator) -> None:
         self._combine = estimator == "tree"
-        self._prefixes = Prefixes(self.own_increments, counts, combine=self._combine)
+        self._prefixes = Prefixes(self._own_of_all, counts, combine=self._combine)
 
     @abstractmethod
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
         """What the reports of every interval complete at an epoch say of it, by order."""
+
+    def _own_of_all(
+        self, epochs: range, attendance: Attendance
+    ) -> Iterable[Sequence[Increment | None]]:
+        """`own_increments` of each of some epochs."""
+        return (self.own_increments(epoch, attendance) for epoch in epochs)
 
     @abstractmethod
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:

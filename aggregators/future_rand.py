@@ -9,6 +9,8 @@ its own reports and those of all the intervals in it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import islice
 from typing import Self
 
 import numpy as np
@@ -145,11 +147,18 @@ class FutureRandAggregator(DyadicAggregator):
 
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
         """What the reports of every interval complete at an epoch say of it, by order."""
-        counts = self.tree.nodes_due(epoch)
-        ends = np.full(len(counts), epoch)
-        return self._own(np.arange(len(counts)), ends, counts, attendance).increments(
-            reports=counts.sum(axis=1)
-        )
+        (increments,) = self._own_of_all(range(epoch, epoch + 1), attendance)
+        return increments
+
+    def _own_of_all(
+        self, epochs: range, attendance: Attendance
+    ) -> Iterator[list[Increment | None]]:
+        due = [orders_due(epoch) for epoch in epochs]
+        counts = np.concatenate([self.tree.nodes_due(epoch) for epoch in epochs])
+        orders = np.concatenate([np.arange(each) for each in due])
+        own = self._own(orders, np.repeat(epochs, due), counts, attendance)
+        increments = iter(own.increments(reports=counts.sum(axis=1)))
+        return (list(islice(increments, each)) for each in due)
 
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
         counts = self.tree.order_counts(order, last_epoch)

@@ -10,7 +10,7 @@ the intervals of the present prefix.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,9 +19,12 @@ from aggregators.attendance import Attendance
 from aggregators.estimate import NORMAL_95
 from aggregators.increments import Increment, combined, joined
 
-OwnIncrements: TypeAlias = Callable[[int, Attendance], Sequence[Increment | None]]
-"""From an epoch and the head counts: the own estimate of every interval complete at the epoch, by
-order; None where there are no reports."""
+OwnIncrements: TypeAlias = Callable[[range, Attendance], Iterable[Sequence[Increment | None]]]
+"""From some epochs and the head counts: of each of them the own estimate of every interval complete
+at the epoch, by order; None where there are no reports."""
+
+# Of so many epochs own estimates are made at once.
+_AT_ONCE = 1024
 
 
 class PrefixCombiner:
@@ -126,5 +129,7 @@ class Prefixes:
         if self._combiner.epoch > epoch:
             self.changed(first_epoch=0)
         while self._combiner.epoch < epoch:
-            self._combiner.add_epoch(self._own(self._combiner.epoch + 1, attendance))
+            begin = self._combiner.epoch + 1
+            for own in self._own(range(begin, min(begin + _AT_ONCE, epoch + 1)), attendance):
+                self._combiner.add_epoch(own)
         return self._combiner

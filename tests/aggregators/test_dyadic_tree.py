@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from aggregators import dyadic_tree
 from aggregators.dyadic_tree import DyadicTree, first_node
 from randomizers.dyadic import orders_due
 
@@ -108,6 +109,34 @@ def test_counts_that_cancel_out_leave_nothing() -> None:
 def test_other_bytes_are_refused(data: bytes, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         DyadicTree.from_bytes(HORIZON, CELLS, data, signed=False)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_few_counts_are_read_as_many_are(signed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    found = []
+    for _ in range(2_000):
+        cells = np.sort(rng.integers(0, 200, rng.integers(1, 6)))
+        if rng.random() < 0.5:
+            # Of one epoch, mostly.
+            cells = first_node(24) * CELLS + np.sort(rng.choice(13, rng.integers(1, 6), False))
+        counts = rng.choice([-(2**53) - 1, -3, 0, 1, 2, 7, 2**53, 2**53 + 1], len(cells), p=_ODDS)
+        data = b"".join(map(entry, cells.tolist(), counts.tolist()))
+        read: list[object] = []
+        for few in (dyadic_tree._FEW_BYTES, 0):
+            with monkeypatch.context() as patched:
+                patched.setattr(dyadic_tree, "_FEW_BYTES", few)
+                try:
+                    tree = DyadicTree.from_bytes(HORIZON, CELLS, data, signed=signed)
+                    read.append([(each, tree.nodes_due(each).tolist()) for each in tree.epochs])
+                except ValueError as error:
+                    read.append(str(error))
+        assert read[0] == read[1]
+        found.append(type(read[0]))
+    assert {list, str} == set(found)
+
+
+_ODDS = (0.01, 0.1, 0.02, 0.4, 0.2, 0.25, 0.01, 0.01)
 
 
 def _random_tree(

@@ -368,6 +368,26 @@ class TestAccuracy:
         assert math.isfinite(predicted_variances(law, 4, "tree")[3])
 
 
+def test_estimates_are_the_same_to_the_bit_whenever_they_are_made() -> None:
+    law = calibrate(FutureRandParameters(epsilon=2.0, changes=2), last_epoch=2_048)
+    rng = np.random.default_rng(8)
+    step_by_step, at_once = FutureRandAggregator(law), FutureRandAggregator(law)
+    attendance = Attendance.empty(2_048)
+    population, known = 0, []
+    for epoch in range(1, 1_501):
+        population += int(rng.integers(0, 3))
+        attendance.set(epoch, population * 3 // 4, population)
+        # Some windows are lost; of others only some orders are heard of.
+        if rng.random() < 0.9:
+            most = 2 * orders_due(epoch) if rng.random() < 0.7 else 2
+            words = rng.integers(0, most, (int(rng.integers(1, 60)), 1), np.uint8)
+            step_by_step.add(epoch, words, None)
+            at_once.add(epoch, words, None)
+        known.append(step_by_step.estimate(epoch, attendance))
+    for epoch in (1_500, 1_024, 1_025, 7):
+        assert at_once.estimate(epoch, attendance) == known[epoch - 1]
+
+
 def _words(*words: int) -> NDArray[np.uint8]:
     return np.array(words, np.uint8)[:, None]
 

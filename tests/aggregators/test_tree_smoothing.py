@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -113,9 +115,10 @@ def test_reports_of_an_interval_are_preferred_to_halves_with_a_gap() -> None:
 def test_a_later_epoch_asks_for_the_new_increments_alone() -> None:
     asked: list[int] = []
 
-    def increments(epoch: int, attendance: Attendance) -> list[Increment | None]:
-        asked.append(epoch)
-        return [Increment(np.ones(1), 1.0, 1.0, 1)] * orders_due(epoch)
+    def increments(epochs: range, attendance: Attendance) -> Iterator[list[Increment | None]]:
+        for epoch in epochs:
+            asked.append(epoch)
+            yield [Increment(np.ones(1), 1.0, 1.0, 1)] * orders_due(epoch)
 
     prefixes, attendance = Prefixes(increments, 1), Attendance.empty(8)
     for epoch in (1, 2, 3, 3):
