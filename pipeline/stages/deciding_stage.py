@@ -28,13 +28,14 @@ what the logs say alone.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from pipeline.actions import Append, Flush, Steps, end_offset
+from pipeline.actions import Append, Flush, LogRecord, Steps, end_offset
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
 from pipeline.stages.decision_log import Decision, DecisionLog
@@ -42,6 +43,7 @@ from pipeline.stages.finished_windows import FinishedWindow, WindowListener
 from pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from pipeline.stages.scratch import Scratch
 from pipeline.stages.stage_noise import StageNoise
+from pipeline.stages.tallies import Tally
 from pipeline.stages.timeline import Timeline
 from pipeline.stages.window_decision import Verdict, WindowDecision
 from pipeline.stages.windows import OpenWindow
@@ -219,6 +221,10 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         windows = [w for state in self._partitions.values() for w in state.windows.values()]
         return sorted(windows, key=lambda window: window.epoch)
 
+    def _decided_so_far(self) -> dict[str, object]:
+        """What a heartbeat tells of all that was decided."""
+        return Tally.after(self._manifest_log.position, self._last_manifest, self._fates).to_json()
+
     def _grace_left(self, window: WindowT) -> float | None:
         """Seconds until a window is decided without those it waits for."""
         ends = window.grace_ends(self._job.shuffle.grace)
@@ -233,8 +239,14 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
 
     def _begin_logs(self) -> None:
         self._furthest = {}
+        self._fates: Counter[str] = Counter()
+        self._last_manifest = b""
         self._log = DecisionLog(self._job, self._owe)
-        self._manifest_log = self._job.cursor(Role.MANIFESTS, self._log.apply)
+        self._manifest_log = self._job.cursor(Role.MANIFESTS, self._read_manifest)
+
+    def _read_manifest(self, record: LogRecord) -> None:
+        self._last_manifest = record.value
+        self._log.apply(record)
 
     def _owe(self, decision: Decision) -> None:
         """A decision was made: the owner of its partition owes the words.
@@ -243,6 +255,7 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         finished.
         """
         manifest = decision.manifest
+        self._fates[manifest.fate.value] += 1
         if manifest == self._proposed:
             self._accepted = decision
         if manifest.fate is not Fate.RELEASED:

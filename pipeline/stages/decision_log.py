@@ -98,6 +98,7 @@ class DecisionLog:
         on_decision: is shown every decision.
         instance: whose manifests are read, where several shuffle instances work side by side. The
             first one decides; those of another one say what its part of a decided window is.
+        after: all epochs up to this one are known to be decided, by records that are not read.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class DecisionLog:
         job: DeployedJob,
         on_decision: Callable[[Decision], None] | None = None,
         instance: int = 1,
+        after: int = 0,
     ) -> None:
         self._instance = instance
         self._job = job
@@ -117,7 +119,7 @@ class DecisionLog:
         self._bits = b""
         self._latest = LatestWindows()
         self.first_epoch: int | None = None
-        self.decided = EpochSet()
+        self.decided = EpochSet.up_to(after)
 
     def apply(self, record: LogRecord) -> None:
         """Take in one record of the manifest log."""

@@ -110,6 +110,7 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
                 for window in windows[:WINDOWS_SHOWN]
             ],
             "ahead": [],
+            "decided": self._decided_so_far(),
             "counts": dict(self.counts),
         }
 

@@ -133,6 +133,7 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
                 {"producer": each.producer, "epochs": each.epochs}
                 for each in islice(self._timeline.ahead(self._roster, self._log), _NAMES_SHOWN)
             ],
+            "decided": self._decided_so_far(),
             "counts": dict(self.counts),
         }
 

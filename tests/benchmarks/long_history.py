@@ -35,11 +35,13 @@ from pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
 from pipeline.stages.aggregate_stage import AggregateStage
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.stage import Stage
+from pipeline.stages.tallies import Tally
 from tests.benchmarks.measuring import peak_megabytes
 from tests.benchmarks.one_core import shuffle_stage
 from tests.support.histories import NOW, fill, history_job
 from tests.support.live_page import live_page
 from tests.support.memory_cluster import MemoryCluster
+from topics.manifests import Fate
 from topics.names import JOBS_TOPIC, Role
 
 EPOCHS = 200_000
@@ -185,6 +187,18 @@ class HistoryCluster(MemoryCluster):
             self.create_topics([settings])
         self.partitions[JOBS_TOPIC] = 1
         self.append(JOBS_TOPIC, job.to_bytes(), job.name.encode())
+        self._say_what_was_decided(job, log.files[Role.MANIFESTS])
+
+    def _say_what_was_decided(self, job: DeployedJob, manifests: TopicFile) -> None:
+        """As a shuffle worker does that was stopped a while ago."""
+        offset = max(0, len(manifests.ends) - 1_000)
+        last = manifests.read(offset - 1, offset)[0].value if offset else b""
+        tally = Tally.after(offset, last, {Fate.RELEASED.value: offset})
+        words = {
+            "deployment": job.deployment.hex(), "stage": "shuffle", "worker": "w",
+            "stopped": True, "decided": tally.to_json(),
+        }  # fmt: skip
+        self.append(job.topic(Role.STATUS), json.dumps(words).encode(), b"shuffle/w")
 
     def end_offsets(self, topic: str) -> list[int]:
         """The offset of the next record, by partition."""

@@ -135,6 +135,10 @@ def _measured(what: str, epochs: int, command: list[str], until: str | None) -> 
                 time.sleep(0.02)
             return taken
         finally:
+            # Asked to end, a shuffle worker leaves word of what was decided, as in operation.
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
             process.kill()
 
 

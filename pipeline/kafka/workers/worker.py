@@ -434,8 +434,10 @@ class _Process:
         """Say that this worker was ended, so that nobody takes it for lost."""
         self.stopping = True
         with suppress(Exception):
+            # What was decided is not forgotten with whoever has said it.
+            kept = {key: said for key, said in self.stage.heartbeat().items() if key == "decided"}
             async with asyncio.timeout(_GOODBYE_SECONDS):
-                await self._say({"stopped": True})
+                await self._say({"stopped": True, **kept})
 
     async def _say(self, words: Mapping[str, object]) -> None:
         said = {

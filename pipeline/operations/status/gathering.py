@@ -36,8 +36,9 @@ from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.operations.status.judging import find_notes, find_problems
 from pipeline.operations.status.lags import Lags
 from pipeline.results.kinds.registry import kind_of
-from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from pipeline.stages.tallies import TalliedDecisions
 from topics.frames import CodecError
 from topics.manifests import DECIDED_FATES, Fate
 from topics.names import SUMS, Role
@@ -98,8 +99,7 @@ class JobWatch:
         self._hidden = False
         self._refused: list[tuple[tuple[str, int, int], str]] = []
         self._roster = Roster(job)
-        self._decisions = DecisionLog(job, self._note_decision)
-        self._fates: Counter[str] = Counter()
+        self._decided = TalliedDecisions(job)
         self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
 
     def status(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
@@ -138,7 +138,7 @@ class JobWatch:
             headline=self._headline,
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
-            windows={fate.value: self._fates[fate.value] for fate in DECIDED_FATES},
+            windows={fate.value: self._decided.windows[fate.value] for fate in DECIDED_FATES},
             producers=len(self._roster) if job.devices is None else None,
             silent=self._silent_producers(),
             redriven=len(letters.redriven),
@@ -165,8 +165,10 @@ class JobWatch:
             self._heartbeats.apply(record)
         for record in self._new(Role.PRODUCERS):
             self._roster.apply(record)
+        if Role.MANIFESTS not in self._positions and self._exists(Role.MANIFESTS):
+            self._believe_tally()
         for record in self._new(Role.MANIFESTS):
-            self._decisions.apply(record)
+            self._decided.apply(record)
         for stage, role in self._partials.items():
             for record in self._new(role, at_most=1, skip=True):
                 self._note_partial(stage, record.value)
@@ -199,8 +201,20 @@ class JobWatch:
             self._positions[role] = record.offset + 1
         self._positions[role] = max(start, end)
 
-    def _note_decision(self, decision: Decision) -> None:
-        self._fates[decision.manifest.fate.value] += 1
+    def _believe_tally(self) -> None:
+        """Where a worker has told how much was decided: read the end of the manifests alone."""
+        tally = self._heartbeats.tally
+        begin = 0 if tally is None else self._decided.begins(tally)
+        if tally is None or begin <= self._job.start_offset(Role.MANIFESTS):
+            return
+        topic = self._job.topic(Role.MANIFESTS)
+        records = list(self._cluster.read(topic, start=begin, stop=tally.offset))
+        if self._decided.believe(tally, records):
+            self._positions[Role.MANIFESTS] = tally.offset
+
+    @property
+    def _decisions(self) -> DecisionLog:
+        return self._decided.log
 
     def _note_partial(self, stage: str, value: bytes) -> None:
         try:
@@ -220,7 +234,7 @@ class JobWatch:
     def _silent_producers(self) -> tuple[str, ...]:
         """Who has missed the latest epochs; looked for when anything was decided."""
         state, _ = self._silent
-        now = len(self._roster), self._fates.total()
+        now = len(self._roster), self._decided.windows.total()
         if state != now:
             following = self._decisions.decided.highest + 1
             self._silent = (

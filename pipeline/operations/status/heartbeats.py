@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pipeline.actions import LogRecord
 from pipeline.operations.status.facts import CollectorStatus, OpenWindow, WorkerStatus
 from pipeline.stages.device_decision import COLLECT
+from pipeline.stages.tallies import Tally
 
 # Seconds. Who has said nothing for so long is listed no more.
 FORGOTTEN = 86_400.0
@@ -29,6 +30,7 @@ class Heartbeats:
     def __init__(self, deployment: bytes) -> None:
         self._deployment = deployment.hex()
         self._last: dict[bytes, list[_Beat]] = {}
+        self._tallies: dict[bytes, Tally] = {}
         self.newest: int | None = None
 
     def apply(self, record: LogRecord) -> None:
@@ -41,6 +43,10 @@ class Heartbeats:
         own = isinstance(body, dict) and body.get("deployment") in (None, self._deployment)
         if not own or not record.key:
             return
+        tally = Tally.from_json(body.get("decided"))
+        if tally is not None:
+            # Also of one that says that it was stopped.
+            self._tallies[record.key] = tally
         if body.get("stopped"):
             self._last.pop(record.key, None)
         else:
@@ -48,6 +54,11 @@ class Heartbeats:
                 *self._last.get(record.key, [])[-1:],
                 _Beat(record.timestamp, body),
             ]
+
+    @property
+    def tally(self) -> Tally | None:
+        """What any shuffle worker says of all that was decided, whoever knows the most."""
+        return max(self._tallies.values(), key=lambda tally: tally.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:
         """Everybody who was not stopped; `now` by the broker's clock, milliseconds since 1970."""

@@ -1,0 +1,206 @@
+"""What status knows of a long history by what a worker tells: it is what the log says."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from pipeline.actions import Append, LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.status import gather_status
+from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.stages.tallies import TalliedDecisions, Tally
+from tests.support.histories import NOW, fill, history_job
+from tests.support.memory_cluster import MemoryCluster
+from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from topics.names import Role
+
+EPOCHS, AHEAD = 160, 6
+
+
+@pytest.fixture(autouse=True)
+def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows run as few epochs ahead as lets a short history be a long one."""
+    monkeypatch.setattr("pipeline.stages.decision_log.EPOCHS_AHEAD", AHEAD)
+    monkeypatch.setattr("pipeline.stages.tallies.EPOCHS_AHEAD", AHEAD)
+
+
+@pytest.fixture(scope="module")
+def job() -> DeployedJob:
+    return history_job(EPOCHS, 16)
+
+
+def decided(job: DeployedJob, seed: int) -> Iterator[LogRecord]:
+    """Manifests as out of order as they may be, some twice, some of another deployment."""
+    written: list[Append] = []
+    fill(job, 1, written.append)
+    base = decode_manifest(next(e.value for e in written if e.role is Role.MANIFESTS))
+    rng = np.random.default_rng(seed)
+    undecided, offset = list(range(1, EPOCHS + 1)), 0
+    while undecided:
+        near = [epoch for epoch in undecided if epoch <= undecided[0] + AHEAD]
+        epoch = int(rng.choice(near))
+        undecided.remove(epoch)
+        kinds = [_released(base, epoch), _too_small(base, epoch)]
+        first = kinds[int(rng.random() < 0.2)]
+        repeated = [kinds[0]] if rng.random() < 0.1 else []
+        foreign = [replace(first, deployment=b"f" * 16)] if rng.random() < 0.1 else []
+        for manifest in (first, *repeated, *foreign):
+            yield LogRecord(offset, encode_manifest(manifest))
+            offset += 1
+
+
+def _released(base: Manifest, epoch: int) -> Manifest:
+    return replace(base, epoch=epoch)
+
+
+def _too_small(base: Manifest, epoch: int) -> Manifest:
+    return replace(
+        base, epoch=epoch, fate=Fate.TOO_SMALL, contributors=1, producers=(True, False, False),
+        populations=base.populations[:1],
+    )  # fmt: skip
+
+
+def tally_at(job: DeployedJob, records: list[LogRecord], offset: int) -> Tally:
+    """What somebody tells who has read so many records."""
+    known = TalliedDecisions(job)
+    for record in records[:offset]:
+        known.apply(record)
+    return Tally.after(offset, records[offset - 1].value, known.windows)
+
+
+def test_whoever_believes_a_tally_knows_what_the_whole_log_says(job: DeployedJob) -> None:
+    believed = 0
+    for seed in range(6):
+        records = list(decided(job, seed))
+        whole = TalliedDecisions(job)
+        for record in records:
+            whole.apply(record)
+        for offset in range(1, len(records) + 1, 7):
+            tally, found = tally_at(job, records, offset), TalliedDecisions(job)
+            begin = found.begins(tally)
+            if begin <= 0 or not found.believe(tally, records[begin:offset]):
+                assert found.windows.total() == 0
+                continue
+            believed += 1
+            for record in records[offset:]:
+                found.apply(record)
+            assert +found.windows == +whole.windows
+            assert found.log.decided.highest == whole.log.decided.highest
+            following = whole.log.decided.highest + 1
+            for index in range(3):
+                assert found.log.missed(index, 1, following) == whole.log.missed(
+                    index, 1, following
+                )
+    assert believed > 60
+
+
+def test_a_tally_is_not_believed_where_an_epoch_may_still_be_open(job: DeployedJob) -> None:
+    in_order = sorted(decided(job, 1), key=lambda record: decode_manifest(record.value).epoch)
+    ours = {decode_manifest(e.value).epoch: e.value for e in in_order if b"f" * 16 not in e.value}
+    # Epoch 95 is waited for while another one is repeated again and again.
+    values = [ours[epoch] for epoch in range(1, 95)] + 5 * AHEAD * [ours[96]]
+    records = [LogRecord(offset, value) for offset, value in enumerate(values)]
+    tally, found = tally_at(job, records, len(records)), TalliedDecisions(job)
+    near = records[found.begins(tally) :]
+    assert not found.believe(tally, near)
+    for record in [*records, LogRecord(len(records), ours[95])]:
+        found.apply(record)
+    assert found.windows.total() == 96
+
+
+@pytest.mark.parametrize("kind", ["stale", "other log", "torn", "too far", "nothing near it"])
+def test_a_tally_of_something_else_is_thrown_away(job: DeployedJob, kind: str) -> None:
+    records = list(decided(job, 1))
+    tally, found = tally_at(job, records, 100), TalliedDecisions(job)
+    near = records[found.begins(tally) : 100]
+    match kind:
+        case "stale":  # of the log as it was before its end was written anew
+            near[-1] = LogRecord(99, records[100].value)
+        case "other log":
+            other = list(decided(job, 2))
+            near = other[found.begins(tally) : 100]
+        case "torn":
+            tally = replace(tally, checksum=tally.checksum ^ 1)
+        case "too far":
+            near = near[:-1]
+        case "nothing near it":
+            near = []
+    assert not found.believe(tally, near)
+    assert found.windows.total() == 0
+    for record in records:
+        found.apply(record)
+    assert found.windows.total() == EPOCHS
+
+
+@pytest.mark.parametrize(
+    "body",
+    [None, 7, [], {}, {"offset": "a"}, {"offset": 1, "checksum": 1, "windows": 3},
+     {"offset": -1, "checksum": 1, "windows": {}},
+     {"offset": 5, "checksum": 1, "windows": {"released": -1}}],
+)  # fmt: skip
+def test_other_words_are_no_tally(body: object) -> None:
+    assert Tally.from_json(body) is None
+
+
+class CountingCluster(MemoryCluster):
+    """Counts the manifests that are read."""
+
+    manifests = 0
+
+    def read(
+        self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
+    ) -> Iterator[LogRecord]:
+        for record in super().read(topic, partition, start, stop):
+            self.manifests += topic.endswith(".manifests")
+            yield record
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_status_reads_the_end_of_what_was_decided(job: DeployedJob, stopped: bool) -> None:
+    records, read, windows = list(decided(job, 3)), [], []
+    tally = tally_at(job, records, 120)
+    for told in (None, tally):
+        cluster = CountingCluster(clock=lambda: NOW)
+        cluster.create_topics(job.topic_settings().values())
+        for record in records:
+            cluster.append(job.topic(Role.MANIFESTS), record.value)
+        beat = {
+            "deployment": job.deployment.hex(), "stage": "shuffle", "worker": "w",
+            "partitions": [0], "records_per_second": 0.0, "windows": [], "counts": {},
+            **({} if told is None else {"decided": told.to_json()}),
+            **({"stopped": True} if stopped else {}),
+        }  # fmt: skip
+        cluster.append(job.topic(Role.STATUS), json.dumps(beat).encode(), b"shuffle/w")
+        status = gather_status(cast(Cluster, cluster), job, NOW)
+        read.append(cluster.manifests)
+        windows.append((status.windows, status.silent, status.stages[0].epoch, status.problems))
+    assert windows[0] == windows[1]
+    assert windows[0][0]["released"] + windows[0][0]["too small"] == EPOCHS
+    assert read == [len(records), len(records) - 120 + 4 * AHEAD]
+
+
+def test_a_shuffle_worker_tells_how_much_was_decided(job: DeployedJob) -> None:
+    from tests.pipeline.stages.test_restarts import shuffle_stage
+
+    log = MemoryLog(lambda: NOW)
+    records = list(decided(job, 4))
+    for record in records:
+        log.append(Append(Role.MANIFESTS, 0, record.value))
+    for partition in range(job.partitions):
+        log.committed[Role.REPORTS, partition] = EPOCHS
+    stage = shuffle_stage(job, iter([]))
+    worker = MemoryWorker(stage, log)
+    worker.run(worker.assign(0))
+    found = Tally.from_json(json.loads(json.dumps(stage.heartbeat()["decided"])))
+    assert found is not None
+    expected = tally_at(job, records, len(records))
+    assert (found.offset, found.checksum) == (expected.offset, expected.checksum)
+    assert +Counter(found.windows) == +Counter(expected.windows)
