@@ -115,7 +115,7 @@ def collect(
 
     Any number of collectors may run, anywhere: they keep nothing, and share a key.
     """
-    host, port = _address(bind)
+    host, port = address_of(bind)
     tls = given_tls(tls_cert, tls_key)
     names = tuple(dict.fromkeys(map(name_of, job or ())))
     silence("asyncio", "aiokafka")
@@ -146,7 +146,8 @@ def _ready(address: str) -> None:
     tell("Ctrl-C ends it")
 
 
-def _address(text: str) -> tuple[str, int]:
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of --bind; `UsageProblem` if it has not both."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise UsageProblem(f"--bind is {text}: give HOST:PORT, such as 0.0.0.0:8300")

@@ -46,7 +46,7 @@ COMMANDS = [
     *("keygen", "erase-keys", "audit", "acl"),
     *("ledger", "budget"),
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
-    *("record", "replay", "serve", "password", "collect"),
+    *("record", "replay", "serve", "password", "collect", "relay"),
     *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
     "verify-stage",
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),

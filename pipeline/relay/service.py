@@ -1,0 +1,208 @@
+"""What a relay answers: 202 when Kafka has acknowledged all that a request has sent.
+
+``POST /v1/jobs/JOB/TOPIC`` takes a bundle, or a record alone; TOPIC is ``reports``, or that of
+another shuffle instance. What is refused will be refused again; after 408, 429, 5xx or no answer it
+is sent again, the same bytes. Answers name no producer and nothing that was sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from pipeline.collector.answers import PROBLEM_JSON, Answer, Headers, Problem, dumped, told
+from pipeline.collector.http_connection import Slot
+from pipeline.collector.http_limits import Request
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.relay.bundling import Bundler, Ready, Sending
+from pipeline.relay.intake import role_named, taken
+from pipeline.stages.admission import Refusal
+from topics.records import Reason
+
+RETRY_SECONDS: Final = 1
+HELD_BYTES: Final = 64 << 20
+"""Of records that wait, or are on their way to Kafka; with more, gateways are asked to wait."""
+
+_ACCEPTED: Final = Answer(202, b"{}")
+_SCHEME: Final = b"bearer "
+_CONFLICTS: Final = {Reason.DEPLOYMENT: 410, Reason.FINGERPRINT: 409}
+
+
+class Scheduler(Protocol):
+    """Has bundles written."""
+
+    def write(self, job: str, ready: Sequence[Ready]) -> None:
+        """Write them; `Service.settle` is to be called of each."""
+
+    def begin(self) -> None:
+        """Something waits: call `Service.flush` in a moment."""
+
+
+@dataclass(eq=False)
+class Relayed:
+    """A job whose records are taken.
+
+    Attributes:
+        job: as deployed.
+        bundler: of its records.
+        counts: requests, records and bundles so far.
+    """
+
+    job: DeployedJob
+    bundler: Bundler = field(init=False)
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"requests": 0, "records": 0, "bundles": 0}
+    )
+
+    def __post_init__(self) -> None:
+        self.bundler = Bundler(self.job)
+
+
+def refused(status: int, kind: str, title: str, *, retry_after: int | None = None) -> Answer:
+    """A problem, as of RFC 9457."""
+    headers: Headers = () if retry_after is None else (("Retry-After", str(retry_after)),)
+    body = {"type": f"/problems/{kind}", "title": title, "status": status}
+    return Answer(status, dumped(body), PROBLEM_JSON, headers, reason=kind)
+
+
+def digests_of(tokens: Collection[bytes]) -> tuple[bytes, ...]:
+    """What is kept of tokens: they are compared by their SHA-256, in a time that tells nothing."""
+    return tuple(hashlib.sha256(token).digest() for token in tokens)
+
+
+@dataclass(eq=False)
+class Service:
+    """Answers requests of gateways.
+
+    Attributes:
+        scheduler: has bundles written.
+        tokens: see `digests_of`; None: whoever reaches it may send.
+        jobs: by name; None before they are known.
+        ready: whether Kafka takes records, as far as is known.
+        stopping: whether no more is taken.
+    """
+
+    scheduler: Scheduler
+    tokens: tuple[bytes, ...] | None = None
+    jobs: Mapping[str, Relayed] | None = None
+    ready: Callable[[], bool] = lambda: True
+    stopping: bool = False
+    _slots: dict[Sending, Slot] = field(default_factory=dict)
+    _on_its_way: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are not answered yet."""
+        return len(self._slots)
+
+    def look(self, request: Request) -> Answer | None:
+        """Whether a request is refused before its body has come."""
+        if request.method != "POST":
+            return None
+        if self.stopping:
+            return refused(503, "stopping", "this relay ends: try again", retry_after=RETRY_SECONDS)
+        if self.tokens is not None and not self._knows(request.headers.get(b"authorization", b"")):
+            return refused(401, "token", "this relay takes records with a token of its own alone")
+        return None
+
+    def handle(self, request: Request, slot: Slot) -> None:
+        """Answer a request, now or when Kafka has what it sent."""
+        if request.method == "POST":
+            answer = self._post(request, slot)
+        elif request.method in ("GET", "HEAD"):
+            answer = self._get(request.path)
+        else:
+            answer = refused(405, "method", "a relay is asked by GET, and sent records by POST")
+        if answer is not None:
+            slot(answer)
+
+    def flush(self) -> None:
+        """Have all written that waits."""
+        for name, each in (self.jobs or {}).items():
+            self._write(name, each, each.bundler.due())
+
+    def settle(self, ready: Ready, *, acknowledged: bool) -> None:
+        """A bundle is written, or nobody knows whether it is."""
+        self._on_its_way -= len(ready.value)
+        for sending in ready.sendings:
+            sending.left -= 1
+            sending.failed |= not acknowledged
+            if not sending.left:
+                self._slots.pop(sending)(_UNAVAILABLE if sending.failed else _ACCEPTED)
+
+    def _knows(self, said: bytes) -> bool:
+        if said[: len(_SCHEME)].lower() != _SCHEME:
+            return False
+        (digest,) = digests_of([said[len(_SCHEME) :].strip()])
+        # All are compared, wherever it stands.
+        return sum(hmac.compare_digest(digest, known) for known in self.tokens or ()) > 0
+
+    def _post(self, request: Request, slot: Slot) -> Answer | None:
+        if self.jobs is None:
+            return _NOT_READY
+        parts = request.path.decode("latin-1").split("/")
+        if len(parts) != 5 or parts[:3] != ["", "v1", "jobs"]:
+            return _NOTHING
+        name = parts[3]
+        relayed = self.jobs.get(name)
+        if relayed is None:
+            return refused(404, "unknown-job", "there is no such job that takes bundles")
+        role = role_named(relayed.job, parts[4])
+        if role is None:
+            return _NOTHING
+        found = taken(relayed.job, role, request.body)
+        if isinstance(found, Refusal):
+            kind = found.reason.value
+            return refused(_CONFLICTS.get(found.reason, 400), kind, _TITLES.get(kind, _MALFORMED))
+        if self._held + len(request.body) > HELD_BYTES:
+            return _BUSY
+        waits = relayed.bundler.held_bytes > 0
+        sending, ready = relayed.bundler.add(found)
+        self._slots[sending] = slot
+        relayed.counts["requests"] += 1
+        self._write(name, relayed, ready)
+        if relayed.bundler.held_bytes and not waits:
+            self.scheduler.begin()
+        return None
+
+    @property
+    def _held(self) -> int:
+        waiting = sum(each.bundler.held_bytes for each in (self.jobs or {}).values())
+        return self._on_its_way + waiting
+
+    def _write(self, name: str, relayed: Relayed, ready: Sequence[Ready]) -> None:
+        if not ready:
+            return
+        for each in ready:
+            self._on_its_way += len(each.value)
+            relayed.counts["records"] += each.records
+            relayed.counts["bundles"] += 1
+        self.scheduler.write(name, ready)
+
+    def _get(self, path: bytes) -> Answer:
+        if path == b"/healthz":
+            return told({"status": "alive"})
+        if path == b"/readyz":
+            if self.stopping or self.jobs is None:
+                return _NOT_READY
+            return told({"status": "ready"}) if self.ready() else _UNAVAILABLE
+        return _NOTHING
+
+
+_MALFORMED: Final = "a record is not of the form that raw reports have"
+_TITLES: Final = {
+    Reason.DEPLOYMENT.value: "a record is made for another deployment of this job",
+    Reason.FINGERPRINT.value: "a record is made for another form of this job",
+    Reason.EPOCH.value: "a record is of an epoch that this job does not have",
+}
+_NOTHING: Final = refused(404, "not-found", "there is nothing here: POST /v1/jobs/JOB/reports")
+_NOT_READY: Final = refused(
+    503, "not-ready", "this relay does not know the jobs yet", retry_after=RETRY_SECONDS
+)
+_UNAVAILABLE: Final = refused(
+    503, "unavailable", "Kafka does not take records at present", retry_after=RETRY_SECONDS
+)
+_BUSY: Final = Problem.BUSY.answer(retry_after=RETRY_SECONDS)
