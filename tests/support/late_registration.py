@@ -21,6 +21,7 @@ from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.stages.admission import decode_raw
 from tests.support.memory_cluster import Acknowledged
 from tests.support.world import World, producer_generators
+from topics.bundles import Bundle, encode_bundle
 from topics.names import Role
 from topics.records import Registration
 
@@ -103,8 +104,11 @@ class Story:
         folder: Path,
         keys: KeyRing = NO_KEYS,
         noise_key: NoiseKey | None = None,
+        *,
+        bundles: bool = False,
     ) -> None:
         job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+        job = job.model_copy(update={"bundles": bundles})
         if noise_key is not None:
             job = job.model_copy(update={"noise_key": noise_key.digest})
         values = {
@@ -137,15 +141,24 @@ class Story:
             self.world.close_epoch("north", epoch)
 
     def send(self, *epochs: int, shift: int = 0) -> int:
-        """South's records of these epochs arrive; returns how many there are."""
+        """South's records of these epochs arrive; returns how many there are.
+
+        Those of a partition lie in one bundle, if the job takes bundles.
+        """
         count = 0
         for partition in range(2):
             for role in reversed(self.job.report_roles):
-                for value in self.south.values(role, partition):
-                    if decode_raw(value).epoch in epochs:
-                        into = (partition + shift) % 2
-                        self.world.log.append(Append(role, into, value))
-                        count += 1
+                values = [
+                    value
+                    for value in self.south.values(role, partition)
+                    if decode_raw(value).epoch in epochs
+                ]
+                count += len(values)
+                if self.job.bundles and values:
+                    identity = self.job.fingerprint, self.job.deployment
+                    values = [encode_bundle(Bundle(*identity, tuple(values)))]
+                for value in values:
+                    self.world.log.append(Append(role, (partition + shift) % 2, value))
         return count
 
     def register(self) -> None:

@@ -305,3 +305,16 @@ def test_what_one_request_has_for_a_place_is_in_one_record(
         assert any(list(held[at : at + len(records)]) == records for at in starts)
         assert len(one.sendings) == 1 or len(one.value) <= PAYLOAD_TARGET + 100
     assert sum(each.records for each in ready) == sum(len(records) for *_, records in expected)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 40_000)), max_size=12))
+def test_what_a_relay_writes_depends_on_sizes_alone(requests: list[tuple[int, int]]) -> None:
+    shapes = []
+    for content in (b"\0", b"\xff"):
+        bundler, ready = Bundler(JOB), []
+        for partition, size in requests:
+            ready += bundler.add({Place("a", partition): [content * size]})[1]
+        ready += bundler.due()
+        shapes.append([(each.place, len(each.value), each.records) for each in ready])
+    assert shapes[0] == shapes[1]
