@@ -77,7 +77,7 @@ class Reader:
             if words[0] in ("deploy", "up", "undeploy") and "--dry-run" not in words:
                 # Nobody is there to be asked.
                 words.append("--yes")
-            if words[0] in ("run", "serve", "collect", "relay") or "--watch" in words:
+            if words[0] in ("run", "serve", "collect") or "--watch" in words:
                 self.start(words)
             else:
                 self.run("dpstream", *words, again=words[0] == "status")
