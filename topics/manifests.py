@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from topics.batches import DRAWING_BYTES
 from topics.frames import (
@@ -35,6 +36,7 @@ from topics.frames import (
     version_of,
 )
 from topics.memberships import decode_membership
+from topics.rows import Row
 
 _MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
 _OF_AN_INSTANCE = Frame(Kind.MANIFEST, "QQQQQQQIII", version=2)
@@ -83,7 +85,8 @@ class Manifest:
         first_offset: of the epoch's first record in the raw topic.
         cut_offset: first offset that no longer belongs to the window.
         first_epoch: the smallest epoch of the deployment, at least 1.
-        producers: whether each is in, in order of registration; at most `PRODUCERS_MAX`.
+        producers: whether each is in, in order of registration; at most `PRODUCERS_MAX`. Given as
+            any sequence or array, as are populations, and held as a `Row`.
         populations: devices enrolled with each producer that is in, in the same order, u4.
         contributors: devices that were present with the producers in.
         population: devices enrolled with all producers, in or not.
@@ -103,8 +106,8 @@ class Manifest:
     first_offset: int
     cut_offset: int
     first_epoch: int
-    producers: tuple[bool, ...]
-    populations: tuple[int, ...]
+    producers: Sequence[bool]
+    populations: Sequence[int]
     contributors: int
     population: int
     timestamp: int
@@ -119,14 +122,18 @@ class Manifest:
         check_range("cut_offset", self.cut_offset, self.first_offset)
         check_range("timestamp", self.timestamp, 0)
         check_range("number of producers", len(self.producers), 0, PRODUCERS_MAX)
-        included = sum(self.producers)
+        inside = np.asarray(self.producers, np.bool_)
+        included = int(np.count_nonzero(inside))
         if len(self.populations) != included:
             raise CodecError(f"{len(self.populations)} populations for {included} producers in")
-        if self.populations:
-            check_range("smallest population", min(self.populations), 0)
-            check_range("largest population", max(self.populations), 0, U4_MAX)
-        check_range("population", self.population, sum(self.populations))
-        check_range("contributors", self.contributors, 0, sum(self.populations))
+        populations = _checked_populations(self.populations)
+        for name, array in (("producers", inside), ("populations", populations)):
+            # What was read as one object stays one.
+            if not isinstance(getattr(self, name), Row):
+                object.__setattr__(self, name, Row(array))
+        enrolled = int(populations.sum(dtype=np.uint64))
+        check_range("population", self.population, enrolled)
+        check_range("contributors", self.contributors, 0, enrolled)
         if (self.fate is Fate.EMPTY) != (self.contributors == 0):
             raise CodecError(f"a window with {self.contributors} contributors is not {self.fate}")
         check_range("instance", self.instance, 1, U4_MAX)
@@ -143,6 +150,19 @@ class Manifest:
     def of_instances(self) -> bool:
         """Whether it says anything that is said of instances alone."""
         return self.instance > 1 or bool(self.drawings)
+
+
+def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
+    """Populations as they are written; `CodecError` if one has no room."""
+    if not isinstance(given, Row | np.ndarray):
+        low, high = min(given, default=0), max(given, default=0)
+    elif len(array := np.asarray(given)):
+        low, high = int(array.min()), int(array.max())
+    else:
+        low = high = 0
+    check_range("smallest population", low, 0)
+    check_range("largest population", high, 0, U4_MAX)
+    return np.asarray(given, _POPULATION_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +214,8 @@ def numbers_of(manifest: Manifest) -> tuple[int, ...]:
 
 def manifest_of(
     header: Sequence[Any],
-    producers: tuple[bool, ...],
-    populations: tuple[int, ...],
+    producers: Sequence[bool] | NDArray[np.bool_],
+    populations: Sequence[int] | NDArray[np.integer],
     instance: int = 1,
     drawings: tuple[bytes, ...] = (),
 ) -> Manifest:
@@ -229,8 +249,8 @@ def manifest_of(
         first_offset,
         cut_offset,
         first_epoch,
-        producers,
-        populations,
+        cast(Sequence[bool], producers),
+        cast(Sequence[int], populations),
         contributors,
         population,
         timestamp,
@@ -241,8 +261,8 @@ def manifest_of(
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The record of a manifest that is read by itself."""
-    bitmap = np.packbits(np.array(manifest.producers, np.bool_), bitorder="little")
-    populations = np.array(manifest.populations, _POPULATION_TYPE)
+    bitmap = np.packbits(np.asarray(manifest.producers, np.bool_), bitorder="little")
+    populations = np.asarray(manifest.populations, _POPULATION_TYPE)
     identity = manifest.fingerprint, manifest.deployment
     numbers = numbers_of(manifest)
     payload = bitmap.tobytes() + populations.tobytes()
@@ -335,7 +355,7 @@ def _without_drawings(payload: bytes, producers: int) -> tuple[bytes, bytes]:
 
 # Mostly the same are in as in the window before, with as many devices: these are then one object.
 @lru_cache(maxsize=1)
-def _unpack_producers(payload: bytes, producers: int) -> tuple[tuple[bool, ...], tuple[int, ...]]:
+def _unpack_producers(payload: bytes, producers: int) -> tuple[Row[bool], Row[int]]:
     check_range("number of producers", producers, 0, PRODUCERS_MAX)
     bitmap_bytes = (producers + 7) // 8
     if bitmap_bytes > len(payload):
@@ -353,4 +373,4 @@ def _unpack_producers(payload: bytes, producers: int) -> tuple[tuple[bool, ...],
             f"{included * _POPULATION_TYPE.itemsize}"
         )
     populations = np.frombuffer(payload[bitmap_bytes:], _POPULATION_TYPE)
-    return tuple(bits[:producers].astype(np.bool_).tolist()), tuple(populations.tolist())
+    return Row[bool](bits[:producers].view(np.bool_)), Row[int](populations)

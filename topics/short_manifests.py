@@ -76,9 +76,9 @@ class ManifestReader:
         if not self._tables or manifest.of_instances:
             return whole
         base = max(self._tables)
-        inside = np.array(manifest.producers, np.bool_)
+        inside = np.asarray(manifest.producers, np.bool_)
         earlier = _first(self._tables[base], len(inside))[inside]
-        changes = np.array(manifest.populations, np.int64) - earlier
+        changes = np.asarray(manifest.populations, np.int64) - earlier
         # A change takes two bytes at least.
         if 2 * np.count_nonzero(changes) * SHARE > len(whole):
             return whole
@@ -102,13 +102,14 @@ class ManifestReader:
         populations = earlier + _decode_changes(payload[end:], len(earlier))
         if populations.size and not 0 <= populations.min() <= populations.max() <= U4_MAX:
             raise CodecError("a population is less than 0, or too large")
-        return manifest_of(header, tuple(inside.tolist()), tuple(populations.tolist()))
+        return manifest_of(header, inside, populations)
 
     def _keep(self, offset: int, manifest: Manifest) -> None:
         if manifest.of_instances or not self._bases:
             return
         table = np.zeros(len(manifest.producers), np.uint32)
-        table[np.array(manifest.producers, np.bool_)] = manifest.populations
+        inside = np.asarray(manifest.producers, np.bool_)
+        table[inside] = np.asarray(manifest.populations, np.uint32)
         self._tables[offset] = table
         if len(self._tables) > self._bases:
             del self._tables[min(self._tables)]

@@ -216,8 +216,8 @@ def _manifest_cells(row: Manifest) -> tuple[Any, ...]:
         row.contributors,
         row.population,
         row.timestamp,
-        row.producers,
-        row.populations,
+        tuple(row.producers),
+        tuple(row.populations),
     )
 
 

@@ -7,7 +7,7 @@ writing to it, so that all of them go on under the same decision, whoever made i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -115,7 +115,7 @@ class DecisionLog:
         self._reader = manifest_reader(job)
         self._recent: dict[int, Outcome] = {}
         self._order: deque[int] = deque()
-        self._inside: tuple[bool, ...] | None = None
+        self._inside: Sequence[bool] | None = None
         self._bits = b""
         self._latest = LatestWindows()
         self.first_epoch: int | None = None
@@ -160,7 +160,7 @@ class DecisionLog:
         manifest = decision.manifest
         if manifest.producers is not self._inside:
             self._inside = manifest.producers if len(manifest.producers) <= FEW else None
-            inside = np.array(manifest.producers, np.bool_)
+            inside = np.asarray(manifest.producers, np.bool_)
             bits = np.packbits(inside, bitorder="little").tobytes()
             # Mostly the same are in: then there is one object for all these decisions.
             self._bits = self._bits if bits == self._bits else bits

@@ -47,6 +47,7 @@ from topics.manifests import decode_manifest
 from topics.names import Role
 from topics.partials import decode_partial
 from topics.records import DeadLetter, decode_producer_record
+from topics.rows import Row
 
 PRODUCERS = ("gateway", "kiosk", "visitor")
 USERS = 12
@@ -161,7 +162,7 @@ def describe(record: Any) -> Any:
         return record.hex()
     if isinstance(record, Enum):
         return record.value
-    return list(record) if isinstance(record, tuple) else record
+    return list(record) if isinstance(record, tuple | Row) else record
 
 
 def read_record(role: Role, record: LogRecord) -> Any:

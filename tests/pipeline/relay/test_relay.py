@@ -169,7 +169,7 @@ def shuffled(log: MemoryLog) -> dict[int, tuple[bool, ...]]:
     worker.run(worker.drain())
     assert not log.values(Role.DEAD_LETTERS)
     manifests = map(decode_manifest, log.values(Role.MANIFESTS))
-    return {each.epoch: each.producers for each in manifests}
+    return {each.epoch: tuple(each.producers) for each in manifests}
 
 
 def raw(log: MemoryLog) -> list[bytes]:

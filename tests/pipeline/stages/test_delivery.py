@@ -380,7 +380,7 @@ def test_two_owners_in_every_interleaving(folder: Path, stage: str) -> None:
                 world.settle()
             check_cells(world)
             assert sorted(world.published()) == [1]
-            memberships.add(world.manifests()[1].producers)
+            memberships.add(tuple(world.manifests()[1].producers))
             world.shut()
             interleavings += 1
             if finished:

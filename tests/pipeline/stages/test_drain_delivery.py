@@ -246,7 +246,7 @@ def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: 
             world.workers["shuffle"] = successor.worker
             world.settle()
             manifest = world.manifests()[1]
-            memberships.add(manifest.producers)
+            memberships.add(tuple(manifest.producers))
             assert contributors(world) == {1: 15 * sum(manifest.producers)}
             world.shut()
             if finished:

@@ -202,7 +202,7 @@ def test_two_owners_in_every_interleaving(folder: Path) -> None:
             for world.now in (300.0, 400.0):
                 world.settle()
             written.append(check_sums(world))
-            memberships.add(world.manifests()[1].producers)
+            memberships.add(tuple(world.manifests()[1].producers))
             world.shut()
             if finished:
                 break
