@@ -6,10 +6,9 @@ single action: what a crashed owner had appended and not flushed is then lost, o
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TypeVar
 
 from pipeline.actions import (
@@ -47,7 +46,7 @@ class _Partition:
     """
 
     base: int = 0
-    records: deque[LogRecord] = field(default_factory=deque)
+    records: list[LogRecord] = field(default_factory=list)
     latest: dict[bytes | None, int] = field(default_factory=dict)
 
     @property
@@ -100,7 +99,8 @@ class MemoryLog:
             raise DeletedError(f"{role} {partition}: offset {start}, begins with {held.base}")
         taken: list[LogRecord] = []
         size = 0
-        for record in islice(held.records, start - held.base, max(stop - held.base, 0)):
+        for place in range(start - held.base, min(stop, held.end) - held.base):
+            record = held.records[place]
             if role in COMPACTED and held.latest[record.key] != record.offset:
                 continue
             taken.append(record)
@@ -112,9 +112,9 @@ class MemoryLog:
     def delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete the records below an offset."""
         held = self._partitions[role, partition]
-        while held.records and held.base < offset:
-            held.records.popleft()
-            held.base += 1
+        gone = min(max(offset - held.base, 0), len(held.records))
+        del held.records[:gone]
+        held.base += gone
 
     def values(self, role: Role, partition: int = 0) -> list[bytes]:
         """All values of a partition that have not been deleted."""
