@@ -11,6 +11,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -20,6 +21,7 @@ from pipeline.kafka.errors import ANY_ROLE, AccessError
 from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
 from pipeline.whole_files import NO_ROOM
+from topics.names import Role
 
 _OUTPUT = "standard output"
 # What Typer says of text where a number should be.
@@ -45,15 +47,35 @@ _ROLES = {
     "produce": "producer",
     "collect": "collector",
     "serve": "page",
-    **dict.fromkeys(("estimates", "query", "diff"), "analyst"),
+    "estimates": "analyst",
+    "verify-stage": "verifier",
+    # What is counted of windows is read by who may read windows.
+    **dict.fromkeys(("query", "diff", "record", "replay"), "recorder"),
 }
 
 
-def _role_of(arguments: Sequence[str]) -> str:
-    """The role in a job of who gives a command, as `dpstream acl` calls it."""
+def _role_of(arguments: Sequence[str], lacking: str) -> str:
+    """The role in a job of who gives a command, as `dpstream acl` calls it.
+
+    Args:
+        arguments: the command line.
+        lacking: the name of what may not be read or written.
+    """
     verb, *rest = arguments or ("",)
+    job, _, topic = lacking.partition(".")
     if verb == "run":
         return next((each for each in rest if not each.startswith("-")), ANY_ROLE)
+    if "--raw" in rest and topic.startswith(Role.REPORTS):
+        # For the stage alone that reads them, which one then has to be trusted as.
+        instance = topic.removeprefix(Role.REPORTS)
+        return f"instance{instance}" if instance else "shuffle"
+    if verb == "estimates" and "--smoothed" in rest:
+        verb = "query"
+    if verb == "replay" and job not in [
+        each for before, each in pairwise(("", *rest)) if before != "--as"
+    ]:
+        # Of the replay itself, not of what is replayed.
+        return "operator"
     return _ROLES.get(verb, "operator")
 
 
@@ -79,7 +101,8 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
         if hasattr(error, "format_message"):  # Typer's, whichever of its bases there is
             _complain(_usage(error))
             return WRONG_INPUT
-        known = explain(error, _role_of(arguments))
+        lacking = error.name if isinstance(error, AccessError) else ""
+        known = explain(error, _role_of(arguments, lacking))
         if known is None:
             raise
         message, code = known

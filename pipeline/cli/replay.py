@@ -28,7 +28,7 @@ from pipeline.cli.output import (
 )
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job, load_job
-from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.cluster import AccessError, Cluster, ClusterError
 from pipeline.operations.status.facts import stages_of
 from pipeline.recording.recording_index import INDEX_FILE
 from pipeline.recording.replay.in_memory import MemoryReplay
@@ -204,9 +204,14 @@ def _run(
     keys: Path | None,
 ) -> None:
     if begun is None:
-        begun = begin_replay(
-            cluster, source.job, job, deployment=secrets.token_bytes(16), now=now()
-        )
+        try:
+            begun = begin_replay(
+                cluster, source.job, job, deployment=secrets.token_bytes(16), now=now()
+            )
+        except AccessError as error:
+            # The replay has no ACLs of its own yet, and is not there to be asked for them.
+            named = f"{source.job.name} --replay {job.name}"
+            raise ClusterError(error.asking_for("operator", named)) from error
         tell(f"job {job.name} is deployed, a replay of {source.place}: nobody is charged for it")
     else:
         tell(f"job {job.name} goes on: a replay of {source.place} that was not finished")

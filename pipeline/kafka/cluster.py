@@ -41,7 +41,7 @@ from pipeline.kafka.connection import Connection
 from pipeline.kafka.errors import AccessError as AccessError
 from pipeline.kafka.errors import ClusterError as ClusterError
 from pipeline.kafka.errors import NoTopicError as NoTopicError
-from pipeline.kafka.errors import is_unknown_login, refused_kind
+from pipeline.kafka.errors import is_unknown_login, may_not_write, refused_kind
 from pipeline.kafka.record_ages import record_ages
 from pipeline.kafka.topic_spread import TopicSpreadError, metadata_of_brokers, wait_for_brokers
 from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
@@ -369,7 +369,8 @@ class Cluster:
             future = self.producer.send(topic, value, key=key, partition=0)
             return int(future.get(timeout=60).offset)
         except KafkaError as error:
-            self._check_refusal(error, "write", topic)
+            if may_not_write(error):
+                raise self._refusal("write", "topic", topic) from error
             raise ClusterError(f"cannot write to {topic}: {error}") from error
 
     @property
@@ -590,7 +591,7 @@ class KafkaTransport:
                     continue
                 self._pending.clear()
                 self._pending_bytes = 0
-                if refused_kind(error) is not None:
+                if may_not_write(error):
                     raise AccessError(
                         self._cluster.connection.principal, "write", "topic", sent.topic
                     ) from error

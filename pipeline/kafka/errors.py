@@ -7,7 +7,7 @@ are what is looked at here.
 from __future__ import annotations
 
 from pipeline.errors import DpstreamError
-from topics.names import JOBS_TOPIC, Role
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 # Kafka's numbers of refusals, by the kind of what they are about.
 _REFUSED = {29: "topic", 30: "group", 31: "cluster"}
@@ -39,15 +39,28 @@ class AccessError(ClusterError):
         self.principal, self.action, self.kind, self.name = principal, action, kind, name
         super().__init__(self.asking_for(ANY_ROLE))
 
-    def asking_for(self, role: str) -> str:
-        """The message to somebody whose role in the job is known."""
-        return access_problem(self.principal, self.action, self.kind, self.name, role)
+    def asking_for(self, role: str, job: str | None = None) -> str:
+        """The message to somebody whose role is known; in which job, if it is not plain."""
+        return access_problem(self.principal, self.action, self.kind, self.name, role, job)
 
 
 def access_problem(
-    principal: str | None, action: str, kind: str, name: str, role: str = ANY_ROLE
+    principal: str | None,
+    action: str,
+    kind: str,
+    name: str,
+    role: str = ANY_ROLE,
+    job: str | None = None,
 ) -> str:
     """What is not allowed to whom, and by which command it is.
+
+    Args:
+        principal: who asks, as of `AccessError`; and so `action`, `kind` and `name`.
+        action: a verb.
+        kind: of what.
+        name: of it; of several, separated by commas, the first one tells the job.
+        role: in the job.
+        job: arguments of `dpstream acl` that say the job; default: it is told by the name.
 
     >>> access_problem("User:ann", "read", "topic", "small.reports", "shuffle")
     'Kafka does not allow User:ann to read topic small.reports: dpstream acl small --role shuffle \
@@ -55,9 +68,10 @@ def access_problem(
     """
     who = principal or "this client"
     said = f"Kafka does not allow {who} to {action} {kind} {name}".rstrip()
-    job, _, rest = name.partition(".")
-    if name == JOBS_TOPIC:
-        job = "JOB"
+    first, *_ = name.split(", ")
+    own, _, rest = first.partition(".")
+    if first in (JOBS_TOPIC, LEDGER_TOPIC):
+        own = "JOB"
     elif not (kind == "group" or rest in frozenset(Role)):
         if kind == "cluster":
             return (
@@ -67,8 +81,8 @@ def access_problem(
         return f"{said}: ask whoever administers the cluster for that right"
     named = principal or "User:NAME"
     return (
-        f"{said}: dpstream acl {job} --role {role} --principal {role}={named} --apply, run by "
-        "whoever administers the cluster, allows it"
+        f"{said}: dpstream acl {job or own} --role {role} --principal {role}={named} --apply, "
+        "run by whoever administers the cluster, allows it"
     )
 
 
@@ -76,6 +90,15 @@ def refused_kind(error: BaseException) -> str | None:
     """What an error of Kafka's says that nobody allows: topic, group or cluster; None: no such."""
     code = getattr(error, "errno", None)
     return _REFUSED.get(code) if isinstance(code, int) else None
+
+
+def may_not_write(error: BaseException) -> bool:
+    """Whether an error of a producer says that nobody allows it to write.
+
+    One that may write to no topic at all is refused the identity of an idempotent producer, which
+    kafka-python tells in words alone.
+    """
+    return refused_kind(error) is not None or "ClusterAuthorizationFailed" in str(error)
 
 
 def is_unknown_login(error: BaseException) -> bool:

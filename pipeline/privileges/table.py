@@ -259,17 +259,26 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
     yield from grants.on(Operation.ALTER_CONFIGS, "deploy changes retention", *Role)
     read = (*_WATCHED, Role.PRODUCERS, Role.STATUS)
     yield from grants.on(Operation.READ, "status, drain, producers, ledger", *read)
+    if _is_replay(job):
+        windows = (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS)
+        yield from grants.on(Operation.WRITE, "replay writes what it replays", *windows)
+        why = "replay goes on behind the windows that it has written"
+        yield from grants.on(Operation.READ, why, Role.SHUFFLED)
+    else:
+        yield from _of_operator_with_reports(job)
+    yield from grants.on(Operation.READ, "dead-letters", Role.DEAD_LETTERS)
+    yield from grants.on(Operation.WRITE, "dead-letters --redrive, --dismiss", Role.DEAD_LETTERS)
+    group = Resource(Kind.GROUP, group_prefix(job), prefixed=True)
+    yield Privilege(group, Operation.DESCRIBE, "status and drain see how far stages are")
+
+
+def _of_operator_with_reports(job: Job) -> Iterator[Privilege]:
+    """What an operator needs of those who report, and of what they have sent."""
+    grants = _Grants(job)
     if job.instances > 1:
         why = "dead-letters --redrive sees that each instance has its part"
         yield from grants.on(Operation.READ, why, *job.report_roles)
     elif job.epochs.renew:
         yield from grants.on(Operation.READ, "deploy finds horizons that began", Role.REPORTS)
-    if _is_replay(job):
-        windows = (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS)
-        yield from grants.on(Operation.WRITE, "replay writes what it replays", *windows)
     yield from grants.on(Operation.WRITE, "producers --retire, drain", Role.PRODUCERS)
-    yield from grants.on(Operation.READ, "dead-letters", Role.DEAD_LETTERS)
-    yield from grants.on(Operation.WRITE, "dead-letters --redrive, --dismiss", Role.DEAD_LETTERS)
     yield from grants.on(Operation.WRITE, "dead-letters --redrive", *job.report_roles)
-    group = Resource(Kind.GROUP, group_prefix(job), prefixed=True)
-    yield Privilege(group, Operation.DESCRIBE, "status and drain see how far stages are")

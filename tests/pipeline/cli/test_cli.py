@@ -28,7 +28,7 @@ from pipeline.errors import INTERRUPTED
 from pipeline.jobs.job_files import load_job
 from pipeline.jobs.job_problems import JobError, Problem
 from pipeline.kafka.client_properties import ConnectionSettingsError
-from pipeline.kafka.cluster import ClusterError
+from pipeline.kafka.cluster import AccessError, ClusterError
 from pipeline.kafka.connection import NoClusterError
 from pipeline.kafka.local_kafka import LocalKafkaError
 from pipeline.operations.deployments import DeploymentError
@@ -506,6 +506,36 @@ def test_what_can_be_expected_is_told_in_a_line(
     assert output == ""
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "lacking", "role"),
+    [
+        ("status small", "small.manifests", "operator"),
+        ("estimates small", "small.estimates", "analyst"),
+        ("estimates small --smoothed", "small.partials", "recorder"),
+        ("query small --top 3", "small.partials", "recorder"),
+        ("diff small other", "other.partials", "recorder"),
+        ("record small --output kept", "small.shuffled", "recorder"),
+        ("record small --output kept --raw", "small.reports", "shuffle"),
+        ("record small --output kept --raw", "small.reports-2", "instance-2"),
+        ("verify-stage small", "small.stages", "verifier"),
+        ("verify-stage small --raw", "small.reports", "shuffle"),
+        ("replay small", "small.shuffled", "recorder"),
+        ("replay small", "small-replay.shuffled", "operator"),
+        ("replay --as small-2 small", "small-2.shuffled", "operator"),
+        ("run publish small", "small.partials", "publish"),
+    ],
+)
+def test_who_is_refused_is_told_a_role_that_may(
+    capsys: pytest.CaptureFixture[str], line: str, lacking: str, role: str
+) -> None:
+    def command(**options: object) -> None:
+        raise AccessError("User:ann", "read", "topic", lacking)
+
+    assert run_command(command, line.split()) == 1
+    job = lacking.partition(".")[0]
+    assert f": dpstream acl {job} --role {role} --principal" in capsys.readouterr().err
 
 
 def app_that_raises(error: BaseException) -> typer.Typer:

@@ -156,6 +156,9 @@ def test_a_replay_has_no_reports_and_nobody_who_reads_them() -> None:
     }
     with pytest.raises(KeyError):
         privileges_of(replay, "shuffle")
+    for reported in (Role.REPORTS, Role.PRODUCERS):
+        assert (topic(reported), WRITE) not in may(replay, OPERATOR)
+    assert (topic(Role.REPORTS), READ) not in may(replay, OPERATOR)
 
 
 def test_an_operator_reads_reports_only_of_a_job_that_renews_or_has_instances() -> None:
@@ -179,6 +182,8 @@ def test_the_operator_of_a_replay_writes_what_is_replayed_and_no_other_does() ->
     for role in (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS):
         assert (topic(role), WRITE) in may(replay, OPERATOR)
         assert (topic(role), WRITE) not in may(job, OPERATOR)
+        # One that was stopped goes on behind what is there.
+        assert (topic(role), READ) in may(replay, OPERATOR)
     assert (topic(Role.ESTIMATES), WRITE) not in may(replay, OPERATOR)
 
 
