@@ -31,7 +31,14 @@ from pipeline.stages.adding_stages import adding_stages
 from pipeline.stages.publish_stage import PublishStage
 from tests.support.commands import Commands
 from tests.support.device_jobs import body, envelope
-from tests.support.least_privilege import PATIENCE, SecuredJob, running, secured_job, wait_for
+from tests.support.least_privilege import (
+    PATIENCE,
+    SecuredJob,
+    is_for_another_day,
+    running,
+    secured_job,
+    wait_for,
+)
 from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 from topics.envelopes import CONTENT_TYPE
@@ -85,9 +92,7 @@ def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
 def test_every_role_does_its_work_with_its_own_rights_alone(
     secured: SecuredJob, job_file: Path, dpstream: Commands, tmp_path: Path
 ) -> None:
-    def as_role(role: str, *line: object) -> list[object]:
-        return [*line, "--kafka-config", secured.users[role]]
-
+    as_role = secured.as_role
     longer = tmp_path / "job.yaml"
     longer.write_text(job_file.read_text().replace("partitions: 2", "partitions: 2, retention: 8d"))
     assert "7 d -> 8 d" in dpstream(*as_role("operator", "deploy", longer)).output
@@ -128,21 +133,6 @@ def test_every_role_does_its_work_with_its_own_rights_alone(
     assert secured.denied() == set()
     # And it was given next to nothing that it has not asked for.
     assert {each for each in secured.unused() if not is_for_another_day(*each)} == set()
-
-
-def is_for_another_day(role: str, operation: str, name: str) -> bool:
-    """Whether a right is for what does not happen in every run of a job."""
-    return (
-        # Refused records, of which there are none here.
-        name == "dead-letters"
-        # Workers look at settings every five seconds, and these are perhaps quicker.
-        or operation == "DESCRIBE_CONFIGS"
-        # Undeploy, drain, and feeding records back.
-        or (role == "operator" and operation == "DELETE")
-        or (role == "operator" and operation == "WRITE" and name in ("reports", "producers"))
-        # Only topics of which deploy has something to change.
-        or (role == "operator" and operation == "ALTER_CONFIGS")
-    )
 
 
 def test_acls_are_added_once_and_removed(

@@ -1,4 +1,4 @@
-"""Every kind of job works with the rights that ``dpstream acl`` gives, and asks for no others."""
+"""Every kind of job works with the rights that ``dpstream acl`` gives, and is given no others."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ from pipeline.kafka.local_kafka.broker import free_port
 from pipeline.operations.deployments import find_deployed
 from pipeline.operations.ledger_topic import read_spending
 from tests.support.commands import Commands
-from tests.support.least_privilege import SecuredJob, running, secured_job
+from tests.support.least_privilege import (
+    SecuredJob,
+    is_for_another_day,
+    running,
+    secured_job,
+)
 from tests.support.secured_kafka import SecuredKafka
 from topics.names import Role
 
 pytestmark = pytest.mark.verify
 
+# Of no job of these.
+OTHER = ("events",)
 EPOCHS = 2
 USERS = 60
 FRAGMENTS = """\
@@ -117,7 +124,7 @@ def write_examples(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_every_role_of_every_kind_of_job_does_its_work(
+def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
     kind: str,
     secured_kafka: SecuredKafka,
     dpstream: Commands,
@@ -133,12 +140,10 @@ def test_every_role_of_every_kind_of_job_does_its_work(
     job_file.write_text(text.replace("NAME", kind))
     secured = secured_job(secured_kafka, load_job(job_file))
 
-    def as_role(role: str, *line: object) -> list[object]:
-        return [*line, "--kafka-config", secured.users[role]]
-
+    as_role = secured.as_role
     assert dpstream(*as_role("operator", "deploy", job_file)).code == 0
-    with secured.cluster("operator") as operator:
-        job = find_deployed(operator, kind)
+    with secured.cluster("producer") as producer:
+        job = find_deployed(producer, kind)
     keys = {stage: tmp_path / party for stage, party in parties.items()}
     if kind == "learning":
         inputs = [write_examples(tmp_path, name) for name in ("north", "south")]
@@ -171,18 +176,26 @@ def test_every_role_of_every_kind_of_job_does_its_work(
         with secured.workers(keys):
             secured.written(Role.ESTIMATES, EPOCHS)
             secured.written(Role.RESULTS, EPOCHS, "analyst")
+    # Who begins again compares its state with what was decided.
+    if kind == "learning":
+        said = dpstream(
+            *as_role("producer", "produce", kind, "--name", "north", "--input", inputs[0])
+        )
+        assert said.code == 0, said.errors
+    else:
+        send(secured, job, tmp_path, "north", ())
     check_readers(secured, dpstream, tmp_path)
 
     assert secured.denied() == set()
+    assert {each for each in secured.unused() if not is_for_another_day(*each)} == set()
+    let, tried = secured.let(OTHER)
+    assert let == []
+    assert tried > 900
 
 
 def check_readers(secured: SecuredJob, dpstream: Commands, folder: Path) -> None:
     """Whoever looks at a job finds what it is to find."""
-    name = secured.job.name
-
-    def as_role(role: str, *line: object) -> list[object]:
-        return [*line, "--kafka-config", secured.users[role]]
-
+    name, as_role = secured.job.name, secured.as_role
     verified = dpstream(*as_role("verifier", "verify-stage", name, "--json"))
     verdicts = {each["rule"]: each["verdict"] for each in verified.json["findings"]}
     assert {verdicts[rule] for rule in ("signatures", "membership", "minimum")} == {"verified"}

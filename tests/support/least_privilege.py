@@ -10,12 +10,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pipeline.jobs.job_files import Job
 from pipeline.kafka.cluster import Cluster
 from pipeline.privileges.bindings import bindings_of, principals_of
 from pipeline.privileges.cluster_acls import ClusterAcls
 from pipeline.privileges.table import (
+    OPERATOR,
+    PAGE,
     PRODUCER,
     Kind,
     Operation,
@@ -74,32 +77,64 @@ class SecuredJob:
         with self.cluster(reader) as cluster:
             wait_for(lambda: cluster.end_offsets(topic)[0] >= records)
 
-    def denied(self) -> set[Asked]:
-        """What users of this job were refused, since the broker was made.
+    def as_role(self, role: str, *line: object) -> list[object]:
+        """A command line of the user of a role, or of who administers the cluster."""
+        return [*line, "--kafka-config", self.kafka.admin if role == "admin" else self.users[role]]
 
-        But for what a producer asks to see whether its state is an old copy, which it says.
+    def principal(self, role: str) -> str:
+        """The user of a role, as Kafka calls it."""
+        principal = self.kafka.connection(self.users[role]).principal
+        assert principal is not None
+        return principal
+
+    def denied(self, since: int = 0) -> set[Asked]:
+        """What users of this job were refused, since the broker was made or a moment of its log.
+
+        But for two questions whose answer is said: a producer asks for reports, to see whether its
+        state is an old copy, and the page for refused records, to count them.
         """
-        _, denied = self.kafka.decisions()
-        own = {f"User:{self.job.name}-{role}" for role in roles_of(self.job)}
-        producer, reports = f"User:{self.job.name}-{PRODUCER}", f"{self.job.name}.{Role.REPORTS}"
-        asked = Asked(producer, Operation.READ.value, Kind.TOPIC.value, reports)
-        return {each for each in denied - {asked} if each.principal in own}
+        _, denied = self.kafka.decisions(since)
+        own = {self.principal(role) for role in self.users}
+        asked = {
+            Asked(
+                self.principal(role),
+                Operation.READ.value,
+                Kind.TOPIC.value,
+                topic_name(self.job.name, topic),
+            )
+            for role, topic in ((PRODUCER, Role.REPORTS), (PAGE, Role.DEAD_LETTERS))
+            if role in self.users
+        }
+        return {each for each in denied - asked if each.principal in own}
+
+    @contextmanager
+    def nothing_denied(self) -> Iterator[None]:
+        """See that what users of this job do meanwhile asks for nothing that they may not."""
+        since = self.kafka.written()
+        yield
+        denied = self.denied(since)
+        assert not denied, sorted(denied)
 
     def unused(self) -> set[tuple[str, str, str]]:
         """Role, operation and name of what was given, and never asked for."""
         allowed, _ = self.kafka.decisions()
         return {
             (role, each.operation.value, each.resource.name.removeprefix(f"{self.job.name}."))
-            for role in roles_of(self.job)
+            for role in self.users
             for each in privileges_of(self.job, role)
-            if not _was_used(allowed, f"User:{self.job.name}-{role}", each.resource, each.operation)
+            if not _was_used(allowed, self.principal(role), each.resource, each.operation)
         }
 
-    def let(self, others: Collection[str] = ()) -> tuple[list[tuple[str, str, str]], int]:
+    def let(
+        self,
+        others: Collection[str] = (),
+        more: Mapping[str, Collection[tuple[Resource, Operation]]] = MappingProxyType({}),
+    ) -> tuple[list[tuple[str, str, str]], int]:
         """Try whatever is not in the table.
 
         Args:
-            others: topics that are none of this job's.
+            others: topics that are none of this job's; made if they are not there.
+            more: by role, what its user has of another job.
 
         Returns:
             role, operation and name of what was not refused; how much was tried.
@@ -107,7 +142,8 @@ class SecuredJob:
         job = self.job
         own = [settings.name for settings in job.topic_settings().values()]
         with self.cluster("admin") as admin:
-            admin.create_topics(TopicSettings(name, 1, 1, _PLAIN) for name in others)
+            missing = set(others) - admin.topics()
+            admin.create_topics(TopicSettings(name, 1, 1, _PLAIN) for name in sorted(missing))
             # Something to be read.
             for topic in (*others, *own):
                 admin.append(topic, b"x", key=b"x")
@@ -116,8 +152,8 @@ class SecuredJob:
         groups += [f"{job.name}-2.shuffle.x", f"{job.name}.x", "x"]
         let: list[tuple[str, str, str]] = []
         tried = 0
-        for role in roles_of(job):
-            allowed = may(job, role)
+        for role in self.users:
+            allowed = may(job, role) | set(more.get(role, ()))
             with Attempts(self.kafka.connection(self.users[role])) as attempts:
                 for topic in topics:
                     for operation in TOPIC_OPERATIONS:
@@ -149,6 +185,30 @@ def secured_job(kafka: SecuredKafka, job: Job) -> SecuredJob:
     with made.cluster("admin") as admin:
         ClusterAcls(admin).add(bindings_of(job, principals_of(job)))
     return made
+
+
+def is_for_another_day(role: str, operation: str, name: str) -> bool:
+    """Whether a right is for what does not happen in every run of a job.
+
+    Args:
+        role: who has it.
+        operation: to do what.
+        name: of a topic or group, without the job's.
+    """
+    return (
+        # Refused records, of which there are none.
+        name == Role.DEAD_LETTERS
+        # Made by whoever is the first to deploy on a cluster.
+        or (operation == "CREATE" and name in (JOBS_TOPIC, LEDGER_TOPIC))
+        # Workers look at settings every five seconds, and many a run is over before.
+        or operation == "DESCRIBE_CONFIGS"
+        # Undeploy, drain, retiring a producer, and feeding records back.
+        or (role == OPERATOR and operation == "DELETE")
+        or (role == OPERATOR and operation == "WRITE" and name == Role.PRODUCERS)
+        or (role == OPERATOR and operation == "WRITE" and name.startswith(Role.REPORTS))
+        # Only topics of which deploy has something to change.
+        or (role == OPERATOR and operation == "ALTER_CONFIGS")
+    )
 
 
 @contextmanager

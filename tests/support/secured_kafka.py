@@ -212,10 +212,17 @@ class SecuredKafka:
         """How a client with these properties comes in."""
         return find_cluster(kafka_config=config)
 
-    def decisions(self) -> tuple[set[Asked], set[Asked]]:
-        """What was allowed since the broker was made, and what was not."""
+    def written(self) -> int:
+        """How long the broker's log is by now."""
+        return self.broker.log_path.stat().st_size
+
+    def decisions(self, since: int = 0) -> tuple[set[Asked], set[Asked]]:
+        """What was allowed, and what was not; `since`: leave out what was `written` before."""
         allowed, denied = set[Asked](), set[Asked]()
-        for line in self.broker.log_path.read_text(errors="replace").splitlines():
+        with self.broker.log_path.open("rb") as log:
+            log.seek(since)
+            text = log.read().decode(errors="replace")
+        for line in text.splitlines():
             if found := _DECIDED.search(line):
                 principal, word, operation, kind, name = found.groups()
                 asked = Asked(principal, operation, kind.lower(), name)
