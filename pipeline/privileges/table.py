@@ -87,12 +87,14 @@ _LEDGER = Resource(Kind.TOPIC, LEDGER_TOPIC)
 
 
 def roles_of(job: Job) -> tuple[str, ...]:
-    """The roles of a job: who reports, a role for each stage, and who reads or operates it."""
+    """The roles of a job: who reports, a role for each stage, and who reads or operates it.
+
+    Nobody reports to a replay, and its stages have signed nothing that could be verified.
+    """
     if _is_replay(job):
-        reporting: tuple[str, ...] = ()
-    else:
-        relays = (RELAY,) if takes_bundles(job) else ()
-        reporting = (PRODUCER, *relays) if job.devices is None else (COLLECTOR,)
+        return (*_stages(job), PAGE, ANALYST, RECORDER, OPERATOR)
+    relays = (RELAY,) if takes_bundles(job) else ()
+    reporting = (PRODUCER, *relays) if job.devices is None else (COLLECTOR,)
     return (*reporting, *_stages(job), PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR)
 
 

@@ -37,6 +37,7 @@ from pipeline.recording.replay.job import deploy_replay, replayed_job
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from tests.support.commands import Commands, Result
 from tests.support.least_privilege import (
+    PATIENCE,
     SecuredJob,
     is_for_another_day,
     running,
@@ -47,7 +48,7 @@ from tests.support.live_page import messages
 from tests.support.public_view import api_paths
 from tests.support.replays import ORIGINAL, LiveRun
 from tests.support.secured_kafka import SecuredKafka
-from topics.names import Role
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 pytestmark = pytest.mark.verify
 
@@ -152,9 +153,13 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
                 assert served.stdout is not None
                 address = served.stdout.readline().rpartition(" ")[2].strip()
                 wait_for(lambda: WATCHED in asked(address, "api/jobs"))
-                shown = asyncio.run(seen_by_a_viewer(address))
+                viewer = asyncio.wait_for(seen_by_a_viewer(address), PATIENCE)
+                shown = asyncio.run(viewer)
             assert [each["stage"] for each in shown["stages"]] == list(job.stages)
             assert all(each["workers"] for each in shown["stages"])
+        # One that begins again reads what it has written.
+        with secured.worker("publish"):
+            wait_for(lambda: ("publish", "READ", Role.RESULTS) not in secured.unused())
         for phase in ("resume", "pause"):
             give(OPERATOR, phase, WATCHED)
         assert [each["job"] for each in give(OPERATOR, "list", "--json").json].count(WATCHED) == 1
@@ -182,9 +187,10 @@ def is_for_other_jobs(role: str, operation: str, name: str) -> bool:
         # Only topics of which deploy has something to change.
         or (role == OPERATOR and operation == "ALTER_CONFIGS")
         # Nothing was refused there.
-        or (role == "aggregate" and name == Role.DEAD_LETTERS)
-        # Of programs, which begin anew.
-        or role in (PRODUCER, ANALYST)
+        or (role, operation, name) == ("aggregate", "WRITE", Role.DEAD_LETTERS)
+        # A producer that begins again, and other programs of an analyst.
+        or (role == PRODUCER and operation == "READ" and name in (JOBS_TOPIC, Role.MANIFESTS))
+        or (role, operation, name) == (ANALYST, "READ", Role.RESULTS)
     )
 
 
@@ -356,13 +362,12 @@ def is_for_other_replays(role: str, operation: str, name: str) -> bool:
     """Whether a right is for what this replay does not come to."""
     return (
         is_for_another_day(role, operation, name)
-        # Its stages sign nothing, nobody registers, and what there is once is there.
-        or role == VERIFIER
-        or name == Role.PRODUCERS
-        or name.startswith("dpstream.")
+        # Nobody registers, and what is written into the ledger is looked at elsewhere.
+        or (role in (PAGE, OPERATOR) and (operation, name) == ("READ", Role.PRODUCERS))
+        or (role, operation, name) == (PAGE, "READ", LEDGER_TOPIC)
         # Partials are copied where it begins later than the job; other programs read results.
         or (role, operation, name) == (OPERATOR, "WRITE", Role.PARTIALS)
-        or (role, name) == (ANALYST, Role.RESULTS)
+        or (role, operation, name) == (ANALYST, "READ", Role.RESULTS)
     )
 
 

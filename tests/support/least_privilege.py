@@ -17,9 +17,12 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.privileges.bindings import bindings_of, principals_of
 from pipeline.privileges.cluster_acls import ClusterAcls
 from pipeline.privileges.table import (
+    ANALYST,
     OPERATOR,
     PAGE,
     PRODUCER,
+    RECORDER,
+    VERIFIER,
     Kind,
     Operation,
     Resource,
@@ -197,9 +200,11 @@ def is_for_another_day(role: str, operation: str, name: str) -> bool:
     """
     return (
         # Refused records, of which there are none.
-        name == Role.DEAD_LETTERS
+        (name == Role.DEAD_LETTERS and (role == OPERATOR or _writes(role, operation)))
         # Made by whoever is the first to deploy on a cluster.
         or (operation == "CREATE" and name in (JOBS_TOPIC, LEDGER_TOPIC))
+        # Read by a worker that begins where another one has written before.
+        or (role, operation, name) == ("publish", "READ", Role.RESULTS)
         # Workers look at settings every five seconds, and many a run is over before.
         or operation == "DESCRIBE_CONFIGS"
         # Undeploy, drain, retiring a producer, and feeding records back.
@@ -209,6 +214,10 @@ def is_for_another_day(role: str, operation: str, name: str) -> bool:
         # Only topics of which deploy has something to change.
         or (role == OPERATOR and operation == "ALTER_CONFIGS")
     )
+
+
+def _writes(role: str, operation: str) -> bool:
+    return operation == "WRITE" and role not in (PAGE, ANALYST, RECORDER, VERIFIER)
 
 
 @contextmanager
