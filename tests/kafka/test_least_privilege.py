@@ -220,6 +220,9 @@ def test_devices_report_by_a_collector_to_users_of_every_kind(
     assert (published["epoch"], published["population"]) == (1, 8)
     _, denied = kafka.decisions()
     assert not [each for each in denied if f"{name}-" in each.principal]
+    let, tried = SecuredJob(kafka, job, users).let(OTHER)
+    assert let == []
+    assert tried > 900
 
 
 def posted(port: int, job: str, data: bytes) -> bool:

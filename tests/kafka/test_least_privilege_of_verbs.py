@@ -157,11 +157,12 @@ def test_an_operator_looks_after_a_job_that_others_read_and_a_page_shows(
                 shown = asyncio.run(viewer)
             assert [each["stage"] for each in shown["stages"]] == list(job.stages)
             assert all(each["workers"] for each in shown["stages"])
-        # One that begins again reads what it has written.
-        with secured.worker("publish"):
+        give(OPERATOR, "resume", WATCHED)
+        # A supervisor has its worker begin again, which reads what it has written, and end.
+        supervised = ("run", "publish", "--jobs", WATCHED, "--name", "again")
+        with running(*secured.as_role("publish", *supervised)):
             wait_for(lambda: ("publish", "READ", Role.RESULTS) not in secured.unused())
-        for phase in ("resume", "pause"):
-            give(OPERATOR, phase, WATCHED)
+            give(OPERATOR, "pause", WATCHED)
         assert [each["job"] for each in give(OPERATOR, "list", "--json").json].count(WATCHED) == 1
         retired = give(OPERATOR, "producers", WATCHED, "--retire", "south", "--json").json
         assert retired == {"producer": "south", "last_epoch": 3}
@@ -184,6 +185,8 @@ def is_for_other_jobs(role: str, operation: str, name: str) -> bool:
     return (
         # Workers look at settings now and then.
         operation == "DESCRIBE_CONFIGS"
+        # Made by whoever is the first to deploy on a cluster.
+        or (operation == "CREATE" and name in (JOBS_TOPIC, LEDGER_TOPIC))
         # Only topics of which deploy has something to change.
         or (role == OPERATOR and operation == "ALTER_CONFIGS")
         # Nothing was refused there.
