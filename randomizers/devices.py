@@ -92,6 +92,20 @@ class Devices(ABC, Generic[LawT]):
                 value is none that there is. Nothing has changed then.
         """
 
+    def due(self, epoch: int) -> NDArray[np.intp] | None:
+        """Whose the reports of an epoch are, in their order, if everybody is always present.
+
+        Said of devices that send one report at an epoch or none, which is public.
+
+        Args:
+            epoch: none before it was left out.
+
+        Returns:
+            shape (reports,), each the number of a device in the order of enrolment, from 0 on; None
+            where that is not said.
+        """
+        return None
+
     def enrol(self, count: int, rng: np.random.Generator) -> None:
         """Add devices; what they draw in advance they draw now, once and for all.
 

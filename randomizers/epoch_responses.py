@@ -42,6 +42,10 @@ class EpochResponses(Devices[LawT]):
     def _answers(self, devices: NDArray[np.intp], values: NDArray[np.int8]) -> NDArray[np.uint8]:
         """What these devices would answer without randomizing it, 0 or 1."""
 
+    def due(self, epoch: int) -> NDArray[np.intp]:
+        """Everybody's: see `Devices.due`."""
+        return np.arange(self.population)
+
     def report(
         self,
         epoch: int,

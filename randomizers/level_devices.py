@@ -114,6 +114,16 @@ class LevelDevices(Devices[LevelsT]):
             stream.enrol(int(np.count_nonzero(levels == level)), rng)
         return {"level": levels}
 
+    def due(self, epoch: int) -> NDArray[np.intp] | None:
+        """Level by level: see `Devices.due`."""
+        found = []
+        for stream, members in zip(self._streams, self._members, strict=True):
+            due = stream.due(epoch)
+            if due is None:
+                return None
+            found.append(members[due])
+        return np.concatenate(found)
+
     def report(
         self,
         epoch: int,

@@ -1,16 +1,16 @@
 """How attacks are run, and with which probability they convict a correct program.
 
 The probability that a correct program is convicted is at most `FALSE_ALARM`, by construction. Exact
-attacks and comparisons of neighbours convict no correct one. Each attack that draws has the same
-share of it: `FALSE_ALARM` divided by their number, which is known before anything is drawn; and
-divides that by the number of comparisons that it makes. By the union bound the shares add up,
+attacks and comparisons of neighbours convict no correct one. Each finding that rests on draws has
+the same share of it: `FALSE_ALARM` divided by their number, which is known before anything is
+drawn; what makes several comparisons divides that among them. By the union bound the shares add up,
 whether attacks depend on each other or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,14 +31,16 @@ class Attack:
     Attributes:
         subject: what is attacked.
         name: of the attack.
-        draws: 1 if it rests on draws, and may convict a correct program; otherwise 0.
-        run: from coins, and from the most probable that it convicts a correct program.
+        draws: how many of its findings rest on draws, and may convict a correct program.
+        run: from coins, and from the most probable that each of these convicts a correct program.
+        seconds: that it takes, roughly: attacks beside each other.
     """
 
     subject: str
     name: str
     draws: int
     run: Callable[[Coins, float], Iterable[Finding]]
+    seconds: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +49,13 @@ class Audit:
 
     Attributes:
         findings: in the order of the attacks.
-        drawn: how many attacks rested on draws.
+        drawn: how many of them rest on draws.
+        left_out: attacks that were not run, each with why.
     """
 
     findings: tuple[Finding, ...]
     drawn: int
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def convicted(self) -> bool:
@@ -69,6 +73,7 @@ class Audit:
             "verdict": "CONVICTED" if self.convicted else "consistent",
             "false_alarm": self.false_alarm,
             "drawn": self.drawn,
+            "left_out": dict(self.left_out),
             "findings": [finding.to_json() for finding in self.findings],
         }
 
@@ -78,6 +83,7 @@ def run_attacks(
     *,
     seed: int | None = None,
     on_attack: Callable[[Attack], None] = lambda attack: None,
+    left_out: Mapping[str, str] | None = None,
 ) -> Audit:
     """Run attacks, one after the other.
 
@@ -85,6 +91,7 @@ def run_attacks(
         attacks: what is tried.
         seed: makes the draws of attacks repeatable; None takes the operating system's coins.
         on_attack: is called before each of them.
+        left_out: attacks that are not among them, each with why.
     """
     drawn = sum(attack.draws for attack in attacks)
     findings: list[Finding] = []
@@ -92,4 +99,4 @@ def run_attacks(
         on_attack(attack)
         coins = cryptographic_generator() if seed is None else seeded_generator(seed, number)
         findings += attack.run(coins, FALSE_ALARM / max(drawn, 1))
-    return Audit(tuple(findings), drawn)
+    return Audit(tuple(findings), drawn, left_out or {})

@@ -1,8 +1,9 @@
 """Whether devices draw by the law that their guarantee was computed from.
 
-Each thing that can be seen is compared with its exact probability. A law that is kept is doubted
-with a probability of at most `false_alarm`: by the binomial law where devices are drawn one by one,
-by Bernstein's inequality where many report together.
+Each thing that can be seen is compared with its exact probability: whole histories of devices, of
+many that are run as one where reports say whose they are. A law that is kept is doubted with a
+probability of at most `false_alarm`: by the binomial law, and by Bernstein's inequality where many
+report together and nobody knows who is who.
 """
 
 from __future__ import annotations
@@ -15,10 +16,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from pipeline.audit.findings import Finding, Verdict
-from pipeline.conformance.cases import Case, Report, Stream, reports_in_words, values_in_words
+from pipeline.audit.histories import draw_histories
+from pipeline.conformance.cases import (
+    Case,
+    Report,
+    Stream,
+    View,
+    reports_in_words,
+    values_in_words,
+)
 from pipeline.conformance.checks import spread, window_seen
 
 ATTACK = "draws against the law"
+# Of devices that are also run together, so many are run by themselves.
+_ALONE = 200
 
 
 def compare_draws(
@@ -27,13 +38,22 @@ def compare_draws(
     """Draw windows of a few streams, and compare; not where the stage adds reports up."""
     streams = spread(case.streams)
     many = together if case.exact.devices == 1 else 0
+    windows = min(windows, _ALONE) if many else windows
     share = false_alarm / (2 * len(streams))
-    reason = ""
+    reason, also = "", ""
     for stream in streams:
-        reason = reason or _windows(case, stream, rng, windows, share)
-        if many:
+        # Devices that are enrolled by themselves: together they may draw otherwise.
+        drawn = Counter(window_seen(case, stream, rng) for _ in range(windows))
+        reason = reason or _compared(case, stream, drawn, share)
+        if not many:
+            continue
+        seen = _histories(case, stream, rng, many)
+        if seen is None:
+            also = f", and {many:,} devices at once"
             reason = reason or _together(case, stream, rng, many, share)
-    also = f", and {many:,} devices at once" if many else ""
+        else:
+            also = f", and whole histories of {many:,} devices"
+            reason = reason or _compared(case, stream, seen, share)
     return Finding(
         str(case),
         ATTACK,
@@ -44,11 +64,29 @@ def compare_draws(
     )
 
 
-def _windows(
-    case: Case, stream: Stream, rng: np.random.Generator, windows: int, false_alarm: float
-) -> str:
-    law = case.views[stream]
-    seen = Counter(window_seen(case, stream, rng) for _ in range(windows))
+def _histories(
+    case: Case, stream: Stream, rng: np.random.Generator, devices: int
+) -> Counter[View] | None:
+    """All that each of so many devices sends; None where reports do not say whose they are."""
+    sights = draw_histories(
+        case.protocol.randomizer(case.law),
+        stream,
+        devices,
+        rng,
+        one_each=case.protocol.capacity is None,
+    )
+    if sights is None:
+        return None
+    found: Counter[View] = Counter()
+    rows, times = np.unique(sights.codes, axis=0, return_counts=True)
+    for row, often in zip(rows.tolist(), times.tolist(), strict=True):
+        seen = (table[code] for table, code in zip(sights.tables, row, strict=True))
+        found[tuple(tuple(word for word, _ in reports) for reports in seen)] += often
+    return found
+
+
+def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: float) -> str:
+    law, windows = case.views[stream], seen.total()
     for view, times in seen.items():
         if view not in law:
             return (

@@ -1,20 +1,29 @@
 """Lower bounds, with confidence, of how well two neighbours can be told apart from samples.
 
-For a claim of (epsilon, delta) and any set S of views, P(S) <= e^epsilon Q(S) + delta. A set is
-chosen on one half of the trials, among those where a score is at least a threshold, and judged on
-the other half, which has no part in the choice. With p a lower bound of P(S) and q an upper one of
-Q(S), each wrong with half of `false_alarm` (Clopper and Pearson, Biometrika 26, 1934), the loss is
-at least ln((p - delta) / q): a lower bound that is wrong with a probability of at most
-`false_alarm`, and needs no assumption but that trials are independent.
+A fair coin says of which of two neighbours a trial is. Who sees the trial guesses, or says nothing:
+the first one where a score is high, the other one where it is low. A claim of (epsilon, delta) is
+about neighbours in either order: P(S) <= e^epsilon Q(S) + delta, and Q(T) <= e^epsilon P(T) + delta
+of where the other one is guessed. Added up and halved: a guess is right with a probability of at
+most e^epsilon times that of being wrong, and delta. So, but for right guesses that delta excuses,
+which are at most binomial with delta in number, a guess that is made is right with a probability of
+at most e^epsilon / (1 + e^epsilon); how many are right of those made is at most binomial, too. With
+p the lower bound of Clopper and Pearson (Biometrika 26, 1934) for that share the loss is at least
+ln(p / (1 - p)): a lower bound that is wrong with a probability of at most `false_alarm`, and needs
+no assumption but that trials are independent. Of small losses it sees in about a quarter of the
+trials what a bound for the probability of one event, by each neighbour, would see.
+
+Scores and thresholds are chosen on trials that have no part in the judgement.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
+from heapq import nlargest
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,175 +33,369 @@ Reports: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
 """What is seen at an epoch: words, each with how often it is there, in their order."""
 Sight: TypeAlias = tuple[Reports, ...]
 """What is seen in a trial: epoch by epoch."""
-Score: TypeAlias = Callable[[Sequence[Sight]], NDArray[np.float64]]
-"""Of each sight, the larger the more it speaks for the first neighbour."""
+
+Seen = TypeVar("Seen")
 
 # Of words that scores look at one by one: the most frequent ones.
 _MOST_WORDS = 256
+_MOST_THRESHOLDS = 500
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sights:
+    """What is seen in trials.
+
+    Attributes:
+        tables: by epoch, what is seen at it in any of them, each once.
+        codes: shape (trials, epochs), which of these it is.
+    """
+
+    tables: tuple[tuple[Reports, ...], ...]
+    codes: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, sights: Sequence[Sight]) -> Sights:
+        """Given trial by trial. Code that is broken may lose epochs: nothing is seen at them."""
+        tables: list[dict[Reports, int]] = [{} for _ in range(max(map(len, sights), default=0))]
+        codes = np.empty((len(sights), len(tables)), np.intp)
+        for row, sight in enumerate(sights):
+            for epoch, table in enumerate(tables):
+                reports = sight[epoch] if epoch < len(sight) else ()
+                codes[row, epoch] = table.setdefault(reports, len(table))
+        return cls(tuple(map(tuple, tables)), codes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Sights]) -> Sights:
+        """Trials of parts with as many epochs."""
+        tables: list[dict[Reports, int]] = [{} for _ in parts[0].tables]
+        codes = []
+        for part in parts:
+            codes.append(np.empty_like(part.codes))
+            for epoch, (table, seen) in enumerate(zip(tables, part.tables, strict=True)):
+                places = np.array([table.setdefault(each, len(table)) for each in seen], np.intp)
+                codes[-1][:, epoch] = places[part.codes[:, epoch]]
+        return cls(tuple(map(tuple, tables)), np.concatenate(codes))
+
+    @property
+    def trials(self) -> int:
+        """How many there were."""
+        return len(self.codes)
+
+    def times(self, epoch: int) -> list[tuple[Reports, int]]:
+        """What is seen at an epoch, from 0 on, and in how many trials."""
+        table = self.tables[epoch]
+        times = np.bincount(self.codes[:, epoch], minlength=len(table)).tolist()
+        return [(seen, often) for seen, often in zip(table, times, strict=True) if often]
+
+    def halves(self) -> tuple[Sights, Sights]:
+        """The first trials and the others."""
+        middle = self.trials // 2
+        return Sights(self.tables, self.codes[:middle]), Sights(self.tables, self.codes[middle:])
+
+
+Score: TypeAlias = Callable[[Sights], NDArray[np.float64]]
+"""Of each trial, the larger the more it speaks for the first neighbour."""
+_Value: TypeAlias = Callable[[int, Reports], float]
+"""What is seen at an epoch adds to a score."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """The sights whose score is at least a threshold."""
+class Guess:
+    """Of which neighbour a trial is said to be.
+
+    Attributes:
+        score: by which it is guessed.
+        low: up to this score the other neighbour is guessed; -infinity: it never is.
+        high: from this score on the first one is; infinity: it never is.
+        bound: what this has shown on training trials.
+    """
 
     score: Score
-    threshold: float
+    low: float
+    high: float
     bound: float
 
-    def count(self, sights: Sequence[Sight]) -> int:
-        """How many of them are in it."""
-        return int(np.count_nonzero(self.score(sights) >= self.threshold))
+    def count(self, one: Sights, other: Sights) -> tuple[int, int]:
+        """How many guesses are right and how many wrong, of trials of the two neighbours."""
+        ones, others = self.score(one), self.score(other)
+        right = np.count_nonzero(ones >= self.high) + np.count_nonzero(others <= self.low)
+        wrong = np.count_nonzero(others >= self.high) + np.count_nonzero(ones <= self.low)
+        return int(right), int(wrong)
 
 
-def loss_bound(
-    hits: int, trials: int, others: int, other_trials: int, delta: float, false_alarm: float
-) -> float:
-    """The least epsilon with this delta, of an event that so many trials of each neighbour hit.
+def loss_bound(right: int, wrong: int, trials: int, delta: float, false_alarm: float) -> float:
+    """The least epsilon with this delta, of so many right and wrong guesses.
 
     It is 0 where nothing follows, and wrong with a probability of at most `false_alarm`.
+
+    Args:
+        right: guesses.
+        wrong: guesses.
+        trials: with or without a guess, each of the one neighbour or the other by a fair coin.
+        delta: of the claim.
+        false_alarm: see above.
     """
-    bounds = _loss_bounds(
-        np.array([hits]), trials, np.array([others]), other_trials, delta, false_alarm
-    )
+    bounds = _loss_bounds(np.array([right]), np.array([wrong]), trials, delta, false_alarm)
     return max(0.0, float(bounds[0]))
 
 
 def _loss_bounds(
-    hits: NDArray[np.int64],
+    right: NDArray[np.int64],
+    wrong: NDArray[np.int64],
     trials: int,
-    others: NDArray[np.int64],
-    other_trials: int,
     delta: float,
     false_alarm: float,
 ) -> NDArray[np.float64]:
+    share = false_alarm / 2 if delta else false_alarm
+    left = right - _most_excused(trials, delta, share)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lower = stats.beta.ppf(false_alarm / 2, hits, trials - hits + 1)
-        upper = stats.beta.isf(false_alarm / 2, others + 1, other_trials - others)
-        lower = np.where(hits > 0, lower, 0.0) - delta
-        upper = np.where(others < other_trials, upper, 1.0)
-        bounds: NDArray[np.float64] = np.where(lower > 0, np.log(lower / upper), -math.inf)
+        lower = stats.beta.ppf(share, left, wrong + 1)
+        bounds: NDArray[np.float64] = np.where(left > 0, np.log(lower / (1 - lower)), -math.inf)
     return bounds
 
 
-def choose_event(
-    one: Sequence[Sight], other: Sequence[Sight], delta: float, false_alarm: float
-) -> Event:
-    """The event with the largest loss on training trials, by scores learnt on half of them."""
-    halves = len(one) // 2, len(other) // 2
-    learnt, tried = (one[: halves[0]], other[: halves[1]]), (one[halves[0] :], other[halves[1] :])
-    events = [
-        _best_threshold(learn(*learnt), *tried, delta, false_alarm)
+@lru_cache(maxsize=64)
+def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
+    """How many guesses delta excuses at most: more with a probability of `false_alarm` or less."""
+    low, high = -1, trials
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = stats.binom.sf(middle, trials, min(delta, 1.0)) <= false_alarm
+        low, high = (low, middle) if fits else (middle, high)
+    return high
+
+
+def share_of_guesses_for(
+    epsilon: float, delta: float, factor: float, trials: int, false_alarm: float, power: float
+) -> float | None:
+    """How many of all trials have to be guessed, so that a larger loss is seen.
+
+    Args:
+        epsilon: that is claimed.
+        delta: the same.
+        factor: each guess is right as often as a loss so many times as large makes it.
+        trials: of both neighbours.
+        false_alarm: of the bound.
+        power: the least probability with which the bound is above the claim.
+
+    Returns:
+        The least share; None where even guessing at all trials does not show it.
+    """
+    kept = 1 / (1 + math.exp(-factor * epsilon))
+    miss = (1 - power) / 2
+
+    def shown(guesses: int) -> bool:
+        right = int(stats.binom.ppf(miss, guesses, kept))
+        return loss_bound(right, guesses - right, trials, delta, false_alarm) > epsilon
+
+    if epsilon <= 0 or not shown(trials):
+        return None
+    low, high = 0, trials
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if shown(middle) else (middle, high)
+    # So many guesses there are of this share, but with the probability of a miss.
+    return float(min(1.0, stats.beta.isf(miss, high, trials - high + 1)))
+
+
+def choose_guess(one: Sights, other: Sights, delta: float, false_alarm: float) -> Guess:
+    """The guess with the largest bound on training trials, by scores learnt on half of them."""
+    (learnt, tried), (other_learnt, other_tried) = one.halves(), other.halves()
+    guesses = [
+        _best_thresholds(learn(learnt, other_learnt), tried, other_tried, delta, false_alarm)
         for learn in (_by_sight, _by_epoch, _by_words, _by_sums)
     ]
-    return max(events, key=lambda event: event.bound)
+    return max(guesses, key=lambda guess: guess.bound)
 
 
-def _best_threshold(
-    score: Score, one: Sequence[Sight], other: Sequence[Sight], delta: float, false_alarm: float
-) -> Event:
+def _best_thresholds(
+    score: Score, one: Sights, other: Sights, delta: float, false_alarm: float
+) -> Guess:
     ones, others = np.sort(score(one)), np.sort(score(other))
     thresholds = np.unique(np.concatenate([ones, others]))
-    if len(thresholds) > 500:
-        thresholds = np.quantile(thresholds, np.linspace(0, 1, 500), method="nearest")
-    bounds = _loss_bounds(
-        len(ones) - np.searchsorted(ones, thresholds),
-        len(ones),
-        len(others) - np.searchsorted(others, thresholds),
-        len(others),
-        delta,
-        false_alarm,
+    if len(thresholds) > _MOST_THRESHOLDS:
+        places = np.linspace(0, 1, _MOST_THRESHOLDS)
+        thresholds = np.quantile(thresholds, places, method="nearest")
+    thresholds = np.concatenate([[-math.inf], thresholds, [math.inf]])
+    # Guesses from each threshold on that are right and wrong, and up to each.
+    above, wrongly_above = (
+        len(each) - np.searchsorted(each, thresholds, "left") for each in (ones, others)
     )
-    best = int(np.argmax(bounds))
-    return Event(score, float(thresholds[best]), float(bounds[best]))
-
-
-def _by_sight(one: Sequence[Sight], other: Sequence[Sight]) -> Score:
-    """How much more often all that is seen was there."""
-    table = _log_ratios(Counter(one), Counter(other), len(one), len(other))
-    return lambda sights: np.array([table.get(sight, 0.0) for sight in sights])
-
-
-def _by_epoch(one: Sequence[Sight], other: Sequence[Sight]) -> Score:
-    """The same epoch by epoch, as if epochs were independent."""
-    tables = [
-        _log_ratios(
-            Counter(sight[epoch] for sight in one if epoch < len(sight)),
-            Counter(sight[epoch] for sight in other if epoch < len(sight)),
-            len(one),
-            len(other),
+    below, wrongly_below = (np.searchsorted(each, thresholds, "right") for each in (others, ones))
+    trials, never_low, never_high = len(ones) + len(others), 0, len(thresholds) - 1
+    low, high, bound = never_low, never_high, -math.inf
+    # One after the other: they hardly depend on each other.
+    for _ in range(2):
+        bounds = _loss_bounds(
+            above + below[low], wrongly_above + wrongly_below[low], trials, delta, false_alarm
         )
-        for epoch in range(_longest(one, other))
+        bounds[: low + 1] = -math.inf
+        high = int(np.argmax(bounds))
+        bounds = _loss_bounds(
+            above[high] + below, wrongly_above[high] + wrongly_below, trials, delta, false_alarm
+        )
+        bounds[high:] = -math.inf
+        low = int(np.argmax(bounds))
+        bound = float(bounds[low])
+    return Guess(score, float(thresholds[low]), float(thresholds[high]), bound)
+
+
+def _by_sight(one: Sights, other: Sights) -> Score:
+    """How much more often all that is seen was there."""
+    epochs = max(len(one.tables), len(other.tables))
+    places: list[dict[Reports, int]] = [{} for _ in range(epochs)]
+    for sights in (one, other):
+        for known, table in zip(places, sights.tables, strict=False):
+            for seen in table:
+                known.setdefault(seen, len(known))
+
+    def keys(sights: Sights) -> list[bytes]:
+        found = np.full((sights.trials, epochs), -1, np.int32)
+        for epoch, (known, table) in enumerate(zip(places, sights.tables, strict=False)):
+            codes = np.array([known.get(seen, -1) for seen in table], np.int32)
+            found[:, epoch] = codes[sights.codes[:, epoch]]
+        return [row.tobytes() for row in found]
+
+    ratios = _log_ratios(Counter(keys(one)), Counter(keys(other)), one.trials, other.trials)
+    return lambda sights: np.array([ratios.get(key, 0.0) for key in keys(sights)], np.float64)
+
+
+def _by_epoch(one: Sights, other: Sights) -> Score:
+    """The same epoch by epoch, as if epochs were independent."""
+    epochs = min(len(one.tables), len(other.tables))
+    ratios = [
+        _log_ratios(
+            Counter(dict(one.times(epoch))),
+            Counter(dict(other.times(epoch))),
+            one.trials,
+            other.trials,
+        )
+        for epoch in range(epochs)
     ]
-    return lambda sights: np.array(
-        [
-            sum(table.get(seen, 0.0) for table, seen in zip(tables, sight, strict=False))
-            for sight in sights
-        ]
-    )
+
+    def value(epoch: int, seen: Reports) -> float:
+        return ratios[epoch].get(seen, 0.0) if epoch < epochs else 0.0
+
+    return _added_up(value)
 
 
-def _by_words(one: Sequence[Sight], other: Sequence[Sight]) -> Score:
+def _by_words(one: Sights, other: Sights) -> Score:
     """A sum over words of how often each is there, weighted by what that says of the neighbour."""
-    frequent: Counter[tuple[int, tuple[int, ...]]] = Counter()
-    for sight in (*one, *other):
-        for epoch, reports in enumerate(sight):
-            frequent.update((epoch, word) for word, _ in reports)
-    places = {word: place for place, (word, _) in enumerate(frequent.most_common(_MOST_WORDS))}
+    sums = _WordSums.of(one), _WordSums.of(other)
+    often = {
+        word: sum(each.first.get(word, 0.0) for each in sums)
+        for word in sums[0].first.keys() | sums[1].first.keys()
+    }
+    # How many there are at an epoch is looked at in any case.
+    frequent = nlargest(_MOST_WORDS, (word for word in often if word[1]), key=often.__getitem__)
+    looked_at = [*frequent, *(word for word in often if not word[1])]
+    weights = {word: _weight(*(each.moments(word) for each in sums)) for word in looked_at}
 
-    def matrix(sights: Sequence[Sight]) -> NDArray[np.float64]:
-        found = np.zeros((len(sights), len(places) + 1))
-        for row, sight in enumerate(sights):
-            for epoch, reports in enumerate(sight):
-                for word, times in reports:
-                    place = places.get((epoch, word))
-                    if place is not None:
-                        found[row, place] = times
-                    found[row, -1] += times
-        return found
+    def value(epoch: int, seen: Reports) -> float:
+        return math.fsum(
+            (weights.get((epoch, word), 0.0) + weights.get((epoch, ()), 0.0)) * times
+            for word, times in seen
+        )
 
-    return _linear(matrix, one, other)
+    return _added_up(value)
 
 
-def _by_sums(one: Sequence[Sight], other: Sequence[Sight]) -> Score:
+_Word: TypeAlias = tuple[int, tuple[int, ...]]
+"""Of an epoch, a word of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WordSums:
+    """How often words are there in trials: by epoch and word; by () instead, how many there are.
+
+    Attributes:
+        trials: how many.
+        first: sums over all of them.
+        second: sums of squares.
+    """
+
+    trials: int
+    first: dict[_Word, float]
+    second: dict[_Word, float]
+
+    @classmethod
+    def of(cls, sights: Sights) -> _WordSums:
+        first: defaultdict[_Word, float] = defaultdict(float)
+        second: defaultdict[_Word, float] = defaultdict(float)
+        for epoch in range(len(sights.tables)):
+            for seen, often in sights.times(epoch):
+                for word, times in (*seen, ((), sum(times for _, times in seen))):
+                    first[epoch, word] += often * times
+                    second[epoch, word] += often * times**2
+        return cls(sights.trials, dict(first), dict(second))
+
+    def moments(self, word: _Word) -> tuple[float, float]:
+        """Mean and variance."""
+        mean = self.first.get(word, 0.0) / max(self.trials, 1)
+        return mean, self.second.get(word, 0.0) / max(self.trials, 1) - mean**2
+
+
+def _by_sums(one: Sights, other: Sights) -> Score:
     """The same of what the numbers of words add up to at each epoch, number by number."""
     width = max(
-        (len(word) for sight in (*one, *other) for reports in sight for word, _ in reports),
+        (
+            len(word)
+            for sights in (one, other)
+            for table in sights.tables
+            for seen in table
+            for word, _ in seen
+        ),
         default=1,
     )
 
-    epochs = _longest(one, other)
+    def sums(seen: Reports) -> NDArray[np.float64]:
+        found = np.zeros(width)
+        for word, times in seen:
+            found[: len(word)] += np.array(word[:width], np.float64) * times
+        return found
 
-    def matrix(sights: Sequence[Sight]) -> NDArray[np.float64]:
-        found = np.zeros((len(sights), epochs, width))
-        for row, sight in enumerate(sights):
-            for epoch, reports in enumerate(sight[:epochs]):
-                for word, times in reports:
-                    found[row, epoch, : len(word)] += np.array(word[:width], np.float64) * times
-        return found.reshape(len(sights), -1)
+    def moments(sights: Sights, epoch: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if epoch >= len(sights.tables):
+            return np.zeros(width), np.zeros(width)
+        seen = sights.times(epoch)
+        rows = np.array([sums(each) for each, _ in seen])
+        often = np.array([times for _, times in seen], np.float64)
+        mean = np.average(rows, axis=0, weights=often)
+        return mean, np.average((rows - mean) ** 2, axis=0, weights=often)
 
-    return _linear(matrix, one, other)
+    weights = [
+        _weight(moments(one, epoch), moments(other, epoch))
+        for epoch in range(max(len(one.tables), len(other.tables)))
+    ]
+
+    def value(epoch: int, seen: Reports) -> float:
+        return float(sums(seen) @ weights[epoch]) if epoch < len(weights) else 0.0
+
+    return _added_up(value)
 
 
-def _longest(one: Sequence[Sight], other: Sequence[Sight]) -> int:
-    """How many epochs the longest sight has: code that is broken may lose some."""
-    return max(map(len, (*one, *other)))
+def _weight(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
+    """Of something in a linear score, from its mean and variance for either neighbour."""
+    apart = one[0] - other[0]
+    return apart / (one[1] + other[1] + 1e-9 + 1e-6 * apart**2)
 
 
-def _linear(
-    matrix: Callable[[Sequence[Sight]], NDArray[np.float64]],
-    one: Sequence[Sight],
-    other: Sequence[Sight],
-) -> Score:
-    ones, others = matrix(one), matrix(other)
-    variance = ones.var(axis=0) + others.var(axis=0)
-    apart = ones.mean(axis=0) - others.mean(axis=0)
-    weights = apart / (variance + 1e-9 + 1e-6 * apart**2)
-    return lambda sights: matrix(sights) @ weights
+def _added_up(value: _Value) -> Score:
+    """A score that is a sum over epochs."""
+
+    def score(sights: Sights) -> NDArray[np.float64]:
+        total = np.zeros(sights.trials)
+        for epoch, table in enumerate(sights.tables):
+            values = np.array([value(epoch, seen) for seen in table], np.float64)
+            total += values[sights.codes[:, epoch]]
+        return total
+
+    return score
 
 
 def _log_ratios(
-    ones: Counter[object], others: Counter[object], trials: int, other_trials: int
-) -> dict[object, float]:
+    ones: Counter[Seen], others: Counter[Seen], trials: int, other_trials: int
+) -> dict[Seen, float]:
     return {
         seen: math.log((ones[seen] + 0.5) / (trials + 1))
         - math.log((others[seen] + 0.5) / (other_trials + 1))

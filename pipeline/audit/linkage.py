@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.actions import Append
 from pipeline.audit.findings import Finding, Verdict
-from pipeline.audit.hockey_stick import Sight, choose_event, loss_bound
+from pipeline.audit.hockey_stick import Sight, Sights, choose_guess, loss_bound
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
@@ -43,7 +43,7 @@ class Linkage:
 
     Attributes:
         order: of windows, as in job files.
-        trials: windows of either arrangement, that are judged; as many are drawn before.
+        trials: half of the windows that are judged; so many of either arrangement are drawn before.
     """
 
     order: str
@@ -58,20 +58,19 @@ class Linkage:
         }
         job = deploy_job(make_job(values), deployed_at=0)
         linked: list[str] = []
-        one, other = (
-            [_window(job, held, coins, linked) for _ in range(2 * self.trials)] for held in _HELD
-        )
-        event = choose_event(one[: self.trials], other[: self.trials], 0.0, false_alarm)
-        observed = loss_bound(
-            event.count(one[self.trials :]),
-            self.trials,
-            event.count(other[self.trials :]),
-            self.trials,
-            0.0,
-            false_alarm,
-        )
+        trials = 2 * self.trials
+        # Those that are judged are of either arrangement by a fair coin.
+        first = int(coins.binomial(trials, 0.5))
+
+        def drawn(held: tuple[int, int], windows: int) -> Sights:
+            return Sights.of([_window(job, held, coins, linked) for _ in range(windows)])
+
+        before, after = (drawn(held, self.trials) for held in _HELD)
+        guess = choose_guess(before, after, 0.0, false_alarm)
+        one, other = (drawn(*each) for each in zip(_HELD, (first, trials - first), strict=True))
+        observed = loss_bound(*guess.count(one, other), trials, 0.0, false_alarm)
         reason = linked[0] if linked else ""
-        if not any(one):
+        if not any(sights.tables for sights in (before, one)):
             reason = "no window of two people is released where that is the minimum"
         if observed > 0:
             reason = (
@@ -81,7 +80,7 @@ class Linkage:
         return Finding(
             "shuffle stage",
             ATTACK,
-            f"order {self.order}: {self.trials:,} windows of two people who exchange their values",
+            f"order {self.order}: {trials:,} windows of two people who exchange their values",
             Verdict.CONVICTED if reason else Verdict.CONSISTENT,
             claimed=0.0,
             observed=observed,

@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.audit.audits import Attack, Coins
 from pipeline.audit.collected_reports import attack_collector
+from pipeline.audit.concerns import ANYBODY, named, that_concern
 from pipeline.audit.deployed_laws import attack_law, with_constants_of
 from pipeline.audit.device_clients import attack_client
 from pipeline.audit.drawn.attacks import attacks_on_draws
@@ -60,8 +61,16 @@ SHORT, LONG = 1, 8
 """Epochs that are sampled where they stand alone, and where they do not."""
 # Of a job, so many values and epochs are enumerated.
 _FEW_VALUES, _FEW_EPOCHS = 4, 3
-# A window goes through producers and all stages: it takes as long as so many devices alone.
-_DEVICES_FOR_A_WINDOW = 40
+# So many devices take as long as what else there is to do for a window.
+_DEVICES_FOR_A_WINDOW = 1_000
+# An order that tells who sent what is seen in few windows.
+_TRIALS_FOR_A_LINKAGE = 10
+WINDOWS = "released windows", "published history"
+"""What is seen of the same draws."""
+# Of one epoch, by which attacks are weighed while they run.
+_SECONDS_OF_A_WINDOW, _SECONDS_OF_A_REPORT = 1.5e-3, 1e-6
+# Numbers in all trials of local reports together.
+_MOST_WORDS = 4_000_000
 # Loss for which missing noise is seen in a few windows.
 _SMALL_EPSILON = 0.4
 
@@ -72,8 +81,8 @@ class Effort:
 
     Attributes:
         windows: that are compared with the law, of each input.
-        together: devices that report at once.
-        trials: of each neighbour that are judged; as many are drawn to choose what to judge.
+        together: devices that are run as one.
+        trials: half of those that are judged, of what is drawn one by one, if they have one epoch.
         quick: little of everything, and none that takes long.
     """
 
@@ -84,7 +93,7 @@ class Effort:
 
 
 QUICK = Effort(windows=60, together=20_000, trials=70, quick=True)
-FULL = Effort(windows=1_000, together=100_000, trials=10_000, quick=False)
+FULL = Effort(windows=1_000, together=400_000, trials=5_000, quick=False)
 
 
 def attacks_on_all(effort: Effort) -> list[Attack]:
@@ -100,15 +109,22 @@ def attacks_in_common(effort: Effort) -> list[Attack]:
     """Attacks on what all protocols have in common: coins, and what shuffling leaves."""
     attacks = [Attack("all protocols", "randomness", 0, lambda coins, share: attack_generators())]
     for order in ("sorted", "random"):
-        linkage = Linkage(order, trials=effort.trials)
-        attacks.append(Attack("shuffle stage", "linkage", 1, partial(_one, linkage.run)))
+        trials = max(effort.trials // _TRIALS_FOR_A_LINKAGE, min(effort.trials, 70))
+        linkage = Linkage(order, trials=trials)
+        seconds = _SECONDS_OF_A_WINDOW * 4 * trials
+        attacks.append(Attack("shuffle stage", "linkage", 1, partial(_one, linkage.run), seconds))
     return attacks
 
 
-def attacks_around_devices(effort: Effort) -> list[Attack]:
+def attacks_around_devices(effort: Effort, names: Sequence[str] = ()) -> list[Attack]:
     """Attacks on what stands between people and the stages, whatever the protocol is.
 
     Collectors, clients of single devices, producers, and the files that any of them keeps.
+
+    Args:
+        effort: how much is drawn.
+        names: of protocols whose producers are looked at; none: some of them, or all if it may take
+            a while.
     """
     attacks: list[tuple[str, str, Callable[[], Iterator[Finding]]]] = [
         ("collector", "collected reports", attack_collector),
@@ -119,6 +135,8 @@ def attacks_around_devices(effort: Effort) -> list[Attack]:
         ("shuffle instances", "sizes", attack_boxes),
     ]
     interrupted, sized = _OF_PRODUCERS if effort.quick else (tuple(PROTOCOLS), tuple(PROTOCOLS))
+    if names:
+        interrupted = sized = tuple(names)
     for names, attack, run in (
         (interrupted, "interruptions", attack_interrupted),
         (sized, "sizes", attack_sizes),
@@ -147,6 +165,33 @@ def attacks_on_protocol(name: str, effort: Effort) -> list[Attack]:
         attacks += _on_example(case, effort)
     attacks += _samples_of(cases[0], effort)
     return attacks
+
+
+def attacks_around_protocol(name: str, effort: Effort) -> tuple[list[Attack], dict[str, str]]:
+    """What attacks on a protocol alone leave out, of its producers and its noise in the stage.
+
+    Returns:
+        Those that concern it, as a plain job of its first example has it, and the others by their
+        names, each with why it is left out.
+    """
+    case = find_cases(name)[0]
+    opened = job_of(noise_of_stage(case) or case, epochs=SHORT, minimum=case.minimum)
+    return _around(make_job(opened.to_json()), opened, effort)
+
+
+def attacks_around_job(job: Job, effort: Effort) -> tuple[list[Attack], dict[str, str]]:
+    """The same of a job: of all that it has."""
+    return _around(job, _opened(job), effort)
+
+
+def _around(job: Job, opened: DeployedJob, effort: Effort) -> tuple[list[Attack], dict[str, str]]:
+    surroundings = attacks_around_devices(effort, (job.protocol,))
+    surroundings += attacks_on_stages(quick=effort.quick)
+    chosen, left_out = that_concern(surroundings, job, opened)
+    for_all = attacks_on_accounting() + attacks_on_draws()
+    if not effort.quick:
+        return chosen + for_all, left_out
+    return chosen, left_out | {named(attack): ANYBODY for attack in for_all}
 
 
 def attacks_on_job(job: Job, effort: Effort) -> list[Attack]:
@@ -178,26 +223,31 @@ def _opened(job: Job) -> DeployedJob:
 
 def _attacks_on_job(job: Job, opened: DeployedJob, effort: Effort) -> list[Attack]:
     attacks = attacks_in_common(effort)
-    case = _small_case(job)
+    case = small_case(job)
     if case is not None:
         attacks += [_exact(case), *_on_example(case, effort)]
     if not effort.quick:
-        attacks += _samples(job.name, opened, opened, effort)
+        attacks += _samples(job.name, opened, effort)
     return attacks
 
 
-def _small_case(job: Job) -> Case | None:
+def small_case(job: Job) -> Case | None:
     """The parameters of a job over a few epochs, where there are few values and no crowds."""
     entry = job.protocol_entry
     if job.crowds is not None or entry.needs_shuffle or job.domain.size > _FEW_VALUES:
         return None
     (first, *_) = find_cases(entry.name)
-    example = Example(job.parameters, min(job.epochs.count, _FEW_EPOCHS), 1)
+    # Of some protocols so much can be seen in an epoch that two of them are many.
+    few = min(_FEW_EPOCHS, max(example.last_epoch for example in entry.examples))
+    example = Example(job.parameters, min(job.epochs.count, few), 1)
     return replace(first, protocol=replace(entry, examples=(example,)), number=0)
 
 
 def _exact(case: Case) -> Attack:
-    return Attack(str(case), "likelihood ratios", 0, lambda coins, share: enumerate_losses(case))
+    seconds = 3.0 if str(case) in LONG_TO_ENUMERATE else 0.2
+    return Attack(
+        str(case), "likelihood ratios", 0, lambda coins, share: enumerate_losses(case), seconds
+    )
 
 
 def _on_example(case: Case, effort: Effort) -> Iterator[Attack]:
@@ -219,21 +269,19 @@ def _on_example(case: Case, effort: Effort) -> Iterator[Attack]:
 
 
 def _samples_of(case: Case, effort: Effort) -> Iterator[Attack]:
-    alone = case.protocol.per_epoch
+    epochs = SHORT if case.protocol.per_epoch else LONG
     if effort.quick:
         with_noise = noise_of_stage(case, _SMALL_EPSILON)
         if with_noise is not None:
-            job = job_of(with_noise, epochs=effort.trials if alone else 1, minimum=case.minimum)
-            yield _sample(str(with_noise), "released windows", job, Windows(job), effort)
+            job = job_of(with_noise, epochs=SHORT, minimum=case.minimum)
+            yield _sample(str(with_noise), WINDOWS, job, Windows(job), effort)
         return
-    epochs = SHORT if alone else LONG
     for each in (case, noise_of_stage(case)):
         if each is not None:
             job = job_of(each, epochs=epochs, minimum=each.minimum)
-            # Windows that stand alone are trials of their own.
-            many = job_of(each, epochs=200, minimum=each.minimum) if alone else job
-            name = str(each) if each is case else f"{each}, dummies: shuffle"
-            yield from _samples(name, job, many, effort)
+            yield from _samples(
+                str(each) if each is case else f"{each}, dummies: shuffle", job, effort
+            )
 
 
 def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
@@ -254,20 +302,30 @@ def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
     return None
 
 
-def _samples(subject: str, job: DeployedJob, many: DeployedJob, effort: Effort) -> Iterator[Attack]:
+def _samples(subject: str, job: DeployedJob, effort: Effort) -> Iterator[Attack]:
     entry = job.protocol_entry
     if not entry.needs_shuffle and not entry.stage_adds_noise(job.law()):
-        yield _sample(subject, "local reports", job, History(job), effort)
-    fewer = replace(effort, trials=max(effort.trials // _DEVICES_FOR_A_WINDOW, 20))
-    yield _sample(subject, "released windows", many, Windows(many), fewer)
-    yield _sample(subject, "published history", many, Windows(many, published=True), fewer)
+        history = History(job)
+        most = _MOST_WORDS // (entry.word_form(job.law()).width * history.epochs)
+        trials = effort.together if history.together else effort.trials
+        alone = replace(effort, trials=min(trials, max(most, effort.windows)))
+        yield _sample(subject, ("local reports",), job, history, alone)
+    windows = Windows(job)
+    slower = windows.epochs * (1 + job.shuffle.minimum // _DEVICES_FOR_A_WINDOW)
+    fewer = replace(effort, trials=max(effort.trials // slower, 20))
+    yield _sample(subject, WINDOWS, job, windows, fewer)
 
 
-def _sample(subject: str, attack: str, job: DeployedJob, target: Target, effort: Effort) -> Attack:
+def _sample(
+    subject: str, attacks: tuple[str, ...], job: DeployedJob, target: Target, effort: Effort
+) -> Attack:
     sample = Sample(
-        subject, attack, job, target, job.guarantee(), effort.trials, searched=not effort.quick
+        subject, attacks, job, target, job.guarantee(), effort.trials, searched=not effort.quick
     )
-    return Attack(subject, attack, 1, partial(_one, sample.run))
+    windows = job.shuffle.minimum / _DEVICES_FOR_A_WINDOW if len(attacks) > 1 else 0
+    epochs = 3 * effort.trials * target.epochs * (1 + windows)
+    seconds = epochs * (_SECONDS_OF_A_REPORT if len(attacks) == 1 else _SECONDS_OF_A_WINDOW)
+    return Attack(subject, ", ".join(attacks), len(attacks), sample.run, seconds)
 
 
 def _one(

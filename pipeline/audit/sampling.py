@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline.audit.findings import Finding, Verdict
-from pipeline.audit.hockey_stick import Event, Sight, choose_event, loss_bound
+from pipeline.audit.hockey_stick import (
+    Guess,
+    Sights,
+    choose_guess,
+    loss_bound,
+    share_of_guesses_for,
+)
 from pipeline.audit.neighbours import candidate_pairs
 from pipeline.audit.targets import Target
 from pipeline.conformance.cases import Stream
 from pipeline.jobs.deployed_job import DeployedJob
 from randomizers.guarantee import Guarantee
+
+# Rounds of the search: how many pairs of neighbours it leaves, on what share of the trials that are
+# judged, and on how many at least, if there are so many.
+_ROUNDS = ((2, 0.1, 20), (1, 0.25, 200))
+# What decides between pairs is no confidence, before the last round.
+_SEARCHING = 0.05
+LARGER, POWER = (1.3, 2.0, 4.0, 10.0), 0.99
+"""The first loss so many times as large as claimed that can be seen is told, if so probably."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,73 +36,97 @@ class Sample:
 
     Attributes:
         subject: what is attacked.
-        attack: its name.
+        attacks: the name of each, one for whatever the target lets see.
         job: whose code runs.
         target: what is seen.
         guarantee: what is claimed of it.
-        trials: of each neighbour, that are judged; as many are drawn to choose what to judge.
+        trials: half of those that are judged: each is of either neighbour by a fair coin. About as
+            many are drawn to choose what to judge.
         searched: whether the worst neighbours are searched, or people who never change compared.
     """
 
     subject: str
-    attack: str
+    attacks: tuple[str, ...]
     job: DeployedJob
     target: Target
     guarantee: Guarantee
     trials: int
     searched: bool = True
 
-    def run(self, coins: np.random.Generator, false_alarm: float) -> Finding:
-        """Search, and judge; a kept claim is convicted with a probability of `false_alarm`."""
-        one, other, event = self._worst(coins, false_alarm)
-        fresh = [self.target.sights(stream, self.trials, coins) for stream in (one, other)]
-        observed = loss_bound(
-            event.count(fresh[0]),
-            self.trials,
-            event.count(fresh[1]),
-            self.trials,
-            self.guarantee.delta,
-            false_alarm,
-        )
-        convicted = observed > self.guarantee.epsilon
-        return Finding(
-            self.subject,
-            self.attack,
-            f"{self.target.what}: {self.trials:,} trials of each neighbour",
-            Verdict.CONVICTED if convicted else Verdict.CONSISTENT,
-            claimed=self.guarantee.epsilon,
-            delta=self.guarantee.delta,
-            observed=observed,
-            false_alarm=false_alarm,
-            reason=self._reason(observed, one, other) if convicted else "",
-        )
+    def run(self, coins: np.random.Generator, false_alarm: float) -> Iterator[Finding]:
+        """Search, and judge; of each attack a kept claim is convicted with this probability."""
+        one, other, guesses = self._worst(coins, false_alarm)
+        trials = 2 * self.trials
+        ones = int(coins.binomial(trials, 0.5))
+        fresh = self._drawn(one, ones, coins), self._drawn(other, trials - ones, coins)
+        for attack, seen, guess, *sights in zip(
+            self.attacks, self.target.seen, guesses, *fresh, strict=True
+        ):
+            right, wrong = guess.count(*sights)
+            observed = loss_bound(right, wrong, trials, self.guarantee.delta, false_alarm)
+            convicted = observed > self.guarantee.epsilon
+            yield Finding(
+                self.subject,
+                attack,
+                f"{seen}: {trials:,} trials of two neighbours{self._power(false_alarm)}",
+                Verdict.CONVICTED if convicted else Verdict.CONSISTENT,
+                claimed=self.guarantee.epsilon,
+                delta=self.guarantee.delta,
+                observed=observed,
+                false_alarm=false_alarm,
+                reason=self._reason(observed, one, other) if convicted else "",
+            )
+
+    def _drawn(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+        return self.target.sights(stream, trials, coins)
 
     def _worst(
         self, coins: np.random.Generator, false_alarm: float
-    ) -> tuple[Stream, Stream, Event]:
-        """The neighbours, and the event, with the largest bound on training trials.
+    ) -> tuple[Stream, Stream, list[Guess]]:
+        """The neighbours with the largest bound on training trials, and the guesses.
 
         Many pairs are tried on a few trials; the best of them are tried again on more.
         """
         pairs = candidate_pairs(self.job, self.guarantee, self.target.epochs)
         if not self.searched:
             pairs = [pair for pair in pairs if all(len({*stream}) == 1 for stream in pair)]
-        few = max(20, self.trials // 4)
-        sights: dict[Stream, list[Sight]] = {}
-        for rounds, more in ((3, few), (1, self.trials)):
-            for stream in dict.fromkeys(stream for pair in pairs for stream in pair):
-                drawn = sights.setdefault(stream, [])
-                drawn += self.target.sights(stream, more - len(drawn), coins)
+        # Guesses are about both orders of two neighbours.
+        pairs = list({frozenset(pair): pair for pair in pairs}.values())
+        rounds = _ROUNDS if len(pairs) > 1 else _ROUNDS[-1:]
+        for kept, share, least in rounds:
+            trials = max(round(self.trials * share), min(least, self.trials))
+            streams = dict.fromkeys(stream for pair in pairs for stream in pair)
+            sights = {stream: self._drawn(stream, trials, coins) for stream in streams}
+            alarm = false_alarm if kept == 1 else _SEARCHING
             chosen = [
-                (choose_event(sights[one], sights[other], self.guarantee.delta, alarm), one, other)
-                # What decides between pairs is no confidence.
-                for alarm in (false_alarm if rounds == 1 else 0.05,)
+                (
+                    [
+                        choose_guess(*both, self.guarantee.delta, alarm)
+                        for both in zip(sights[one], sights[other], strict=True)
+                    ],
+                    (one, other),
+                )
                 for one, other in pairs
             ]
-            chosen.sort(key=lambda found: found[0].bound, reverse=True)
-            pairs = [(one, other) for _, one, other in chosen[:rounds]]
-        event, one, other = chosen[0]
-        return one, other, event
+            chosen.sort(key=lambda found: max(guess.bound for guess in found[0]), reverse=True)
+            pairs = [pair for _, pair in chosen[:kept]]
+        guesses, (one, other) = chosen[0]
+        return one, other, guesses
+
+    def _power(self, false_alarm: float) -> str:
+        for factor in LARGER:
+            share = share_of_guesses_for(
+                self.guarantee.epsilon,
+                self.guarantee.delta,
+                factor,
+                2 * self.trials,
+                false_alarm,
+                POWER,
+            )
+            if share is not None:
+                seen = f"a loss {factor:g} times as large where {100 * share:.2g} % tell of it"
+                return f", which would show {seen}"
+        return ", too few for a small loss"
 
     def _reason(self, observed: float, one: Stream, other: Stream) -> str:
         also = f" with delta {self.guarantee.delta:g}" if self.guarantee.delta else ""

@@ -10,31 +10,34 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.audit.hockey_stick import Reports, Sight
+from pipeline.audit.histories import draw_alone, draw_histories
+from pipeline.audit.hockey_stick import Reports, Sight, Sights
 from pipeline.conformance.cases import Stream
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import SimulatedCluster
 from pipeline.stages.estimate_records import EstimateRecord
-from randomizers.counted_words import written_out
 from topics.chunks import decode_chunk
 from topics.names import Role
 
 MOST_EPOCHS = 64
 """Of a longer horizon the first ones are drawn: what is true of all of them is true of these."""
-# Windows that are drawn with the same topics, where epochs stand alone.
-_AT_ONCE = 200
+MOST_EPOCHS_OF_WINDOWS = 8
+"""The same of what goes through all stages."""
+# Epochs that are drawn with the same topics.
+_AT_ONCE = 400
+# Devices that are run as one: what they send is held in memory.
+_TOGETHER = 20_000
 
 
 class Target(Protocol):
-    """Something that can be seen."""
+    """What can be seen of a job, by some at once."""
 
     @property
-    def what(self) -> str:
-        """It, in words."""
+    def seen(self) -> tuple[str, ...]:
+        """What each of them sees, in words."""
         ...
 
     @property
@@ -42,8 +45,8 @@ class Target(Protocol):
         """Of a stream."""
         ...
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> list[Sight]:
-        """What is seen of so many people with this stream, each in a trial of its own."""
+    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+        """What each sees of so many people with this stream, each in a trial of its own."""
         ...
 
 
@@ -59,58 +62,48 @@ class History:
         return min(self.job.epochs.count, MOST_EPOCHS)
 
     @property
-    def what(self) -> str:
-        """It, in words."""
-        return f"all reports of a device, {_epochs(self.epochs)}"
+    def seen(self) -> tuple[str, ...]:
+        """See `Target.seen`."""
+        return (f"all reports of a device, {_epochs(self.epochs)}",)
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> list[Sight]:
-        """What devices send, each alone."""
-        if self.epochs == 1:
-            drawn = self._at_once(stream, trials, coins)
-            if drawn is not None:
-                return drawn
-        return [self._alone(stream, coins) for _ in range(trials)]
-
-    def _alone(self, stream: Stream, coins: np.random.Generator) -> Sight:
+    @property
+    def together(self) -> bool:
+        """Whether many devices can be run as one, as reports say whose they are."""
         devices = self.job.randomizer()
-        devices.enrol(1, coins)
-        return tuple(
-            _reports(written_out(devices.report(epoch, np.array([value]), None, coins)))
-            for epoch, value in enumerate(stream, 1)
-        )
+        return self._one_each or devices.due(1) is not None
 
-    def _at_once(
-        self, stream: Stream, trials: int, coins: np.random.Generator
-    ) -> list[Sight] | None:
-        """The same of many devices with one report each, which may stand in any order.
+    @property
+    def _one_each(self) -> bool:
+        return self.job.epochs.count == 1 and self.job.protocol_entry.capacity is None
 
-        None where they send more or fewer. Where room is not kept for a secret number of messages,
-        it is the same for all devices of a horizon of one epoch.
-        """
-        if self.job.epochs.count > 1 or self.job.protocol_entry.capacity is not None:
-            return None
-        devices = self.job.randomizer()
-        devices.enrol(trials, coins)
-        values = np.array([stream[0]] * trials)
-        words = written_out(devices.report(1, values, None, coins)).tolist()
-        return [(((tuple(word), 1),),) for word in words] if len(words) == trials else None
+    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+        """What devices send, each alone or many run as one."""
+        if self.together:
+            parts = [
+                draw_histories(self.job.randomizer(), stream, count, coins, one_each=self._one_each)
+                for count in _pieces(trials, _TOGETHER)
+            ]
+            told = [part for part in parts if part is not None]
+            if len(told) == len(parts):
+                return (Sights.joined(told),)
+        found = [draw_alone(self.job.randomizer(), stream, coins) for _ in range(trials)]
+        return (Sights.of(found),)
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Released windows of the fewest devices, or what is published of them.
+    """Released windows of the fewest devices, and what is published of them.
 
-    Attributes:
-        published: estimates in place of words.
+    People's streams are drawn one after the other, each in a horizon of its own, in which devices
+    and stages begin anew; or in a window of its own, where epochs stand alone.
     """
 
     job: DeployedJob
-    published: bool = False
 
     @property
     def epochs(self) -> int:
         """Of a stream."""
-        return 1 if self._alone else min(self.job.epochs.count, MOST_EPOCHS)
+        return 1 if self._alone else min(self.job.epochs.count, MOST_EPOCHS_OF_WINDOWS)
 
     @property
     def _alone(self) -> bool:
@@ -123,27 +116,34 @@ class Windows:
         )
 
     @property
-    def what(self) -> str:
-        """It, in words."""
-        seen = "what is published" if self.published else "released windows"
-        people = f"{self.job.shuffle.minimum:,} devices"
-        return f"{seen} of {people}, {_epochs(self.epochs)}"
+    def _renews(self) -> bool:
+        """Whether trials can follow each other. What is learnt goes on in the next horizon."""
+        whole = self._alone or self.epochs == self.job.epochs.count
+        return whole and self.job.protocol_entry.learning is None
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> list[Sight]:
-        """What the stages release, or publish."""
-        if not self._alone:
-            return [self._run(stream, coins) for _ in range(trials)]
-        found: list[Sight] = []
-        while len(found) < trials:
-            epochs = min(trials - len(found), _AT_ONCE, self.job.epochs.count)
-            found += ((seen,) for seen in self._run(stream * epochs, coins))
-        return found
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """See `Target.seen`."""
+        of = f"of {self.job.shuffle.minimum:,} devices, {_epochs(self.epochs)}"
+        return f"released windows {of}", f"what is published {of}"
 
-    def _run(self, stream: Stream, coins: np.random.Generator) -> Sight:
+    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
+        """What the stages release, and publish."""
+        at_once = max(1, _AT_ONCE // len(stream)) if self._renews else 1
+        found = [
+            each for count in _pieces(trials, at_once) for each in self._run(stream, count, coins)
+        ]
+        return tuple(Sights.of([sights[index] for sights in found]) for index in range(2))
+
+    def _run(
+        self, stream: Stream, trials: int, coins: np.random.Generator
+    ) -> Iterator[tuple[Sight, Sight]]:
         def generators(purpose: str, number: int) -> np.random.Generator:
             return coins
 
-        cluster = SimulatedCluster(self.job, generators)
+        epochs = self.job.epochs.model_copy(update={"renew": True})
+        job = self.job.model_copy(update={"epochs": epochs}) if self._renews else self.job
+        cluster = SimulatedCluster(job, generators)
         producer = Producer(
             cluster.job,
             None,
@@ -155,15 +155,21 @@ class Windows:
         users = max(self.job.shuffle.minimum, 1)
         producer.enrol([str(user) for user in range(users)])
         nothing = _nothing(self.job)
-        for epoch, value in enumerate(stream, 1):
-            values = np.array([value, *[nothing] * (users - 1)])
-            producer.report_all(epoch, values)
+        for epoch, value in enumerate(stream * trials, 1):
+            producer.report_all(epoch, np.array([value, *[nothing] * (users - 1)]))
             producer.close(epoch)
             cluster.settle()
         producer.shut()
-        if self.published:
-            return tuple(_published(cluster.new_estimates(), len(stream)))
-        return _released(cluster.log, cluster.job, len(stream))
+        length = len(stream)
+        released = _released(cluster.log, cluster.job, trials * length)
+        published = _published(cluster.new_estimates(), trials * length)
+        for start in range(0, trials * length, length):
+            yield released[start : start + length], published[start : start + length]
+
+
+def _pieces(count: int, most: int) -> Iterator[int]:
+    """Numbers of at most so many that add up to a count."""
+    return (min(most, count - start) for start in range(0, count, most))
 
 
 def _nothing(job: DeployedJob) -> Any:
@@ -187,18 +193,14 @@ def _released(log: MemoryLog, job: DeployedJob, epochs: int) -> Sight:
     return tuple(tuple(reports) for reports in found.values())
 
 
-def _published(records: list[EstimateRecord], epochs: int) -> Iterator[Reports]:
-    """Every number published, one after the other, to a thousandth."""
-    for record in records[:epochs]:
-        if record.estimate is not None:
-            for value in np.atleast_1d(record.estimate.intervals[0]).tolist():
-                yield (((round(1000 * value),), 1),)
-
-
-def _reports(words: NDArray[np.unsignedinteger]) -> Reports:
-    """In an order of their own: nobody sees another."""
-    rows, counts = np.unique(words, axis=0, return_counts=True)
-    return tuple(zip(map(tuple, rows.tolist()), counts.tolist(), strict=True))
+def _published(records: list[EstimateRecord], epochs: int) -> Sight:
+    """The numbers published of every epoch, to a thousandth."""
+    found: dict[int, Reports] = dict.fromkeys(range(1, epochs + 1), ())
+    for record in records:
+        if record.epoch in found and record.estimate is not None and record.estimate.intervals.size:
+            values = np.atleast_1d(record.estimate.intervals[0]).tolist()
+            found[record.epoch] = ((tuple(round(1000 * value) for value in values), 1),)
+    return tuple(found.values())
 
 
 def _epochs(count: int) -> str:

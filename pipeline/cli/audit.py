@@ -14,6 +14,8 @@ from pipeline.audit.plans import (
     FULL,
     QUICK,
     Effort,
+    attacks_around_job,
+    attacks_around_protocol,
     attacks_on_all,
     attacks_on_deployed,
     attacks_on_job,
@@ -22,10 +24,11 @@ from pipeline.audit.plans import (
 from pipeline.cli.audit_lines import show_audit
 from pipeline.cli.cluster_and_jobs import cluster_of, job_of_file
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.inputs import progress_bar
+from pipeline.cli.inputs import progress_to_go
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import say_json, tell
 from pipeline.errors import FAILED
+from pipeline.jobs.job_files import make_job
 from pipeline.kafka.connection import NoClusterError
 from pipeline.operations.deploy_plan import DeploymentError
 from pipeline.operations.deployments import find_deployed
@@ -43,7 +46,11 @@ def audit(
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(min=20, help="How many windows are drawn of each input and neighbour."),
+        typer.Option(
+            min=20,
+            help="How thorough attacks by samples are: half as many epochs as are judged of "
+            "released windows. Default: 5000, which takes one to three minutes for a protocol.",
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="What can be tried of all protocols in a minute.")
@@ -62,15 +69,26 @@ def audit(
     """Attack the installed code as who sees what a party sees. Exit code 1 if convicted."""
     effort = QUICK if quick else FULL
     if trials is not None:
-        effort = replace(effort, trials=trials, windows=min(effort.windows, trials))
-    attacks = _attacks(subject, effort, servers, kafka_config)
-    with progress_bar() as progress:
-        bar = progress.add_task("attacking", total=len(attacks))
+        effort = replace(
+            effort,
+            trials=trials,
+            windows=min(effort.windows, trials),
+            together=min(effort.together, 80 * trials),
+        )
+    attacks, left_out = _attacks(subject, effort, servers, kafka_config)
+    with progress_to_go() as progress:
+        bar = progress.add_task("attacking", total=sum(attack.seconds for attack in attacks))
+        begun: list[Attack] = []
 
         def show(attack: Attack) -> None:
-            progress.update(bar, description=f"{attack.subject}: {attack.name}", advance=1)
+            progress.update(
+                bar,
+                description=f"{attack.subject}: {attack.name}",
+                advance=begun[-1].seconds if begun else 0.0,
+            )
+            begun.append(attack)
 
-        found = run_attacks(attacks, seed=seed, on_attack=show)
+        found = run_attacks(attacks, seed=seed, on_attack=show, left_out=left_out)
     if as_json:
         say_json(found.to_json())
     else:
@@ -91,18 +109,24 @@ def _plot(found: Audit, path: Path) -> None:
 
 def _attacks(
     subject: str | None, effort: Effort, servers: str | None, kafka_config: Path | None
-) -> list[Attack]:
-    """Those on all protocols, on one by its name, on a job by its file, or on a deployed one."""
+) -> tuple[list[Attack], dict[str, str]]:
+    """Those on all protocols, on one by its name, on a job by its file, or on a deployed one.
+
+    And the names of attacks that are left out, each with why.
+    """
     if subject is None:
-        return attacks_on_all(effort)
+        return attacks_on_all(effort), {}
     if subject in PROTOCOLS:
-        return attacks_on_protocol(subject, effort)
+        around, left_out = attacks_around_protocol(subject, effort)
+        return attacks_on_protocol(subject, effort) + around, left_out
     job = job_of_file(subject)
     if job is not None:
-        return attacks_on_job(job, effort)
+        around, left_out = attacks_around_job(job, effort)
+        return attacks_on_job(job, effort) + around, left_out
     try:
         with cluster_of(servers, kafka_config) as cluster:
             deployed = find_deployed(cluster, subject)
     except (DeploymentError, NoClusterError) as error:
         raise UsageProblem(f"there is no protocol {subject}, and as a job: {error}") from None
-    return attacks_on_deployed(deployed, effort)
+    around, left_out = attacks_around_job(make_job(deployed.to_json()), effort)
+    return attacks_on_deployed(deployed, effort) + around, left_out

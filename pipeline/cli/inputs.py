@@ -5,12 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
 
 from pipeline.cli.output import tell
 from pipeline.devices.item_log import ValueLog, load_value_log
@@ -87,13 +97,41 @@ def load_truth(job: Job, path: Path) -> ValueLog:
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
     """A progress bar on standard error, if that is a terminal."""
-    with Progress(
+    with _progress(MofNCompleteColumn(), TimeElapsedColumn()) as progress:
+        yield progress
+
+
+@contextmanager
+def progress_to_go() -> Iterator[Progress]:
+    """The same with the time still to go, of steps of very different lengths."""
+    with _progress(TimeElapsedColumn(), _TimeToGo()) as progress:
+        yield progress
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        *columns,
         console=Console(stderr=True),
         disable=not sys.stderr.isatty(),
         transient=True,
-    ) as progress:
-        yield progress
+    )
+
+
+class _TimeToGo(ProgressColumn):
+    """How long it still takes if what is left is as quick as what is done, as it says itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done, self._at = 0.0, 0.0
+
+    def render(self, task: Task) -> Text:
+        """The time to go, by what was done when a step was done last."""
+        elapsed = task.elapsed or 0.0
+        if task.completed != self._done:
+            self._done, self._at = task.completed, elapsed
+        if not self._done or not task.total:
+            return Text("")
+        left = max(0.0, self._at * task.total / self._done - elapsed)
+        return Text(f"about {timedelta(seconds=round(left))} to go")

@@ -233,6 +233,10 @@ class BooleanDevices(Devices[LawT]):
                 signs[chunk, : packed.shape[1]] = packed
         return {"order": order, "signs": signs}
 
+    def due(self, epoch: int) -> NDArray[np.intp]:
+        """Of the orders whose intervals end with the epoch: see `Devices.due`."""
+        return np.concatenate(self._members[: orders_due(epoch)])
+
     def follow(
         self,
         epoch: int,

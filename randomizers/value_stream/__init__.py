@@ -204,6 +204,10 @@ class LetterDevices(FollowingDevices[LawT]):
             "left": np.full(count, self._booleans.clock),
         }
 
+    def due(self, epoch: int) -> NDArray[np.intp]:
+        """Everybody's: see `Devices.due`."""
+        return np.arange(self.population)
+
     def follow(
         self,
         epoch: int,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.audit.draws import compare_draws
 from pipeline.audit.exact import enumerate_losses
-from pipeline.audit.hockey_stick import Sight
+from pipeline.audit.hockey_stick import Sights
 from pipeline.audit.sampling import Sample
 from pipeline.audit.subjects import job_of
 from pipeline.conformance.cases import Stream
@@ -53,21 +53,23 @@ class Releases:
     """
 
     draw: Callable[[int, int], Sequence[int]]
-    what: str = "releases of one value"
+    seen: tuple[str, ...] = ("releases of one value",)
     epochs: int = 1
 
-    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> list[Sight]:
+    def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
         """Each release alone."""
         (value,) = stream
-        return [(((((release + _NEVER_NEGATIVE,), 1)),),) for release in self.draw(value, trials)]
+        releases = self.draw(value, trials)
+        return (Sights.of([((((each + _NEVER_NEGATIVE,), 1),),) for each in releases]),)
 
 
 def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
     """The finding of an audit by samples of a mechanism of a bit."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
     guarantee = replace(job.guarantee(), epsilon=claimed)
-    sample = Sample("a peer", "releases", job, Releases(draw), guarantee, TRIALS)
-    return sample.run(seeded_generator(1), ALARM)
+    sample = Sample("a peer", ("releases",), job, Releases(draw), guarantee, TRIALS)
+    (finding,) = sample.run(seeded_generator(1), ALARM)
+    return finding
 
 
 @pytest.mark.parametrize("broken", [False, True])

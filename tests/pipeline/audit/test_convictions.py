@@ -16,7 +16,7 @@ from pipeline.audit.draws import compare_draws
 from pipeline.audit.exact import enumerate_losses
 from pipeline.audit.findings import Finding
 from pipeline.audit.linkage import Linkage
-from pipeline.audit.plans import noise_of_stage
+from pipeline.audit.plans import FULL, WINDOWS, noise_of_stage
 from pipeline.audit.randomness import attack_generators, attack_randomness
 from pipeline.audit.sampling import Sample
 from pipeline.audit.side_channels import compare_neighbours
@@ -26,10 +26,12 @@ from pipeline.conformance.cases import Case
 from pipeline.conformance.finding import find_cases
 from pipeline.devices.producer import Producer
 from pipeline.devices.producer_store import ProducerStore
+from pipeline.protocols.registry import PROTOCOLS
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage_noise import StageNoise
 from randomizers.future_rand import FutureRand
+from randomizers.memoized_response import MemoizedResponse
 from randomizers.randomness import seeded_generator
 from topics.words import Words
 
@@ -129,9 +131,10 @@ def test_devices_without_their_dummies_are_convicted() -> None:
 
 
 def released(case: Case, trials: int) -> Finding:
-    job = job_of(case, epochs=trials if case.protocol.per_epoch else 1, minimum=case.minimum)
-    sample = Sample("it", "windows", job, Windows(job), job.guarantee(), trials, searched=False)
-    return sample.run(seeded_generator(9), ALARM)
+    job = job_of(case, epochs=1, minimum=case.minimum)
+    sample = Sample("it", WINDOWS, job, Windows(job), job.guarantee(), trials, searched=False)
+    released, _ = sample.run(seeded_generator(9), ALARM)
+    return released
 
 
 @pytest.mark.parametrize(
@@ -149,14 +152,58 @@ def test_a_stage_without_its_dummies_is_convicted(
     assert "can be told from" in finding.reason
 
 
-def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples() -> None:
-    """At the trials that an audit draws unless it is told otherwise."""
-    job = job_of(case_of("split_budget"), epochs=1, minimum=1)
+@pytest.mark.parametrize(
+    ("name", "epochs"),
+    [
+        ("split_budget", 1),
+        ("independent_response", 2),
+        pytest.param("future_rand", 8, marks=pytest.mark.verify),
+        pytest.param("value_stream", 8, marks=pytest.mark.verify),
+    ],
+)
+def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples(
+    name: str, epochs: int
+) -> None:
+    """At fewer trials than an audit draws unless it is told otherwise."""
+    job = job_of(case_of(name), epochs=epochs, minimum=1)
     honest = job.guarantee()
     for factor, convicted in ((1.3, True), (1.0, False)):
         claimed = replace(honest, epsilon=honest.epsilon / factor)
-        sample = Sample("it", "reports", job, History(job), claimed, 10_000)
-        assert sample.run(seeded_generator(10), ALARM).convicted == convicted
+        sample = Sample("it", ("reports",), job, History(job), claimed, FULL.together // 4)
+        (finding,) = sample.run(seeded_generator(10), ALARM)
+        assert finding.convicted == convicted
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_devices_that_are_run_as_one_send_what_each_sends_alone(name: str) -> None:
+    """Their histories, by whose reports are said to be whose, have the exact law of one device."""
+    case = case_of(name)
+    if case.protocol.needs_shuffle:
+        return
+    finding = compare_draws(
+        case, seeded_generator(12), windows=2, together=5_000, false_alarm=ALARM
+    )
+    assert not finding.convicted, finding.reason
+    devices = case.protocol.randomizer(case.law)
+    devices.enrol(1, seeded_generator(1))
+    said = case.last_epoch == 1 or devices.due(1) is not None
+    assert ("whole histories" in finding.what) == said
+
+
+def test_reports_that_are_said_to_be_of_others_are_convicted() -> None:
+    """Of devices that report at some epochs only, and of others whose reports go together."""
+
+    class Mistaken(FutureRand):
+        def due(self, epoch: int) -> NDArray[np.intp]:
+            return np.roll(super().due(epoch), epoch)
+
+    assert draws(with_entry(case_of("future_rand", 1), randomizer=Mistaken)).convicted
+
+    class Turned(MemoizedResponse):
+        def due(self, epoch: int) -> NDArray[np.intp]:
+            return np.roll(super().due(epoch), epoch)
+
+    assert draws(with_entry(case_of("memoized_response"), randomizer=Turned)).convicted
 
 
 def test_a_shuffle_that_keeps_the_order_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from pipeline.audit.exact import enumerate_losses, largest_loss
 from pipeline.audit.findings import Verdict
+from pipeline.audit.plans import small_case
 from pipeline.conformance.cases import Case
 from pipeline.conformance.finding import find_cases
+from pipeline.jobs.job_files import make_job
 
 
 def case_of(name: str, number: int = 0) -> Case:
@@ -73,3 +75,21 @@ def test_what_only_one_neighbour_sends_is_an_infinite_loss() -> None:
     assert finding.convicted
     assert finding.observed == math.inf
     assert finding.to_json()["observed"] == "infinite"
+
+
+@pytest.mark.parametrize(("protocol", "epochs"), [("future_rand", 3), ("value_stream", 2)])
+def test_of_a_job_no_more_epochs_are_enumerated_than_of_its_protocol(
+    protocol: str, epochs: int
+) -> None:
+    """Letters of three epochs are three million views of every stream."""
+    job = make_job(
+        {
+            "name": "long",
+            "protocol": protocol,
+            "parameters": {"epsilon": 4, "changes": 4},
+            "epochs": {"count": 170},
+        }
+    )
+    case = small_case(job)
+    assert case is not None
+    assert case.last_epoch == epochs

@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.audit.hockey_stick import Sight, choose_event, loss_bound
+from pipeline.audit.hockey_stick import (
+    Sight,
+    Sights,
+    choose_guess,
+    loss_bound,
+    share_of_guesses_for,
+)
 from randomizers.randomness import seeded_generator
 
 
-@pytest.mark.parametrize(("hits", "others"), [(900, 100), (1000, 0), (500, 499), (7, 1)])
-@pytest.mark.parametrize("delta", [0.0, 0.05])
-def test_a_bound_is_that_of_clopper_and_pearson(hits: int, others: int, delta: float) -> None:
-    """Found anew by bisection in the binomial law."""
-    trials, alarm = 1000, 1e-6
-
-    def solve(tail: float, sign: int, at: int) -> float:
-        low, high = 0.0, 1.0
-        for _ in range(200):
-            middle = (low + high) / 2
-            seen = (
-                stats.binom.sf(at - 1, trials, middle)
-                if sign > 0
-                else stats.binom.cdf(at, trials, middle)
-            )
-            low, high = (middle, high) if (seen < tail) == (sign > 0) else (low, middle)
-        return low
-
-    lower = solve(alarm / 2, 1, hits)
-    upper = solve(alarm / 2, -1, others) if others < trials else 1.0
-    expected = math.log((lower - delta) / upper) if lower > delta else 0.0
-    found = loss_bound(hits, trials, others, trials, delta, alarm)
+@pytest.mark.parametrize(("right", "wrong"), [(900, 100), (1000, 0), (500, 499), (7, 1)])
+@pytest.mark.parametrize("delta", [0.0, 1e-6, 0.05])
+def test_a_bound_is_that_of_clopper_and_pearson(right: int, wrong: int, delta: float) -> None:
+    """Found anew by bisection in the binomial law, of those that delta does not excuse."""
+    trials, alarm = 2000, 1e-6
+    excused, share = 0, alarm
+    if delta:
+        share = alarm / 2
+        excused = next(
+            many for many in range(trials) if stats.binom.sf(many, trials, delta) <= share
+        )
+    left = right - excused
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        seen = stats.binom.sf(left - 1, left + wrong, middle)
+        low, high = (middle, high) if seen < share else (low, middle)
+    expected = math.log(low / (1 - low)) if left > 0 and low > 0 else 0.0
+    found = loss_bound(right, wrong, trials, delta, alarm)
     assert found == pytest.approx(max(0.0, expected), rel=1e-6, abs=1e-9)
 
 
-def test_nothing_follows_from_events_that_are_as_likely_or_that_never_happen() -> None:
-    assert loss_bound(0, 100, 0, 100, 0.0, 1e-9) == 0.0
-    assert loss_bound(100, 100, 100, 100, 0.0, 1e-9) == 0.0
-    assert loss_bound(50, 100, 0, 100, 0.6, 1e-9) == 0.0
+def test_nothing_follows_from_guesses_that_are_as_often_wrong_or_are_not_made() -> None:
+    assert loss_bound(0, 0, 100, 0.0, 1e-9) == 0.0
+    assert loss_bound(100, 100, 200, 0.0, 1e-9) == 0.0
+    assert loss_bound(50, 0, 100, 0.6, 1e-9) == 0.0
 
 
 def responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> list[Sight]:
@@ -49,45 +53,88 @@ def responses(epsilon: float, value: int, trials: int, rng: np.random.Generator)
     return [((((value if keep else 1 - value,), 1),),) for keep in kept.tolist()]
 
 
+def of_responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> Sights:
+    return Sights.of(responses(epsilon, value, trials, rng))
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_a_loss_is_found_up_to_what_samples_allow_and_never_more(epsilon: float) -> None:
     rng = seeded_generator(1, round(10 * epsilon))
-    train = [responses(epsilon, value, 10_000, rng) for value in (1, 0)]
-    fresh = [responses(epsilon, value, 10_000, rng) for value in (1, 0)]
-    event = choose_event(train[0], train[1], 0.0, 1e-9)
-    found = loss_bound(event.count(fresh[0]), 10_000, event.count(fresh[1]), 10_000, 0.0, 1e-9)
-    assert 0.7 * epsilon < found <= epsilon
+    one, other, *fresh = (of_responses(epsilon, value, 10_000, rng) for value in (1, 0, 1, 0))
+    guess = choose_guess(one, other, 0.0, 1e-9)
+    found = loss_bound(*guess.count(fresh[0], fresh[1]), 20_000, 0.0, 1e-9)
+    assert 0.8 * epsilon < found <= epsilon
 
 
 def test_bounds_are_wrong_as_seldom_as_they_say() -> None:
     """At a confidence of 80 %, that of a thousand bounds too many are wrong is no chance."""
-    rng, alarm, runs, trials = seeded_generator(2), 0.2, 1_000, 200
+    rng, alarm, runs, trials = seeded_generator(2), 0.2, 1_000, 400
     kept = 1 / (1 + math.exp(-1.0))
-    hits = rng.binomial(trials, kept, runs).tolist()
-    others = rng.binomial(trials, 1 - kept, runs).tolist()
-    wrong = sum(
-        loss_bound(one, trials, other, trials, 0.0, alarm) > 1.0
-        for one, other in zip(hits, others, strict=True)
-    )
-    assert stats.binom.sf(wrong - 1, runs, alarm) > 1e-9
-    # And a bound is no bound if it is that of an event of the training trials alone.
-    assert (
-        sum(
-            loss_bound(one, trials, other, trials, 0.0, 1.9) > 1.0
-            for one, other in zip(hits, others, strict=True)
-        )
-        > runs / 4
-    )
+    for delta in (0.0, 0.02):
+        # Of each trial a coin says which neighbour it is of; delta gives some of them away.
+        right = rng.binomial(trials, delta + (1 - delta) * kept, runs).tolist()
+        wrong = sum(loss_bound(each, trials - each, trials, delta, alarm) > 1.0 for each in right)
+        assert stats.binom.sf(wrong - 1, runs, alarm) > 1e-9
+        # And a bound that takes no account of chance is none.
+        assert sum(loss_bound(each, trials - each, trials, 0.0, 1.0) > 1.0 for each in right) > 400
 
 
 def test_a_sum_of_many_words_is_told_from_one_more() -> None:
     """No view is there twice, no word says anything alone: a linear score has to be learnt."""
     rng = seeded_generator(3)
 
-    def windows(more: int) -> list[Sight]:
+    def windows(more: int) -> Sights:
         noise = rng.normal(0, 0.4, 2_000).round(3)
-        return [((((1000 + int(1000 * (each + more)),), 1),),) for each in noise.tolist()]
+        return Sights.of(
+            [((((1000 + int(1000 * (each + more)),), 1),),) for each in noise.tolist()]
+        )
 
-    event = choose_event(windows(1), windows(0), 0.0, 1e-9)
-    fresh = windows(1), windows(0)
-    assert loss_bound(event.count(fresh[0]), 2_000, event.count(fresh[1]), 2_000, 0.0, 1e-9) > 1.0
+    guess = choose_guess(windows(1), windows(0), 0.0, 1e-9)
+    assert loss_bound(*guess.count(windows(1), windows(0)), 4_000, 0.0, 1e-9) > 1.0
+
+
+def test_words_that_are_there_more_often_are_counted() -> None:
+    """Neither which words there are nor what they add up to says anything: only how often."""
+    rng = seeded_generator(4)
+
+    def windows(mean: float) -> Sights:
+        times = rng.poisson([[mean, 3.0]] * 2_000) + 1
+        return Sights.of([((((0,), zero), ((0, 0), other)),) for zero, other in times.tolist()])
+
+    guess = choose_guess(windows(9.0), windows(4.0), 0.0, 1e-9)
+    assert loss_bound(*guess.count(windows(9.0), windows(4.0)), 4_000, 0.0, 1e-9) > 1.0
+
+
+def test_trials_of_parts_are_those_of_all() -> None:
+    sights = responses(1.0, 1, 20, seeded_generator(5))
+    lost: list[Sight] = [(), *sights, ((), ())]
+    whole = Sights.of(lost)
+    assert (whole.trials, len(whole.tables)) == (22, 2)
+    assert Counter(dict(whole.times(0))) == Counter(each[0] for each in [((),), *sights, ((),)])
+    parts = [Sights.of(sights[:7]), Sights.of(sights[7:])]
+    joined = Sights.joined(parts)
+    assert [joined.tables[0][code] for (code,) in joined.codes] == [each[0] for each in sights]
+
+
+def test_what_is_said_to_be_seen_is_seen_as_often_as_said() -> None:
+    """With the share of guesses that is stated, of a loss that is larger by the factor."""
+    rng, alarm, trials, power = seeded_generator(6), 1e-9, 20_000, 0.9
+    for epsilon, delta, factor in ((1.0, 0.0, 1.3), (0.5, 0.01, 2.0)):
+        share = share_of_guesses_for(epsilon, delta, factor, trials, alarm, power)
+        assert share is not None
+        guesses = rng.binomial(trials, share, 400)
+        right = rng.binomial(guesses, 1 / (1 + math.exp(-factor * epsilon)))
+        seen = sum(
+            loss_bound(each, many - each, trials, delta, alarm) > epsilon
+            for each, many in zip(right.tolist(), guesses.tolist(), strict=True)
+        )
+        assert stats.binom.cdf(seen, 400, power) > 1e-9
+        # It is no share that would do for anything: with half of it, it is seen in few cases.
+        right = rng.binomial(guesses // 2, 1 / (1 + math.exp(-factor * epsilon)))
+        seen = sum(
+            loss_bound(each, many - each, trials, delta, alarm) > epsilon
+            for each, many in zip(right.tolist(), (guesses // 2).tolist(), strict=True)
+        )
+        assert seen < 200
+    assert share_of_guesses_for(12.0, 0.0, 1.3, trials, alarm, power) is None
+    assert share_of_guesses_for(0.0, 0.0, 1.3, trials, alarm, power) is None

@@ -18,16 +18,14 @@ RUNS = 100
 def test_a_hundred_clean_runs_are_acquitted() -> None:
     """Of attacks that draw: the others cannot convict by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
-    sample = Sample("it", "local reports", job, History(job), job.guarantee(), 1_000)
+    sample = Sample("it", ("local reports",), job, History(job), job.guarantee(), 1_000)
     attacks = [
         attack
         for name in ("split_budget", "single_message")
         for attack in attacks_on_protocol(name, QUICK)
         if attack.draws
     ]
-    attacks.append(
-        Attack("it", "local reports", 1, lambda coins, share: [sample.run(coins, share)])
-    )
+    attacks.append(Attack("it", "local reports", 1, sample.run))
     acquitted = sum(not run_attacks(attacks).convicted for _ in range(RUNS))
     print(f"{acquitted} of {RUNS} clean runs acquitted")
     assert acquitted == RUNS

@@ -1,0 +1,64 @@
+"""All that single devices send, of many of them that are run as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audit.hockey_stick import Reports, Sight, Sights
+from pipeline.conformance.cases import Stream
+from randomizers.counted_words import written_out
+from randomizers.devices import Devices
+
+
+def draw_histories(
+    devices: Devices[Any],
+    stream: Stream,
+    trials: int,
+    coins: np.random.Generator,
+    *,
+    one_each: bool,
+) -> Sights | None:
+    """What each of so many devices with these values sends, epoch by epoch.
+
+    Args:
+        devices: none yet, with an epoch for each value.
+        stream: the values of each of them.
+        trials: how many.
+        coins: all that is drawn.
+        one_each: whether of a single epoch each of them sends one report. Then it does not matter
+            whose is whose: there is nothing that goes with it.
+
+    Returns:
+        A trial for each device; None where reports do not say whose they are.
+    """
+    devices.enrol(trials, coins)
+    tables: list[tuple[Reports, ...]] = []
+    codes = np.zeros((trials, len(stream)), np.intp)
+    for index, value in enumerate(stream):
+        due = np.arange(trials) if one_each and len(stream) == 1 else devices.due(index + 1)
+        words = written_out(devices.report(index + 1, np.array([value] * trials), None, coins))
+        if due is None or len(due) != len(words):
+            return None
+        distinct, which = np.unique(words, axis=0, return_inverse=True)
+        # Code 0 is of nothing.
+        codes[due, index] = 1 + which.reshape(-1)
+        tables.append(((), *(((tuple(word), 1),) for word in distinct.tolist())))
+    return Sights(tuple(tables), codes)
+
+
+def draw_alone(devices: Devices[Any], stream: Stream, coins: np.random.Generator) -> Sight:
+    """What one device with these values sends, epoch by epoch."""
+    devices.enrol(1, coins)
+    return tuple(
+        _reports(written_out(devices.report(epoch, np.array([value]), None, coins)))
+        for epoch, value in enumerate(stream, 1)
+    )
+
+
+def _reports(words: NDArray[np.unsignedinteger]) -> Reports:
+    """In an order of their own: nobody sees another."""
+    rows, counts = np.unique(words, axis=0, return_counts=True)
+    return tuple(zip(map(tuple, rows.tolist()), counts.tolist(), strict=True))
