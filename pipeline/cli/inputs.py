@@ -104,7 +104,7 @@ def progress_bar() -> Iterator[Progress]:
 @contextmanager
 def progress_to_go() -> Iterator[Progress]:
     """The same with the time still to go, of steps of very different lengths."""
-    with _progress(TimeElapsedColumn(), _TimeToGo()) as progress:
+    with _progress(TimeElapsedColumn(), TimeToGo()) as progress:
         yield progress
 
 
@@ -119,7 +119,7 @@ def _progress(*columns: ProgressColumn) -> Progress:
     )
 
 
-class _TimeToGo(ProgressColumn):
+class TimeToGo(ProgressColumn):
     """How long it still takes if what is left is as quick as what is done, as it says itself."""
 
     def __init__(self) -> None:
