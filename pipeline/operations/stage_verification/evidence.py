@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from tempfile import SpooledTemporaryFile
+from typing import IO, Final, TypeAlias
 
-from pipeline.actions import LogRecord
+from pipeline.actions import LogRecord, carry_out
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
 from pipeline.jobs.roster import Roster
@@ -22,9 +23,12 @@ from topics.frames import CodecError
 from topics.manifests import Manifest
 from topics.names import SUMS, Role
 from topics.records import Drain, decode_producer_record
-from topics.signed import Signed, digest_of, read_statement
+from topics.signed import Signed, WordsDigest, digest_of, read_statement
+from topics.word_forms import WordForm
 from topics.words import Words, split_words
 
+HELD_BYTES: Final = 1 << 22
+"""Of attempts that have begun and not ended, up to which their records are kept in memory."""
 _NO_WORDS_OF_THE_JOB = (CodecError, ValueError, IndexError)
 
 Read: TypeAlias = Callable[[Role, int], Iterable[LogRecord]]
@@ -101,7 +105,7 @@ class Evidence:
         words: reads windows once more, of the role that is decided: each with its words in
             canonical order, one at a time, so that no more than one is held. Those are left out
             that retention has taken meanwhile, or that hold no words of the job.
-        raw: raw reports by partition, where they were asked for and are still there.
+        raw: reads the raw reports of a partition that are still there; None: it was not asked for.
     """
 
     job: DeployedJob
@@ -112,7 +116,7 @@ class Evidence:
     roster: Roster
     drains: dict[int, int]
     words: Callable[[Iterable[Attempt]], Iterator[tuple[Attempt, Words]]]
-    raw: dict[int, tuple[LogRecord, ...]] = field(default_factory=dict)
+    raw: Callable[[int], Iterable[LogRecord]] | None = None
 
     @property
     def signs(self) -> bool:
@@ -154,7 +158,6 @@ def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidenc
     statements: tuple[StatementRecord, ...] = ()
     if Role.STAGES in job.start_offsets:
         statements = tuple(_statements(job, read(Role.STAGES, 0)))
-    partitions = range(job.partitions) if raw else ()
     return Evidence(
         job,
         manifests,
@@ -164,7 +167,7 @@ def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidenc
         roster,
         drains,
         partial(_words, job, read),
-        {partition: tuple(read(Role.REPORTS, partition)) for partition in partitions},
+        partial(read, Role.REPORTS) if raw else None,
     )
 
 
@@ -239,11 +242,24 @@ def _writings(
     partition: int,
     records: Iterable[LogRecord],
     wanted: Callable[[_Place], bool] = lambda place: True,
-) -> Iterator[tuple[_Place, list[Words] | None]]:
+) -> Iterator[tuple[_Place, Iterator[Words] | None]]:
     """The attempts of a partition, with their words: those that are whole as they end, and then the
-    others, without. Held at a time are the words of what has begun and not ended.
+    others, without. The words are to be read before the next attempt, and held piece by piece: what
+    has begun and not ended waits in a scratch file.
     """
-    begun: dict[_Place, dict[int, Words]] = {}
+    with SpooledTemporaryFile(max_size=HELD_BYTES) as file:
+        yield from _ended(job, role, partition, records, wanted, _Held(file))
+
+
+def _ended(
+    job: DeployedJob,
+    role: Role,
+    partition: int,
+    records: Iterable[LogRecord],
+    wanted: Callable[[_Place], bool],
+    held: _Held,
+) -> Iterator[tuple[_Place, Iterator[Words] | None]]:
+    begun: dict[_Place, dict[int, tuple[int, int]]] = {}
     identity = job.deployment, job.fingerprint
     finished: set[_Place] = set()
     for record in records:
@@ -257,17 +273,50 @@ def _writings(
         place = _place(chunk)
         if place in finished or not wanted(place):
             continue
-        pieces = begun.setdefault(place, {})
-        pieces.setdefault(chunk.index, chunk.words)
-        if len(pieces) == place.total:
+        waiting = begun.setdefault(place, {})
+        if chunk.index not in waiting:
+            waiting[chunk.index] = held.add(record.value)
+        if len(waiting) == place.total:
             finished.add(place)
             del begun[place]
-            yield place, [pieces[index] for index in sorted(pieces)]
+            pieces = (held.read(*waiting[index]) for index in sorted(waiting))
+            yield place, (read_piece(piece).words for piece in pieces)
+            if not begun:
+                held.clear()
     for place in begun:
         yield place, None
 
 
-def _attempt(job: DeployedJob, role: Role, place: _Place, pieces: list[Words] | None) -> Attempt:
+class _Held:
+    """Records that wait in a file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._end = 0
+
+    def add(self, record: bytes) -> tuple[int, int]:
+        """Where it begins, and how long it is."""
+        self._file.seek(self._end)
+        self._file.write(record)
+        place = self._end, len(record)
+        self._end += len(record)
+        return place
+
+    def read(self, start: int, length: int) -> bytes:
+        """A record, by its place."""
+        self._file.seek(start)
+        return self._file.read(length)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._end = 0
+
+
+def _attempt(
+    job: DeployedJob, role: Role, place: _Place, pieces: Iterator[Words] | None
+) -> Attempt:
     attempt = Attempt(
         role,
         place.epoch,
@@ -279,23 +328,66 @@ def _attempt(job: DeployedJob, role: Role, place: _Place, pieces: list[Words] | 
     )
     if pieces is None:
         return attempt
-    ordered, disorder = pieces, ""
-    if role not in SUMS:
+    rows, messages, disorder, said = 0, 0, "", WordsDigest()
+    multiset = WordMultiset(job.form_of(role)) if role not in SUMS else None
+    for piece in pieces:
+        said.add(piece)
+        rows += piece.rows
+        messages += piece.messages
+        if multiset is not None and not disorder:
+            disorder = _problem(multiset, job.form_of(role), piece)
+    contents = ordered = said.value
+    if multiset is not None and not disorder:
         try:
-            ordered = split_words(_canonical(job, role, pieces))
+            ordered = digest_in_order(job, multiset)
         except _NO_WORDS_OF_THE_JOB as error:
             disorder = f"its words are none of the job's: {error}"
         else:
-            if digest_of(ordered) != digest_of(pieces):
+            if ordered != contents:
                 disorder = "its words do not stand in canonical order"
+    if multiset is not None:
+        multiset.close()
     return replace(
         attempt,
-        rows=sum(piece.rows for piece in pieces),
-        messages=sum(piece.messages for piece in pieces),
-        contents=digest_of(pieces),
-        multiset=digest_of(ordered),
+        rows=rows,
+        messages=messages,
+        contents=contents,
+        multiset=ordered,
         disorder=disorder,
     )
+
+
+def _problem(multiset: WordMultiset, form: WordForm, piece: Words) -> str:
+    """Why words cannot be added to a multiset; empty: they are."""
+    try:
+        _add(multiset, form, piece)
+    except _NO_WORDS_OF_THE_JOB as error:
+        return f"its words are none of the job's: {error}"
+    return ""
+
+
+def _add(multiset: WordMultiset, form: WordForm, piece: Words) -> None:
+    if piece.values.dtype != form.dtype or piece.width != form.width:
+        raise CodecError(
+            f"{piece.width} words of {piece.values.dtype}, must be {form.width} of {form.dtype}"
+        )
+    multiset.add(piece)
+
+
+def digest_in_order(job: DeployedJob, multiset: WordMultiset) -> bytes:
+    """The digest of a multiset as a window has it, in canonical order."""
+    return digest_of(pieces_in_order(job, multiset))
+
+
+def pieces_in_order(job: DeployedJob, multiset: WordMultiset) -> Iterable[Words]:
+    """A multiset in canonical order, cut as a window is; where it is large, never held as a whole.
+
+    Sealed boxes and counted words are, as they are where the stage writes them.
+    """
+    if multiset.in_files and job.sealed is None:
+        return carry_out(multiset.ordered(), lambda action: None).words
+    ordered = multiset.sorted()
+    return split_words(ordered if job.sealed is None else distinct(ordered))
 
 
 def _words(
@@ -312,16 +404,12 @@ def _words(
                     yield wanted[place], _canonical(job, role, pieces)
 
 
-def _canonical(job: DeployedJob, role: Role, pieces: list[Words]) -> Words:
+def _canonical(job: DeployedJob, role: Role, pieces: Iterable[Words]) -> Words:
     """The words of an attempt as a multiset has them."""
     form = job.form_of(role)
     multiset = WordMultiset(form)
     for piece in pieces:
-        if piece.values.dtype != form.dtype or piece.width != form.width:
-            raise CodecError(
-                f"{piece.width} words of {piece.values.dtype}, must be {form.width} of {form.dtype}"
-            )
-        multiset.add(piece)
+        _add(multiset, form, piece)
     ordered = multiset.sorted()
     multiset.close()
     return ordered if job.sealed is None else distinct(ordered)

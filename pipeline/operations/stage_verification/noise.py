@@ -43,7 +43,37 @@ _WORDS_TESTED: Final = 4096
 _PROMISE: Final = "the stage adds the noise that the law asks for, from one noise key"
 
 
-def noise(evidence: Evidence, key: NoiseKey | None, reports: Mapping[int, Words]) -> Finding:
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What devices sent for a window.
+
+    Attributes:
+        messages: how many words.
+        tested: those of them that may be tested one by one.
+    """
+
+    messages: int
+    tested: Words | None
+
+    @classmethod
+    def of(cls, messages: int, pieces: Iterable[Words], tested: Words | None) -> Sent:
+        """Of so many words, of which none but `tested` are kept."""
+        if tested is None:
+            return cls(messages, None)
+        counts = np.zeros(tested.rows, np.int64)
+        for piece in pieces:
+            counts += _counts(tested, piece)
+        rows = counts > 0
+        return cls(messages, Words(tested.values[rows], counts[rows].astype(np.uint64)))
+
+
+def tested_words(evidence: Evidence) -> Words | None:
+    """The words of which each is tested for its noise; None: none is, or there are too many."""
+    job = evidence.job
+    return None if job.stage_dummies is None else _drawn(job, _latest(evidence)).words
+
+
+def noise(evidence: Evidence, key: NoiseKey | None, reports: Mapping[int, Sent]) -> Finding:
     """Whether released windows hold the stage's noise.
 
     Args:
@@ -66,11 +96,16 @@ def noise(evidence: Evidence, key: NoiseKey | None, reports: Mapping[int, Words]
             missing=f"the stage {what}: without raw reports nobody can tell by how much, with them "
             "and the noise key see raw contents",
         )
-    windows = sorted(evidence.released(job.decided_role).values(), key=lambda each: each.epoch)
-    windows = windows[-WINDOWS_TESTED:]
+    windows = _latest(evidence)
     if key is not None:
         return _recomputed(evidence, windows, StageNoise(job, key))
     return _tested(evidence, windows, reports)
+
+
+def _latest(evidence: Evidence) -> list[Attempt]:
+    """The windows that are looked at."""
+    released = evidence.released(evidence.job.decided_role).values()
+    return sorted(released, key=lambda each: each.epoch)[-WINDOWS_TESTED:]
 
 
 def _recomputed(evidence: Evidence, windows: list[Attempt], drawn: StageNoise) -> Finding:
@@ -178,9 +213,14 @@ class _Drawn:
     def counts(self, held: Words) -> NDArray[np.int64]:
         """How often these words are in others, shape (words,)."""
         assert self.words is not None
-        _, (own, others) = tally(self.words, held)
-        chosen: NDArray[np.int64] = others[own > 0]
-        return chosen
+        return _counts(self.words, held)
+
+
+def _counts(words: Words, held: Words) -> NDArray[np.int64]:
+    """How often each of some words is in others, shape (words,)."""
+    _, (own, others) = tally(words, held)
+    chosen: NDArray[np.int64] = others[own > 0]
+    return chosen
 
 
 def _drawn(job: DeployedJob, windows: Iterable[Attempt]) -> _Drawn:
@@ -196,7 +236,7 @@ def _drawn(job: DeployedJob, windows: Iterable[Attempt]) -> _Drawn:
     return _Drawn(total, words)
 
 
-def _tested(evidence: Evidence, windows: list[Attempt], reports: Mapping[int, Words]) -> Finding:
+def _tested(evidence: Evidence, windows: list[Attempt], reports: Mapping[int, Sent]) -> Finding:
     while True:
         drawn = _drawn(evidence.job, windows)
         total, found, seen = 0, np.zeros(0, np.int64), list[Attempt]()
@@ -204,12 +244,14 @@ def _tested(evidence: Evidence, windows: list[Attempt], reports: Mapping[int, Wo
             found = np.zeros(drawn.words.rows, np.int64)
         for window, words in evidence.words(windows):
             seen.append(window)
+            total += words.messages
+            if drawn.words is not None:
+                found += drawn.counts(words)
             sent = reports.get(window.epoch)
-            for sign, held in ((1, words), (-1, sent)):
-                if held is not None:
-                    total += sign * held.messages
-                    if drawn.words is not None:
-                        found += sign * drawn.counts(held)
+            if sent is not None:
+                total -= sent.messages
+                if drawn.words is not None and sent.tested is not None:
+                    found -= drawn.counts(sent.tested)
         if len(seen) == len(windows):
             break
         # Of those that are gone meanwhile there must be no dummies either.
@@ -267,7 +309,7 @@ def _together(*multisets: Words) -> Words:
 
 
 def _too_many(
-    evidence: Evidence, windows: list[Attempt], reports: Mapping[int, Words], reference: int
+    evidence: Evidence, windows: list[Attempt], reports: Mapping[int, Sent], reference: int
 ) -> list[Violation]:
     """More words than contributors send at most, and all the noise there can be."""
     mosts = [

@@ -85,7 +85,7 @@ def verify_stages(
     """
     job = evidence.job
     pinned = {*signers, *(bytes.fromhex(key) for key in job.shuffle.signers)}
-    remade = remade_windows(evidence)
+    remade = remade_windows(evidence, noise_key)
     findings = (
         signatures(evidence, pinned),
         software(evidence, expected),
@@ -97,7 +97,7 @@ def verify_stages(
         amount(evidence),
         attempts(evidence),
         noise_commitment(evidence),
-        noise(evidence, noise_key, {epoch: each.words for epoch, each in remade.items()}),
+        noise(evidence, noise_key, {epoch: each.sent for epoch, each in remade.items()}),
         cut(evidence, remade),
         raw_contents(evidence, remade, noise_key),
         Finding("secrecy", "a stage keeps nothing and tells nobody", 0, missing=_SECRETS),

@@ -413,7 +413,7 @@ def test_what_stages_write_while_it_is_read_convicts_nobody(tmp_path: Path) -> N
         seen.append(role)
         return record
 
-    evidence_of(world.job, world.log, raw=True, change=looked)
+    verify_stages(evidence_of(world.job, world.log, raw=True, change=looked))
     order = [Role.SHUFFLED, Role.MANIFESTS, Role.PRODUCERS, Role.STAGES, Role.REPORTS]
     assert list(dict.fromkeys(seen)) == order
     assert seen.count(Role.MANIFESTS) == world.log.end(Role.MANIFESTS, 0)

@@ -18,6 +18,7 @@ from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
 from pipeline.operations.stage_verification.evidence import Attempt, Evidence
 from pipeline.operations.stage_verification.noise import (
     FALSE_CONVICTION,
+    Sent,
     count_test,
     noise,
     tally,
@@ -206,7 +207,29 @@ def test_with_reports_the_noise_is_what_is_beside_them() -> None:
     }
     evidence = with_words(replace(evidence, attempts=attempts, decisions=held), with_reports)
     assert not noise(evidence, None, {}).violations
-    assert noise(evidence, None, dict.fromkeys(range(1, EPOCHS + 1), reports)).violations
+    assert noise(
+        evidence, None, dict.fromkeys(range(1, EPOCHS + 1), Sent(10_000, reports))
+    ).violations
+
+
+def test_reports_that_look_like_noise_are_none_where_they_are_known() -> None:
+    """All that is released is what devices sent: neither all words nor single ones have noise."""
+    job, cluster = windows()
+    evidence = evidence_of(job, cluster.log)
+    draw = job.stage_dummies
+    assert draw is not None
+    drawn = {epoch: draw(epoch, seeded_generator(9, epoch)) for epoch in range(1, EPOCHS + 1)}
+    sent = {epoch: Words(each.values, each.counts) for epoch, each in drawn.items()}
+
+    def words(wanted: Iterable[Attempt]) -> Iterator[tuple[Attempt, Words]]:
+        return ((each, sent[each.epoch]) for each, _ in evidence.words(wanted))
+
+    looking = replace(evidence, words=words)
+    assert not noise(looking, None, {}).violations
+    known = {epoch: Sent(each.messages, each) for epoch, each in sent.items()}
+    why = [each.why for each in noise(looking, None, known).violations]
+    assert any("0 of all words in" in each for each in why)
+    assert any("0 of a word in" in each for each in why)
 
 
 def with_words(evidence: Evidence, change: Callable[[Words], Words]) -> Evidence:
