@@ -18,6 +18,7 @@ from typing import Final
 
 SEED: Final = 18
 
+_OF_CLASSES: Final = frozenset({"property", "cached_property", "staticmethod", "abstractmethod"})
 # They have to be told which names.
 _TOLD_NAMES: Final = frozenset({"core/VariableReplacer", "core/VariableInserter"})
 _KIN: Final = (
@@ -100,7 +101,10 @@ def changes_of(source: str) -> dict[Place, list[Change]]:
 
 
 def mutant_of(module: str, source: str, changed: str | None) -> Mutant | None:
-    """None if it is no code, or differs in texts, types, or what is raised alone."""
+    """None if it is no code, or differs in texts, types, or what is raised alone.
+
+    So is what makes properties and dataclasses: without it nothing that uses them works, or all.
+    """
     if changed is None or _meaning(changed) in (None, _meaning(source)):
         return None
     before, after = source.splitlines(), changed.splitlines()
@@ -200,10 +204,17 @@ def _meaning(source: str) -> str | None:
 
 
 class _Meaning(ast.NodeTransformer):
-    """Leaves out what says something to people and to type checkers alone."""
+    """Leaves out what says something to people and to type checkers, and what makes classes."""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.decorator_list = []
+        return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
+        node.decorator_list = [
+            each for each in node.decorator_list if ast.unparse(each) not in _OF_CLASSES
+        ]
         if node.name in {"__str__", "__repr__"}:
             node.body = [ast.Pass()]
         return self.generic_visit(node)

@@ -48,9 +48,11 @@ OF_PROTOCOLS: Final = (
     "tests/pipeline/audit/test_quick_audit.py::test_an_audit_acquits_the_installed_protocol[{}]",
 )
 """What is run of each protocol that a target names."""
-ALL_TESTS_SECONDS: Final = 12.0
+IMPORT_ALL_PROTOCOLS: Final = ("tests/conformance/", "tests/pipeline/audit/")
+"""Stand before tests that do, which takes seconds."""
+ALL_TESTS_SECONDS: Final = 8.0
 """For which tests are run that enter what is changed, the quickest first."""
-OTHER_TESTS_SECONDS: Final = 4.0
+OTHER_TESTS_SECONDS: Final = 2.0
 """The same of those that do not."""
 LOOKED_AT_SECONDS: Final = 25.0
 """For which tests are run without a mutation, to see how quick they are."""
@@ -118,9 +120,21 @@ def look_at(target: Target) -> Run:
 
 
 def run_tests(mutant: Mutant, seconds: Mapping[str, float]) -> Run:
-    """Run these tests in their order, in a process of their own, until one notices a mutant."""
-    files = list(dict.fromkeys(test.partition("::")[0] for test in seconds))
-    return _in_a_process(sum(seconds.values()), mutant, files, _Chosen(seconds))
+    """Run these tests in their order, in processes of their own, until one notices a mutant.
+
+    Those that import all protocols come last.
+    """
+    run = Run()
+    for all_protocols in (False, True):
+        part = {
+            test: taken
+            for test, taken in seconds.items()
+            if test.startswith(IMPORT_ALL_PROTOCOLS) == all_protocols
+        }
+        if part and run.by is None:
+            files = list(dict.fromkeys(test.partition("::")[0] for test in part))
+            run = _in_a_process(sum(part.values()), mutant, files, _Chosen(part))
+    return run
 
 
 def _in_a_process(
