@@ -227,6 +227,11 @@ def test_several_epochs_lose_less_than_the_sum() -> None:
     assert amplified_epsilon(coin, 100_000, 1e-6, 8) <= law.stream_epsilon
 
 
+def test_the_loss_is_stated_of_every_power_of_two_and_of_all_reports() -> None:
+    assert law_of(1.0, reports=1).reports_seen == (1,)
+    assert law_of(1.0, reports=6).reports_seen == (1, 2, 4, 6)
+
+
 def test_neighbours_differ_in_no_more_bits_than_there_are() -> None:
     assert differing_bits(1, 1, "replacement") == 1
     assert differing_bits(40, 3, "removal") == 3

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from inspect import signature
 from itertools import combinations, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from pipeline.conformance.laws.jl_hh import ExactLaw
 from pipeline.jobs.job_files import parse_job
 from pipeline.planning.plan import plan
 from pipeline.protocols.registry import PROTOCOLS
+from randomizers.bucket import BucketParameters
 from randomizers.clamped_noise import ClampedNoise
 from randomizers.composed import log_rounded_up
 from randomizers.jl_hh import JlHh, JlHhLaw, JlHhParameters
@@ -27,6 +31,7 @@ from randomizers.measurements import Calibration
 from randomizers.measurements.calibration import composed_loss, noise_of, published_loss
 from randomizers.public_matrices import OneHot, ParityRows, distinct_rows, nonzero_rows
 from randomizers.randomness import seeded_generator
+from randomizers.sparse_recovery import SparseRecoveryParameters
 
 THOUSAND = tuple(map(str, range(1000)))
 
@@ -123,6 +128,36 @@ def test_a_histogram_has_noise_in_two_cells_where_items_replace_each_other(
     assert law.noise is not None
     assert law.noise.variance == pytest.approx(2 * q / (1 - q) ** 2, rel=1e-4)
     assert law.epsilon == pytest.approx(1.0, abs=1e-9)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"epsilon": 0}, "epsilon is 0"),
+    ({"epsilon": math.nan}, "epsilon is nan"),
+    ({"calibration": "any"}, "calibration is 'any', must be one of"),
+    ({"delta": 1.0}, "delta is 1.0"),
+    ({"beta": 1}, "beta is 1, must be above 0 and below 1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "changed", "message"),
+    [
+        (parameters, changed, message)
+        for parameters in (
+            BucketParameters,
+            JlHhParameters,
+            LaplaceHistogramParameters,
+            SparseRecoveryParameters,
+        )
+        for changed, message in REFUSED
+        if changed.keys() <= signature(parameters).parameters.keys()
+    ],
+)
+def test_parameters_that_no_noise_is_for_are_refused(
+    parameters: Callable[..., Any], changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        parameters(**{"epsilon": 1.0, "domain": THOUSAND, **changed})
 
 
 def test_histograms_that_do_not_fit_a_record_are_refused() -> None:

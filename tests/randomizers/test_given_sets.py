@@ -1,0 +1,21 @@
+"""What devices hold is looked at before anything is drawn: a set too large would lose too much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from randomizers.given_sets import checked_sets
+
+
+def test_a_device_that_holds_more_items_than_are_charged_for_is_named() -> None:
+    values = np.array([[1, 2, 0], [3, 3, 1], [4, 5, 6]])
+    users, items = checked_sets(7, values, np.array([True, True, False]), 3, most=2)
+    assert list(zip(users.tolist(), items.tolist(), strict=True)) == [
+        (0, 1),
+        (0, 2),
+        (1, 1),
+        (1, 3),
+    ]
+    with pytest.raises(ValueError, match="device 2 holds 3 items at epoch 7, must be at most 2"):
+        checked_sets(7, values, None, 3, most=2)
