@@ -27,7 +27,7 @@ from randomizers.client import (
     ValueRefusedError,
     steps,
 )
-from randomizers.client.document import Document
+from randomizers.client.document import Document, Membership, Waiting
 from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
 from tests.randomizers.client.conftest import Phone
 from tests.randomizers.javascript.client_vectors import JOBS
@@ -784,3 +784,11 @@ def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
             ]
             seen.append((requests, stored, phone.seconds))
         assert all(each == seen[0] for each in seen)
+
+
+def test_what_is_written_of_a_membership_shows_neither_state_nor_reports() -> None:
+    waiting = Waiting(7, b"name", body=b"what it says")
+    member = Membership(b"statement", b"id", state={"memo": "what it drew"}, waiting=(waiting,))
+    written = f"{member} {member!r}"
+    assert "epoch=7" in written
+    assert not [text for text in ("what it says", "what it drew") if text in written]
