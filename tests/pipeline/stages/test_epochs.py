@@ -31,6 +31,14 @@ def test_missing_epochs_are_those_never_added(added: list[int], first: int, last
     assert tested.first_missing(first) == next(e for e in range(first, 100) if e not in added)
 
 
+@given(epochs, st.integers(1, 45))
+def test_epochs_below_are_those_before_latest_first(added: list[int], epoch: int) -> None:
+    tested = EpochSet()
+    for each in added:
+        tested.add(each)
+    assert list(tested.below(epoch)) == sorted({each for each in added if each < epoch})[::-1]
+
+
 def test_the_set_stays_small_over_a_million_epochs() -> None:
     tested = EpochSet()
     for epoch in range(1, 1_000_001):

@@ -74,6 +74,8 @@ def test_stages_use_the_topics_of_the_table_and_no_others(more: str, tmp_path: P
         assert does["writes"] == uses.writes - _ASIDE, stage
         assert does["deletes"] == ({uses.deletes} - {None}), stage
         assert Role.STATUS in uses.writes
+        # Only of what is taken on trust of a stage does it sign anything.
+        assert (Role.STAGES in uses.writes) == (stage not in {"aggregate", "publish"}), stage
 
 
 def test_a_stage_that_a_job_has_not_uses_nothing() -> None:
