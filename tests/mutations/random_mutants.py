@@ -48,8 +48,10 @@ OF_PROTOCOLS: Final = (
     "tests/pipeline/audit/test_quick_audit.py::test_an_audit_acquits_the_installed_protocol[{}]",
 )
 """What is run of each protocol that a target names."""
-IMPORT_ALL_PROTOCOLS: Final = ("tests/conformance/", "tests/pipeline/audit/")
-"""Stand before tests that do, which takes seconds."""
+EXAMPLES: Final = "tests/test_docstrings.py::test_examples[{}]"
+"""What is run of each module: the examples in its docstrings."""
+IMPORT_MUCH: Final = ("tests/conformance/", "tests/pipeline/audit/", "tests/test_docstrings.py")
+"""Stand before tests that do, as all protocols, which takes seconds."""
 ALL_TESTS_SECONDS: Final = 8.0
 """For which tests are run that enter what is changed, the quickest first."""
 OTHER_TESTS_SECONDS: Final = 2.0
@@ -107,11 +109,17 @@ def targets() -> list[Target]:
             (
                 *(f"tests/{test}" for test in each["tests"]),
                 *(test.format(name) for name in each.get("protocols", ()) for test in OF_PROTOCOLS),
+                *(EXAMPLES.format(name_of(module)) for module in each["modules"]),
             ),
             each["sample"],
         )
         for each in tables
     ]
+
+
+def name_of(module: str) -> str:
+    """What Python calls a module."""
+    return module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def look_at(target: Target) -> Run:
@@ -122,14 +130,12 @@ def look_at(target: Target) -> Run:
 def run_tests(mutant: Mutant, seconds: Mapping[str, float]) -> Run:
     """Run these tests in their order, in processes of their own, until one notices a mutant.
 
-    Those that import all protocols come last.
+    Those that import much come last.
     """
     run = Run()
-    for all_protocols in (False, True):
+    for much in (False, True):
         part = {
-            test: taken
-            for test, taken in seconds.items()
-            if test.startswith(IMPORT_ALL_PROTOCOLS) == all_protocols
+            test: taken for test, taken in seconds.items() if test.startswith(IMPORT_MUCH) == much
         }
         if part and run.by is None:
             files = list(dict.fromkeys(test.partition("::")[0] for test in part))
@@ -182,8 +188,8 @@ def _run_here(mutant: Mutant | None, tests: Sequence[str], watcher: _Watcher, wr
     import pytest
 
     if mutant is not None:
-        name = mutant.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        sys.meta_path.insert(0, _Mutated(name, ROOT / mutant.module, mutant.source))
+        place = ROOT / mutant.module
+        sys.meta_path.insert(0, _Mutated(name_of(mutant.module), place, mutant.source))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

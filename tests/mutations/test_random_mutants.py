@@ -13,6 +13,7 @@ from tests.mutations.random_mutants import (
     Run,
     chosen_for,
     function_around,
+    name_of,
     quickest,
     targets,
 )
@@ -139,4 +140,6 @@ def test_every_module_is_a_target_and_its_tests_are_there() -> None:
         name, _, protocol = name.partition("[")
         assert (ROOT / path).exists()
         assert not name or f"def {name}" in (ROOT / path).read_text(), test
-        assert protocol.removesuffix("]").removesuffix("-0") in {"", *PROTOCOLS}
+        about = protocol.removesuffix("]").removesuffix("-0")
+        examples = {name_of(module) for module in named} if name == "test_examples" else set()
+        assert about in examples | {"", *PROTOCOLS}
