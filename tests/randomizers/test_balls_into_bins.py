@@ -156,6 +156,13 @@ def test_values_of_a_wrong_kind_or_shape_are_refused(
     assert devices.epoch == 0
 
 
+@pytest.mark.parametrize("buckets", [0, 4, 2**29 + 11])
+def test_buckets_that_no_hash_is_of_are_refused(buckets: int) -> None:
+    assert is_prime(2**29 + 11)
+    with pytest.raises(ValueError, match=r"must be a prime number up to 2\^29"):
+        BallsIntoBinsParameters(1.0, 1e-6, Bits(16), buckets=buckets)
+
+
 class TestChoice:
     def test_as_many_buckets_as_messages_allow(self) -> None:
         """The reference has 4.7 messages and a standard deviation of 7.4."""

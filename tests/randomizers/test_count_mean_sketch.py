@@ -101,3 +101,20 @@ def test_messages_hide_among_those_of_their_row() -> None:
     alone = calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 1, 512, "removal"), 1, 40_000)
     least = of_randomized_response(alone.bits.odds.loss, 2)
     assert amplified_epsilon(least, in_row, 1e-6) > 3.0
+
+
+def test_as_many_messages_as_there_is_room_for_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = with_loss(calibrate(CountMeanSketchParameters(1.0, 1e-6, LABELS, 2, 64), 1, 10_000), 3.0)
+
+    def drawn() -> tuple[int, bytes]:
+        devices, rng = CountMeanSketch(law), seeded_generator(96)
+        devices.enrol(20, rng)
+        words = written_out(devices.report(1, np.full((20, 1), 7), None, rng))
+        return len(words), words.tobytes()
+
+    first = drawn()
+    monkeypatch.setattr(CountMeanSketchLaw, "capacity", lambda law, epoch, contributors: first[0])
+    assert drawn() == first
+    fewer = first[0] - 1
+    monkeypatch.setattr(CountMeanSketchLaw, "capacity", lambda law, epoch, contributors: fewer)
+    assert drawn()[0] <= fewer
