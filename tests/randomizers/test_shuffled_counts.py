@@ -26,7 +26,7 @@ from randomizers.shuffled_counts import (
     ShuffledCountsLaw,
     ShuffledCountsParameters,
 )
-from randomizers.shuffled_counts.calibration import calibrate
+from randomizers.shuffled_counts.calibration import calibrate, epsilon_with
 
 EPOCHS = 8
 DELTA = 1e-6
@@ -292,6 +292,16 @@ def test_jobs_get_the_noise_of_the_reference(
         assert law.noise.per_contributor(1) * 30_000 >= law.noise.mean
         assert "30,000 honest contributors" in guarantee.trust
     assert ShuffledCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
+
+
+@pytest.mark.parametrize("calibration", ["rigorous", "conditional"])
+def test_the_fewest_contributors_spend_what_was_asked_for_and_half_of_them_more(
+    calibration: Any,
+) -> None:
+    asked = ShuffledCountsParameters(1.0, DELTA, changes=2, boost=1, calibration=calibration)
+    law = calibrate(asked, 8, minimum=1_000)
+    assert 0.99 < epsilon_with(law, 1_000) <= 1.0
+    assert 1.3 < epsilon_with(law, 500) < 2.0
 
 
 def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:

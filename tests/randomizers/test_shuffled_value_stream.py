@@ -73,6 +73,14 @@ def test_the_noise_is_sized_on_the_clock_of_devices() -> None:
         assert normal_delta(law.epsilon, (law.deviation - 1) / distance) > law.delta * (1 - 1e-5)
 
 
+def test_what_tables_of_the_noise_leave_out_must_fit_what_is_set_aside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("randomizers.shuffled_value_stream.calibration.FOR_TABLES", 1e-40)
+    with pytest.raises(ValueError, match="take a smaller epsilon or a larger delta"):
+        calibrate(ASKED, 170, 100)
+
+
 def test_devices_that_follow_the_rules_are_never_held_up() -> None:
     """All streams of 8 epochs with at most 2 changes: what is sent is 256 u, rounded."""
     law = DYADIC
