@@ -155,6 +155,7 @@ class Background(threading.Thread):
         self._watches: dict[bytes, tuple[DeployedJob, JobWatch]] = {}
         self._read_at: dict[bytes, tuple[float, float]] = {}
         self._look_backs: dict[bytes, LookBack] = {}
+        self._refused_until: dict[bytes, float] = {}
 
     def run(self) -> None:
         """Read again and again; a broker that is away is waited for."""
@@ -164,11 +165,7 @@ class Background(threading.Thread):
                 self._watches.clear()
                 self._look_backs.clear()
                 while not self._ended.is_set():
-                    try:
-                        self.watch(cluster)
-                    except AccessError as error:
-                        self._listener.refused(error.asking_for("page"))
-                        raise
+                    self.watch(cluster)
                     self._ended.wait(WATCHED_SECONDS / 4)
             self._ended.wait(_BACK_OFF_SECONDS)
 
@@ -177,8 +174,14 @@ class Background(threading.Thread):
         shown = self._shown()
         self._forget({each.job.deployment for each in shown})
         for each in shown:
+            if time.monotonic() < self._refused_until.get(each.job.deployment, -math.inf):
+                continue
             try:
                 self._watch_if_due(cluster, each)
+            except AccessError as error:
+                # The other jobs are to be seen all the same, and later perhaps this one.
+                self._listener.refused(error.asking_for("page"))
+                self._refused_until[each.job.deployment] = time.monotonic() + OTHERS_SECONDS
             except NoTopicError:
                 # Of an undeployed job whose topics are deleted; its record goes soon.
                 continue
@@ -217,6 +220,6 @@ class Background(threading.Thread):
         )
 
     def _forget(self, shown: set[bytes]) -> None:
-        for held in (self._watches, self._read_at, self._look_backs):
+        for held in (self._watches, self._read_at, self._look_backs, self._refused_until):
             for key in held.keys() - shown:
                 del held[key]

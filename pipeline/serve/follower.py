@@ -289,13 +289,19 @@ class KafkaSource:
         return ends
 
     def _look_for(self, missing: frozenset[str]) -> None:
-        """See once that topics which seem not to be there are not merely hidden."""
-        if missing <= self._missing:
+        """See once that topics which seem not to be there are not merely hidden.
+
+        One that is hidden keeps nobody from the other jobs; without those of all jobs none is seen.
+        """
+        self._missing &= missing
+        if missing == self._missing:
             return
         with Cluster(self._connection) as cluster:
-            for topic in sorted(missing):
+            for topic in sorted(missing - self._missing):
+                if topic not in (JOBS_TOPIC, LEDGER_TOPIC):
+                    self._missing |= {topic}
                 cluster.exists(topic)
-        self._missing = missing
+                self._missing |= {topic}
 
     def close(self) -> None:
         """As of `Source`."""
