@@ -9,6 +9,7 @@ from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.whole_files import replaced_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INSTALL = "pip install 'dpstream[plot]'"
@@ -31,6 +32,13 @@ def new_figure(width: float, height: float, what: str = "plot") -> Figure:
     except ImportError:
         raise PlotError(f"no {what} without matplotlib: {INSTALL}") from None
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def tidy(axes: Axes) -> None:
+    """A light grid behind what is drawn, and no box around it."""
+    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.planning.plan import Plan
-from pipeline.plots import new_figure, save_figure
+from pipeline.plots import new_figure, save_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,8 +51,6 @@ def draw_plan(made: Plan) -> Figure:
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
-    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     axes.legend(loc="best", frameon=False)
     return figure

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,14 +82,17 @@ class FutureRandForecast:
         return model.bias(self._law, self._estimator)
 
 
-def dyadic_comparison(
-    name: str, parameters: type[IndependentResponseParameters], examples: tuple[Example, ...]
+def dyadic_protocol(
+    name: str,
+    parameters: type[FutureRandParameters | IndependentResponseParameters],
+    calibrate: Callable[[Any, int, int], Any],
+    examples: tuple[Example, ...],
 ) -> Protocol:
-    """FutureRand's devices and estimators, with another law of signs."""
+    """FutureRand's devices and estimators, with a law of signs."""
     return Protocol(
         name=name,
         parameters=parameters,
-        calibrate=late_calibration("comparisons", f"calibrate_{name}"),
+        calibrate=calibrate,
         law=lambda asked: FutureRandLaw,
         randomizer=FutureRand,
         restore=FutureRand.restore,
@@ -106,23 +111,19 @@ def dyadic_comparison(
     )
 
 
-PROTOCOL = Protocol(
-    name="future_rand",
-    parameters=FutureRandParameters,
-    calibrate=late_calibration("future_rand"),
-    law=lambda asked: FutureRandLaw,
-    randomizer=FutureRand,
-    restore=FutureRand.restore,
-    aggregator=lambda law, asked: FutureRandAggregator(law, asked.estimator),
-    aggregator_from_bytes=lambda law, asked, data: FutureRandAggregator.from_bytes(
-        law, data, asked.estimator
-    ),
-    word_form=fixed_words(FutureRand),
-    needs_shuffle=False,
-    loss_of_streams=True,
-    forecast=lambda law, asked, last_epoch: FutureRandForecast(law, last_epoch, asked.estimator),
-    alternatives=alternatives,
-    examples=(
+def dyadic_comparison(
+    name: str, parameters: type[IndependentResponseParameters], examples: tuple[Example, ...]
+) -> Protocol:
+    """The same with the law of signs of a published comparison."""
+    calibrate = late_calibration("comparisons", f"calibrate_{name}")
+    return dyadic_protocol(name, parameters, calibrate, examples)
+
+
+PROTOCOL = dyadic_protocol(
+    "future_rand",
+    FutureRandParameters,
+    late_calibration("future_rand"),
+    (
         Example(FutureRandParameters(1.0, 1), 2),
         Example(FutureRandParameters(2.0, 2), 4),
         Example(FutureRandParameters(1.5, 2), 3),

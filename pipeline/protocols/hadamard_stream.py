@@ -70,21 +70,28 @@ def _freezing(law: HadamardStreamLaw) -> str:
     )
 
 
-def alternatives(asked: HadamardStreamParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The protocol that reports values; one that trusts the shuffle stage; one asked anew.
+def trusting_or_anew(
+    asked: HadamardStreamParameters | HadamardValuesParameters, last_epoch: int
+) -> Iterator[Alternative]:
+    """The one that trusts the shuffle stage, and one that is asked anew.
 
     The last one is for few epochs, which it pays for one by one.
     """
-    yield (
-        "hadamard_values",
-        partial(HadamardValuesParameters, asked.epsilon, asked.changes, asked.domain),
-    )
     yield from trusting_with_values(asked.epsilon, asked.changes, asked.domain)
     if last_epoch <= FEW_EPOCHS:
         yield (
             "projective_geometry",
             partial(ProjectiveGeometryParameters, asked.epsilon / last_epoch, asked.domain),
         )
+
+
+def alternatives(asked: HadamardStreamParameters, last_epoch: int) -> Iterator[Alternative]:
+    """The protocol that reports values, and `trusting_or_anew`."""
+    yield (
+        "hadamard_values",
+        partial(HadamardValuesParameters, asked.epsilon, asked.changes, asked.domain),
+    )
+    yield from trusting_or_anew(asked, last_epoch)
 
 
 PROTOCOL = Protocol(

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.hadamard_values import HadamardValuesAggregator
-from pipeline.protocols.hadamard_stream import FEW_EPOCHS
+from pipeline.protocols.hadamard_stream import trusting_or_anew
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
-from pipeline.protocols.shuffled_alternatives import trusting_with_values
 from pipeline.protocols.value_stream import ValueStreamForecast
 from pipeline.values.value_domains import CategoryDomain
 from randomizers.composed import MAX_SIGNS
@@ -22,7 +21,6 @@ from randomizers.hadamard_values import (
     HadamardValuesLaw,
     HadamardValuesParameters,
 )
-from randomizers.projective_geometry import ProjectiveGeometryParameters
 
 
 class HadamardValuesForecast:
@@ -66,21 +64,13 @@ def unboosted_caveat(changes: int, boosted: int, share: float, value: str) -> st
 
 
 def alternatives(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The protocol that reports changes; one that trusts the shuffle stage; one asked anew.
-
-    The last one is for few epochs, which it pays for one by one.
-    """
+    """The protocol that reports changes, and `trusting_or_anew`."""
     if asked.changes < MAX_SIGNS:
         yield (
             "hadamard_stream",
             partial(HadamardStreamParameters, asked.epsilon, asked.changes, asked.domain),
         )
-    yield from trusting_with_values(asked.epsilon, asked.changes, asked.domain)
-    if last_epoch <= FEW_EPOCHS:
-        yield (
-            "projective_geometry",
-            partial(ProjectiveGeometryParameters, asked.epsilon / last_epoch, asked.domain),
-        )
+    yield from trusting_or_anew(asked, last_epoch)
 
 
 PROTOCOL = Protocol(

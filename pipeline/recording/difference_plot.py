@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.plots import new_figure, save_figure
+from pipeline.plots import new_figure, save_figure, tidy
 from pipeline.recording.differences import Difference
 
 if TYPE_CHECKING:
@@ -60,8 +60,6 @@ def draw_differences(names: Sequence[str], found: Sequence[Difference]) -> Figur
     axes.set_ylabel("standard deviations")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
-    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     axes.legend(loc="best", frameon=False)
     return figure

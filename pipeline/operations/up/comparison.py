@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
 from pipeline.operations.up.plot import name_time_axis, positions
-from pipeline.plots import new_figure, save_figure
+from pipeline.plots import new_figure, save_figure, tidy
 from pipeline.results.kinds.registry import kind_of
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def _draw(outcomes: Sequence[Outcome]) -> Figure:
     for axes in (above, below):
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.margins(x=0.01)
-        axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
     above.legend(loc="best", frameon=False)
     return figure
 

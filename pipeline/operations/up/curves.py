@@ -15,7 +15,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job
 from pipeline.operations.up.plot import GAPS, draw_plot, mark_gaps, name_time_axis, positions
 from pipeline.operations.up.progress import Row
-from pipeline.plots import new_figure, save_figure
+from pipeline.plots import new_figure, save_figure, tidy
 from pipeline.results.kinds.registry import kind_of
 from pipeline.results.questions import Query, Question
 from pipeline.stages.estimate_records import EstimateRecord
@@ -174,9 +174,7 @@ def draw_curves(
     axes.set_ylabel("value" if question.in_values else job.people)
     axes.yaxis.set_major_formatter("{x:g}" if question.in_values else "{x:,.0f}")
     axes.margins(x=0.01)
-    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     if curves:
         axes.legend(
             title=question.kind, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False

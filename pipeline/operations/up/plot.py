@@ -15,7 +15,7 @@ from pipeline.jobs.epoch_words import period
 from pipeline.jobs.job_files import Job
 from pipeline.operations.up.outcome import NOT_PRIVATE
 from pipeline.operations.up.progress import Row
-from pipeline.plots import new_figure
+from pipeline.plots import new_figure, tidy
 from pipeline.results.kinds.registry import kind_of
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
     axes.set_ylabel(kind_of(job.domain).counted(job)[1])
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.margins(x=0.01)
-    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     axes.legend(loc="best", frameon=False)
     return figure
 

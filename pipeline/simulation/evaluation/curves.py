@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.plots import INSTALL, PlotError, save_figure
+from pipeline.plots import INSTALL, PlotError, save_figure, tidy
 from pipeline.simulation.evaluation.columns import series_of
 from pipeline.simulation.evaluation.experiment import Case
-from pipeline.simulation.evaluation.plots import COLOURS, tidy
+from pipeline.simulation.evaluation.plots import COLOURS
 from pipeline.simulation.simulate import Simulation, simulate
 
 if TYPE_CHECKING:

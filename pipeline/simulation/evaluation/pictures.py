@@ -19,12 +19,12 @@ from aggregators.grid_counts import GridCounts
 from aggregators.quantiles import quantile
 from pipeline.devices.item_log import ItemLog
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.plots import new_figure
+from pipeline.plots import new_figure, tidy
 from pipeline.simulation.evaluation.columns import Array
 from pipeline.simulation.evaluation.counted import CountedEpoch, counted_epochs
 from pipeline.simulation.evaluation.counted_answers import SHARES, item_intervals
 from pipeline.simulation.evaluation.experiment import Case
-from pipeline.simulation.evaluation.plots import COLOURS, tidy
+from pipeline.simulation.evaluation.plots import COLOURS
 from pipeline.values.value_domains import ValueDomain
 from pipeline.whole_files import replaced_whole
 

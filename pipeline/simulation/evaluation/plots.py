@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.plots import INSTALL, PlotError, save_figure
+from pipeline.plots import INSTALL, PlotError, save_figure, tidy
 from pipeline.results.smoothing import UNBIASED
 from pipeline.simulation.evaluation.counted_answers import ALL_ITEMS
 from pipeline.simulation.evaluation.results import Line, loss_differs_from_request, variables
@@ -256,10 +256,3 @@ def _draw_cases(axes: Axes, lines: Sequence[Line], varying: Sequence[Mapping[str
 def _expected(lines: Sequence[Line]) -> NDArray[np.float64]:
     expected = [np.nan if line.predicted_rmse is None else line.predicted_rmse for line in lines]
     return np.array(expected, np.float64)
-
-
-def tidy(axes: Axes) -> None:
-    """A light grid behind what is drawn, and no box around it."""
-    axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

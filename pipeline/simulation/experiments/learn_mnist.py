@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.linear_models import accuracy, losses
-from pipeline.plots import INSTALL, PlotError
+from pipeline.plots import INSTALL, PlotError, tidy
 from pipeline.protocols.protocol import LearningAggregator, LearningDevices
 from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.evaluation.plots import COLOURS, tidy
+from pipeline.simulation.evaluation.plots import COLOURS
 from pipeline.simulation.experiments.prepare_mnist import FEATURES, features, read_digits
 from pipeline.simulation.membership import membership
 from randomizers.counted_words import written_out
