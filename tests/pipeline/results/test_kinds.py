@@ -122,3 +122,14 @@ def test_more_numbers_than_may_be_watched_are_not_watched() -> None:
     assert kind_of(modes).watched(modes, 3) == Items()
     assert kind_of(modes).watched(modes, 2) is None
     assert kind_of(words).watched(words, 20) is None
+
+
+def test_only_items_of_a_list_are_the_same_at_every_epoch_and_have_places() -> None:
+    modes, words = deployed(MODES), deployed(WORDS)
+    assert kind_of(modes.domain).same_items
+    assert kind_of(modes.domain).ranks(modes, record(MODE_COUNTS))[2] == (1, 1)
+    assert not kind_of(words.domain).same_items
+    assert kind_of(words.domain).ranks(words, record(shown_jobs.found(i17=40.0, i3=20.0))) == {}
+    hours = deployed(HOURS)
+    assert not kind_of(hours.domain).same_items
+    assert kind_of(hours.domain).ranks(hours, record(HOUR_COUNTS)) == {}
