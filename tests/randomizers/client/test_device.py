@@ -573,6 +573,13 @@ def test_what_was_not_written_here_is_left_alone(phone: Phone, text: str) -> Non
     assert phone.store.text == text
 
 
+def test_what_a_later_version_keeps_is_not_read(phone: Phone) -> None:
+    phone.start().join()
+    kept = {**document(phone), "version": 2}
+    with pytest.raises(StoreError, match="later version of the app"):
+        Document.from_text(json.dumps(kept))
+
+
 @pytest.mark.parametrize("more", [{"protocol": "later"}, {"law": {}}, {"law": {"horizon": 1}}])
 def test_a_job_that_the_app_has_no_randomizer_for_costs_nothing(
     phone: Phone, more: dict[str, Any]
