@@ -49,7 +49,7 @@ def audit(
         typer.Option(
             min=20,
             help="How thorough attacks by samples are: half as many epochs as are judged of "
-            "released windows. Default: 5000, which takes one to three minutes for a protocol.",
+            "released windows. Default: 5000, which takes a few minutes for a protocol.",
         ),
     ] = None,
     quick: Annotated[
