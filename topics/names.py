@@ -229,13 +229,22 @@ def _deleted(retention_ms: int, batch_bytes: int) -> dict[str, str]:
     }
 
 
-def _erased(retention_ms: int) -> dict[str, str]:
-    """Settings under which deleted records leave the disks soon."""
+def segment_ms(retention_ms: int) -> int:
+    """Milliseconds after which a segment of people's reports is rolled, and may be deleted.
+
+    >>> segment_ms(FOREVER), segment_ms(7 * 24 * 3_600_000), segment_ms(8 * 90_000)
+    (3600000, 3600000, 90000)
+    """
     longest = _SEGMENT_MS
     if retention_ms != FOREVER:
         longest = min(longest, retention_ms // _SEGMENTS_OF_A_RETENTION)
+    return max(longest, _SHORTEST_SEGMENT_MS)
+
+
+def _erased(retention_ms: int) -> dict[str, str]:
+    """Settings under which deleted records leave the disks soon."""
     return {
-        "segment.ms": str(max(longest, _SHORTEST_SEGMENT_MS)),
+        "segment.ms": str(segment_ms(retention_ms)),
         "file.delete.delay.ms": str(_DELETED_AFTER_MS),
     }
 

@@ -38,12 +38,23 @@ from tests.benchmarks.measuring import (
     peak_megabytes,
     processor_seconds,
 )
-from tests.benchmarks.one_core import DrawnReports, items_job_values, job_values, letters_job_values
+from tests.benchmarks.one_core import (
+    DrawnReports,
+    items_job_values,
+    job_values,
+    letters_job_values,
+    words_job_values,
+)
 from tests.benchmarks.producing import send
 from topics.names import Role
 
 STAGES = ("shuffle", "aggregate", "publish")
-_JOB_VALUES = {"bits": job_values, "letters": letters_job_values, "cells": items_job_values}
+_JOB_VALUES = {
+    "bits": job_values,
+    "letters": letters_job_values,
+    "cells": items_job_values,
+    "words": words_job_values,
+}
 _PATIENCE = 300.0
 _POLL_SECONDS = 0.05
 
@@ -62,7 +73,9 @@ class Load:
         producers: how many processes.
         number: of devices, or of reports an epoch, of each producer.
         order: in which windows are released.
-        reports: what they are: bits of `future_rand`, letters of `value_stream`, or cells of items.
+        reports: what they are: bits of `future_rand`, letters of `value_stream`, cells of items,
+            or words of four bytes, too many different ones for a table.
+        gateways: that each process stands for, where reports are drawn; each sends `number`.
     """
 
     kind: Literal["devices", "drawn", "held"]
@@ -70,7 +83,13 @@ class Load:
     producers: int
     number: int
     order: Literal["sorted", "random"] = "sorted"
-    reports: Literal["bits", "letters", "cells"] = "bits"
+    reports: Literal["bits", "letters", "cells", "words"] = "bits"
+    gateways: int = 1
+
+    @property
+    def window_reports(self) -> int:
+        """Reports of an epoch."""
+        return self.producers * self.gateways * self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +97,12 @@ class Passage:
     """One run, from the first close of an epoch to the last published estimate.
 
     Attributes:
-        reports: counted in the published partials.
+        reports: counted in the published partials; of words, those that were sent.
         seconds: that it took.
         processor: processor seconds by process, the broker's included.
         others: processor seconds of everything else on the machine meanwhile.
         peaks: most resident memory by process, in megabytes.
+        shuffled: bytes of the records that the shuffle stage has released.
     """
 
     reports: int
@@ -90,6 +110,7 @@ class Passage:
     processor: Mapping[str, float]
     others: float
     peaks: Mapping[str, float]
+    shuffled: int
 
     @property
     def reports_per_second(self) -> float:
@@ -177,13 +198,30 @@ def pass_through(connection: Connection, folder: Path, load: Load) -> Passage:
         return run.measure(load)
 
 
+def idle(connection: Connection, folder: Path, load: Load, seconds: float) -> Passage:
+    """Deploy a job of which nothing comes, and see for so long what its processes do meanwhile.
+
+    Raises:
+        BenchmarkError: a process has ended.
+    """
+    with (
+        Cluster(connection) as cluster,
+        _deployed(cluster, load) as job,
+        RestartedProcesses(_unexpected) as processes,
+    ):
+        run = _Run(cluster, job, processes, folder / job.name)
+        run.start(connection, load)
+        return run.rest(seconds)
+
+
 @contextmanager
 def _deployed(cluster: Cluster, load: Load) -> Iterator[DeployedJob]:
     """A job for as long as it is needed, its topics included."""
     name = f"bench-{secrets.token_hex(4)}"
-    shuffle: dict[str, Any] = {"producers": load.producers, "order": load.order}
-    if load.reports == "cells":
-        shuffle["minimum"] = load.producers * load.number
+    producers = load.producers * load.gateways
+    shuffle: dict[str, Any] = {"producers": producers, "order": load.order}
+    if load.reports in ("cells", "words"):
+        shuffle["minimum"] = load.window_reports
     job = make_job(_JOB_VALUES[load.reports](name, load.epochs, **shuffle))
     now = time.time_ns() // 1_000_000
     yield deploy(cluster, job, deployment=secrets.token_bytes(16), now=now)
@@ -208,25 +246,22 @@ class _Run:
             name = "producer" if load.producers == 1 else f"producer {number + 1}"
             arguments = [load.kind, self.job.name, name]
             arguments += [connection.bootstrap_servers[0], str(self.folder / name)]
-            command = python_module("tests.benchmarks.producing", *arguments, str(load.number))
+            arguments += [str(load.number), str(load.gateways)]
+            command = python_module("tests.benchmarks.producing", *arguments)
             self.producers.append(self._launch(name, command))
         self._hear("ready")
         self._wait(lambda: {status["stage"] for status in self._statuses()} == set(STAGES))
 
     def measure(self, load: Load) -> Passage:
         """Let the producers begin, and wait for the last estimate."""
-        pids = {child.name: child.process.pid for child in self.processes.children}
-        broker = LocalKafka(kafka_folder()).status().pid
-        if broker is None:
-            raise BenchmarkError("the local broker has ended")
-        pids = {"broker": broker, **pids}
+        pids = self._pids()
         before = {name: processor_seconds(pid) for name, pid in pids.items()}
         everything = busy_seconds()
         self._signal_producers()
         began = min(float(line.split()[1]) for line in self._hear("begun"))
         if load.kind == "held":
             self._hear("held")
-            expected = load.epochs * load.producers * load.number
+            expected = load.epochs * load.window_reports
             self._wait(lambda: self._reports_held() == expected)
             self._signal_producers()
         estimates = EstimateReader(self.cluster, self.job)
@@ -241,8 +276,33 @@ class _Run:
         processor = {name: processor_seconds(pid) - before[name] for name, pid in pids.items()}
         others = max(0.0, busy_seconds() - everything - sum(processor.values()))
         peaks = {name: peak_megabytes(pid) for name, pid in pids.items()}
-        reports = count_reports(self.cluster, self.job)
-        return Passage(reports, seconds, processor, others, peaks)
+        if load.reports == "words":
+            # Windows are complete: no others are released.
+            reports = load.epochs * load.window_reports
+        else:
+            reports = count_reports(self.cluster, self.job)
+        released = self.cluster.read(self.job.topic(Role.SHUFFLED))
+        shuffled = sum(len(record.value) for record in released)
+        return Passage(reports, seconds, processor, others, peaks, shuffled)
+
+    def rest(self, seconds: float) -> Passage:
+        """Look on while nothing comes."""
+        pids = self._pids()
+        before = {name: processor_seconds(pid) for name, pid in pids.items()}
+        everything, begun = busy_seconds(), time.monotonic()
+        time.sleep(seconds)
+        took = time.monotonic() - begun
+        processor = {name: processor_seconds(pid) - before[name] for name, pid in pids.items()}
+        others = max(0.0, busy_seconds() - everything - sum(processor.values()))
+        peaks = {name: peak_megabytes(pid) for name, pid in pids.items()}
+        return Passage(0, took, processor, others, peaks, 0)
+
+    def _pids(self) -> dict[str, int]:
+        broker = LocalKafka(kafka_folder()).status().pid
+        if broker is None:
+            raise BenchmarkError("the local broker has ended")
+        workers = {child.name: child.process.pid for child in self.processes.children}
+        return {"broker": broker, **workers}
 
     def _launch(self, name: str, command: list[str]) -> Child:
         return self.processes.start(

@@ -43,6 +43,9 @@ WINDOW_REPORTS = 10_000_000
 
 ITEMS = 10_000
 SCANNED = 1_000_000
+ROWS, BUCKETS = 64, 65_536
+DIFFERENT = ROWS * BUCKETS
+"""Words of four bytes, where there are too many of them for a table."""
 
 
 def job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
@@ -77,21 +80,40 @@ def items_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
     }
 
 
+def words_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
+    """The same over 65,536 items, in words of four bytes."""
+    parameters = {
+        "epsilon": 1,
+        "delta": 1e-6,
+        "domain": {"bits": 16},
+        "rows": ROWS,
+        "buckets": BUCKETS,
+    }
+    return {
+        **job_values(name, epochs, **shuffle),
+        "protocol": "count_mean_sketch",
+        "parameters": parameters,
+    }
+
+
 class DrawnReports:
     """A registered producer whose reports are random words, for measuring what comes after it."""
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
         self._enrolment = secrets.token_bytes(16)
+        self._name = f"drawn {self._enrolment.hex()}"
         self._rng = np.random.default_rng()
 
     def registration(self) -> bytes:
         """The record that enrols it."""
-        return Registration(self._job.deployment, "drawn", self._enrolment, 1).to_bytes()
+        return Registration(self._job.deployment, self._name, self._enrolment, 1).to_bytes()
 
     def epoch(self, epoch: int, reports: int) -> list[bytes]:
         """The records of an epoch with so many reports; the last is the punctuation."""
-        words = self._rng.integers(0, 2 * orders_due(epoch), (reports, 1), np.uint8)
+        form = self._job.word_form
+        different = 2 * orders_due(epoch) if form.report_bytes == 1 else form.distinct or DIFFERENT
+        words = self._rng.integers(0, different, (reports, 1)).astype(form.dtype)
         pieces = split_words(Words(words))
         identity = (self._job.fingerprint, self._job.deployment)
         records = [
