@@ -8,7 +8,7 @@ from typing import Final
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.output import duration, number, plural, say, say_pairs, say_table
 from pipeline.jobs.job_files import Job
-from pipeline.planning.fleet import Fleet, FleetError, FleetPlan, epoch_seconds, plan_fleet
+from pipeline.planning.fleet import Fleet, FleetPlan, epoch_seconds, plan_fleet
 from pipeline.planning.plan import Plan
 from pipeline.planning.speeds import cpu_seconds
 from pipeline.values.durations import parse_duration
@@ -26,6 +26,7 @@ def asked_fleet(
 
     Raises:
         UsageProblem: they do not fit together; the message says what to give.
+        FleetError: there is no such fleet.
     """
     if devices is None:
         if gateways is not None or every is not None or jobs > 1:
@@ -38,24 +39,17 @@ def asked_fleet(
         )
     held = _whole("--devices", devices)
     given = None if gateways is None else _whole("--gateways", gateways)
-    try:
-        return Fleet(held, given or -(-held // DEVICES_OF_A_GATEWAY), jobs, seconds)
-    except FleetError as error:
-        raise UsageProblem(str(error)) from None
+    return Fleet(held, given or -(-held // DEVICES_OF_A_GATEWAY), jobs, seconds)
 
 
 def plan_of(job: Job, made: Plan, fleet: Fleet) -> FleetPlan:
     """What the fleet needs; devices are timed here and now.
 
     Raises:
-        UsageProblem: there is no such fleet for the job.
+        FleetError: there is none for the job.
     """
-    entry, law = job.protocol_entry, job.calibrate()
-    try:
-        seconds = cpu_seconds(entry, law, job.parameters, job.epochs.count)
-        return plan_fleet(job, made, fleet, seconds)
-    except FleetError as error:
-        raise UsageProblem(str(error)) from None
+    seconds = cpu_seconds(job.protocol_entry, job.calibrate(), job.parameters, job.epochs.count)
+    return plan_fleet(job, made, fleet, seconds)
 
 
 def show_fleet(needed: FleetPlan) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.jobs.job_files import Job
 from pipeline.planning.fleet_costs import (
     BROKER,
@@ -39,8 +40,10 @@ _YEAR: Final = timedelta(days=365.25).total_seconds()
 _KEPT_BYTES: Final = 4_000
 
 
-class FleetError(ValueError):
+class FleetError(DpstreamError):
     """There is no such fleet; the message says what to change."""
+
+    exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
