@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from pipeline.audit.concerns import ANYBODY
+from pipeline.audit.findings import Verdict
+from pipeline.audit.interrupted_producers import attack_interrupted
 from pipeline.audit.plans import FULL, QUICK, attacks_around_job, attacks_around_protocol
+from pipeline.audit.record_sizes import attack_sizes
+from pipeline.conformance.finding import find_cases
 from pipeline.jobs.job_files import make_job
+from pipeline.protocols.registry import PROTOCOLS
 
 DEVICES = {"collected reports", "device clients", "windows of devices"}
 PRODUCERS = {"presence", "interruptions", "membership"}
@@ -59,3 +64,12 @@ def test_of_noise_that_the_stage_can_add_for_a_protocol() -> None:
         assert {(f"{name}-0", "interruptions"), (f"{name}-0", "sizes")} <= {
             (attack.subject, attack.name) for attack in chosen
         }
+
+
+@pytest.mark.parametrize("name", list(PROTOCOLS))
+def test_producers_of_every_protocol_are_attacked(name: str) -> None:
+    """Whoever audits one protocol in full runs these, whatever its producers wait for."""
+    (case, *_) = find_cases(name)
+    found = [*attack_interrupted(case), *attack_sizes(case)]
+    assert found
+    assert [each for each in found if each.verdict is Verdict.CONVICTED] == []
