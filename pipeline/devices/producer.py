@@ -34,6 +34,7 @@ from randomizers.devices import Devices
 from randomizers.randomness import cryptographic_generator
 from topics.batches import (
     DRAWING_BYTES,
+    claimed_epoch,
 )
 from topics.frames import CodecError
 from topics.names import Role
@@ -351,9 +352,9 @@ class Producer:
         most: int | None,
         generator: np.random.Generator,
     ) -> None:
-        """Put an epoch's records into the outbox, a part of the reports for every instance.
+        """Put an epoch's records into the outbox, a part of the reports for each instance or lane.
 
-        What the instance that decides windows gets is last: see `_send`.
+        That by which windows are decided is last: see `_send`.
         """
         drawn = DrawnEpoch(
             job=self.job,
@@ -365,8 +366,8 @@ class Producer:
             most=most,
         )
         try:
-            for role, records in drawn.records(reports, generator):
-                self._store.put(role, self.job.partition_of(epoch), records)
+            for role, partition, records in drawn.records(reports, generator):
+                self._store.put(role, partition, records)
         except CodecError as error:
             raise ProducerError(f"producer {self.name}: {error}") from None
 
@@ -636,18 +637,25 @@ class Producer:
         present = int(np.count_nonzero(self._present))
         return capacity(self.job.law(), self.job.local_epoch(epoch), present)
 
+    def _decides(self, role: Role, partition: int, value: bytes) -> bool:
+        """Whether windows are decided by what lies in the topic and partition of a record."""
+        epoch = claimed_epoch(value) if self.job.lanes > 1 else None
+        first = epoch is None or self.job.part_in(epoch, partition) == 1
+        return role is Role.REPORTS and first
+
     def _send(self) -> Steps[None]:
         """Send the outbox; what was acknowledged goes.
 
-        The shuffle instance that decides windows is sent its part when the others have theirs: so
-        everybody whom it finds complete is complete with all of them.
+        The shuffle instance that decides windows is sent its part when the others have theirs, and
+        so is the lane by which they are decided: who is complete there is complete everywhere.
         """
         last: int | None = None
         unflushed = False
         for position, role, partition, value in self._store.outbox():
-            if role is Role.REPORTS and unflushed:
+            decides = self._decides(role, partition, value)
+            if decides and unflushed:
                 yield Flush()
-            unflushed = role is not Role.REPORTS
+            unflushed = not decides
             last = position
             yield Append(role, partition, value)
         if last is not None:

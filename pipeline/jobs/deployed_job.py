@@ -284,8 +284,8 @@ class DeployedJob(Job):
 
     @property
     def window_parts(self) -> int:
-        """How many shuffle instances each write a part of every window; a replay has none."""
-        return self.instances if self.replay_of is None else 1
+        """How many shuffle instances, or lanes, each have a part of every window; a replay none."""
+        return self.parts if self.replay_of is None else 1
 
     def randomizer(self) -> Devices[Any]:
         """An empty population of devices."""
@@ -416,7 +416,7 @@ def takes_bundles(job: Job) -> bool:
     """Whether gateways of a job may send through relays, once it is deployed."""
     if isinstance(job, DeployedJob):
         return job.bundles
-    return job.devices is None and job.shuffle.producers >= MANY_PRODUCERS
+    return job.devices is None and job.lanes == 1 and job.shuffle.producers >= MANY_PRODUCERS
 
 
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:
@@ -424,8 +424,8 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
 
     The first bytes of SHA-256 over the canonical JSON of protocol, parameters (without
     ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs, the smallest window,
-    crowds, a central guarantee, keys and shuffle instances, where there are any. `values` are those
-    of a deployed job, as JSON.
+    crowds, a central guarantee, keys, shuffle instances and lanes, where there are any. `values`
+    are those of a deployed job, as JSON.
     """
     parameters = values["parameters"]
     meaning = {
@@ -440,7 +440,8 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
             **_zone(values["epochs"].get("timezone")),
         },
         "minimum": values.get("shuffle", {}).get("minimum"),
-        **_several(values.get("shuffle", {}).get("instances")),
+        **_several("instances", values.get("shuffle", {}).get("instances")),
+        **_several("lanes", values.get("topics", {}).get("lanes")),
         **({"sealed": values["sealed"]} if values.get("sealed") else {}),
         **({"crowds": values["crowds"]} if values.get("crowds") else {}),
         **({"central": values["central"]} if values.get("central") else {}),
@@ -460,8 +461,8 @@ def _zone(name: object) -> dict[str, Any]:
     return {} if name is None else {"timezone": name}
 
 
-def _several(instances: object) -> dict[str, Any]:
-    return {} if instances in (None, 1) else {"instances": instances}
+def _several(name: str, parts: object) -> dict[str, Any]:
+    return {} if parts in (None, 1) else {name: parts}
 
 
 def _canonical(values: Mapping[str, Any]) -> bytes:

@@ -27,3 +27,10 @@ def place_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
     if problem is None and job.partition_of(epoch) != partition:
         return f"epoch {epoch} belongs to partition {job.partition_of(epoch)}"
     return problem
+
+
+def part_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
+    """Why a raw report of an epoch has no place in a partition; None if it has, in some lane."""
+    if job.lanes == 1 or job.part_in(epoch, partition) is None:
+        return place_problem(job, epoch, partition)
+    return epoch_problem(job, epoch)

@@ -105,7 +105,7 @@ class Roster:
 
     @property
     def _most(self) -> int:
-        return PRODUCERS_MAX if self._job.instances == 1 else PRODUCERS_OF_INSTANCES_MAX
+        return PRODUCERS_MAX if self._job.parts == 1 else PRODUCERS_OF_INSTANCES_MAX
 
     def _register(self, record: Registration) -> None:
         if record.name in self._names or record.enrolment in self._by_enrolment:

@@ -96,7 +96,8 @@ class Shuffle(Section):
             "average"
         )
 
-    def spared(self, parameters: Any, epochs: int) -> Any:
+    @staticmethod
+    def spared(parameters: Any, epochs: int, parts: int, divided: str) -> Any:
         """Parameters without what of delta divisions that do not fit may cost.
 
         Of every producer at every epoch, and with the factor of two laws that are so far from
@@ -105,12 +106,14 @@ class Shuffle(Section):
         Args:
             parameters: of a protocol whose number of messages is a secret.
             epochs: of a horizon.
+            parts: that a drawing is divided among.
+            divided: what these are called.
 
         Raises:
             ValueError: there is not enough of it.
         """
         delta = getattr(parameters, "delta", None)
-        if self.instances == 1 or not delta:
+        if parts == 1 or not delta:
             return parameters
         spared = math.nextafter(delta, 0)
         divisions = PRODUCERS_OF_INSTANCES_MAX * epochs
@@ -118,7 +121,7 @@ class Shuffle(Section):
         if (1 + math.exp(epsilon)) * divisions * MISFIT >= delta - spared:
             raise ValueError(
                 f"epsilon {epsilon:g} with delta {delta:g} leaves no room for the messages of "
-                f"{self.instances} instances: take a smaller epsilon or a larger delta"
+                f"{parts} {divided}: take a smaller epsilon or a larger delta"
             )
         return replace(parameters, delta=spared)
 

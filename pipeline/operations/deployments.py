@@ -276,7 +276,7 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     admission = admission_of(job)
     for partition in range(job.partitions):
         for record in TopicReader(cluster, job, Role.REPORTS, partition).read():
-            for value in admission.records(record.value):
+            for value in admission.records(partition, record.value):
                 addressed = admission.addressed(partition, value)
                 if not isinstance(addressed, Refusal):
                     latest = max(latest, addressed.epoch)

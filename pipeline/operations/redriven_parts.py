@@ -58,7 +58,7 @@ class Parts:
             admission = Admission(job, role=role)
             for partition in range(job.partitions):
                 for record in TopicReader(cluster, job, role, partition).read():
-                    values = admission.records(record.value)
+                    values = admission.records(partition, record.value)
                     letters = refused.get((job.topic(role), partition, record.offset))
                     # Of a bundle, what was refused is known as long as its letters are there.
                     if letters is not None and not letters:

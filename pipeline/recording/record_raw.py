@@ -72,11 +72,11 @@ class RawLog:
             for partition, start in enumerate(job.start_offsets[role])
         }
         self._ends = dict(self.positions)
-        # What each further shuffle instance says of its part of a window: offsets of its topic.
-        self._parts: dict[tuple[Role, int], Manifest] = {}
+        # What is said of each further part of a window, of a shuffle instance or lane: its offsets.
+        self._parts: dict[tuple[int, int], Manifest] = {}
         logs = [
-            DecisionLog(job, partial(self._note_part, role), instance)
-            for instance, role in enumerate(job.report_roles[1:], 2)
+            DecisionLog(job, partial(self._note_part, part), part)
+            for part in range(2, job.parts + 1)
         ]
         self._manifest_logs = [job.cursor(Role.MANIFESTS, log.apply) for log in logs]
 
@@ -106,25 +106,27 @@ class RawLog:
     def lacking(self, manifest: Manifest) -> list[Role]:
         """The topics of which records of an epoch are gone that may have belonged to its window.
 
-        Further shuffle instances say where their part of a window was if it is released. Of one
-        that is not, any record that is gone may have belonged to it.
+        Of further parts it is said where they were if a window is released. Of one that is not, any
+        record that is gone may have belonged to it.
         """
-        return [role for role in self._job.report_roles if self._lacks(role, manifest)]
+        places = self._job.report_places
+        lacking = [role for role, part in places if self._lacks(role, part, manifest)]
+        return list(dict.fromkeys(lacking))
 
-    def _lacks(self, role: Role, manifest: Manifest) -> bool:
-        partition = self._job.partition_of(manifest.epoch)
+    def _lacks(self, role: Role, part: int, manifest: Manifest) -> bool:
+        partition = self._job.partition_of(manifest.epoch, part)
         own: Manifest | None = manifest
-        if role is not Role.REPORTS:
-            own = self._parts.pop((role, manifest.epoch), None)
+        if part > 1:
+            own = self._parts.pop((part, manifest.epoch), None)
         return any(
             (lost.topic, lost.partition) == (role, partition)
             and (own is None or (lost.start < own.cut_offset and own.first_offset < lost.stop))
             for lost in self._lost
         )
 
-    def _note_part(self, role: Role, decision: Decision) -> None:
+    def _note_part(self, part: int, decision: Decision) -> None:
         if decision.manifest.epoch >= self._first:
-            self._parts[role, decision.manifest.epoch] = decision.manifest
+            self._parts[part, decision.manifest.epoch] = decision.manifest
 
     def _take_in(
         self, place: tuple[Role, int], records: tuple[LogRecord, ...], end: int

@@ -32,7 +32,7 @@ from pipeline.stages.finished_windows import WindowListener, ignore_window
 from pipeline.stages.hop_stage import HopStage
 from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.shuffling_stage import shuffling_stage
 from pipeline.stages.stage import Stage
 from randomizers.item_domains import MOST_PUBLISHED
 from randomizers.randomness import cryptographic_generator, seeded_generator
@@ -224,7 +224,7 @@ class SimulatedCluster:
         self.log = MemoryLog(clock=lambda: LAST_MOMENT) if log is None else log
         self._read = 0
         identifiers = generators("identifier", 0)
-        shuffle = ShuffleStage(
+        shuffle = shuffling_stage(
             job,
             identifiers=lambda: identifiers.bytes(16),
             wall_clock=lambda: 0,

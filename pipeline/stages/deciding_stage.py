@@ -130,7 +130,7 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
     def _admit(self, partition: int, value: bytes) -> RecordT | Refusal:
         """A record of this job and partition, or the reason to refuse it."""
 
-    def _records(self, value: bytes) -> tuple[bytes, ...]:
+    def _records(self, partition: int, value: bytes) -> tuple[bytes, ...]:
         """The records that one of the raw topic holds: one, but for bundles."""
         return (value,)
 
@@ -170,7 +170,7 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         self._timeline.note_written(written)
         state = self._partitions[partition]
         state.position = offset + 1
-        for each in self._records(value):
+        for each in self._records(partition, value):
             admitted = self._admit(partition, each)
             refusal = (
                 admitted

@@ -94,7 +94,7 @@ class DeviceAdmission:
         record = self.addressed(partition, value)
         return self._reports(record) if isinstance(record, LooseBatch) else record
 
-    def records(self, value: bytes) -> tuple[bytes, ...]:
+    def records(self, partition: int, value: bytes) -> tuple[bytes, ...]:
         """See `Admission.records`; collectors bundle envelopes in a way of their own."""
         return (value,)
 

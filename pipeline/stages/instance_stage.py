@@ -12,6 +12,9 @@ what is missing is missing. Then it must at least be the same whenever a part is
 an instance writes a manifest of its own before its part, a copy of the decision with the offsets of
 its own topic; it goes on under the first one of its kind, and everything after that is a function
 of the log.
+
+The lanes of an epoch are parts like these, of one instance: they lie in partitions of one topic,
+and whoever owns the partition of one that is not the first does the same with it.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from pipeline.actions import (
 )
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.jobs.sealed import stage_party
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.stages.admission import Admission, Refusal
@@ -71,16 +75,18 @@ class InstanceStage(RawStage[_Partition, Window]):
     """Turns the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
 
     Args:
-        job: with several shuffle instances.
-        instance: which one, from 2 on.
+        job: with several shuffle instances, or lanes.
+        instance: which one, from 2 on; 1 has all lanes but the first.
         identifiers: makes the random 16-byte ids of attempts.
         wall_clock: milliseconds since 1970, for the manifests' timestamps.
         generator: cryptographic generator for ``order: random``.
         scratch: opens scratch files for windows whose words do not fit a table of counts.
+        noise_key: for jobs in lanes that ask the stage for dummies.
         keys: of this instance, where reports are sealed.
         listener: is told of every window whose part this worker has written.
 
     Raises:
+        NoiseKeyError: the job asks for dummies, and this is not the key it was deployed with.
         SealingKeyError: reports are sealed, and the instance's private keys are not there.
     """
 
@@ -93,23 +99,25 @@ class InstanceStage(RawStage[_Partition, Window]):
         wall_clock: Callable[[], int],
         generator: np.random.Generator,
         scratch: Scratch = temporary_file,
+        noise_key: NoiseKey | None = None,
         keys: KeyRing = NO_KEYS,
         listener: WindowListener = ignore_window,
     ) -> None:
         if job.seals_batches:
             check_keys(job, stage_party(instance - 1), keys)
-        self._admission = Admission(job, keys, job.report_roles[instance - 1])
+        others = job.lanes > 1
+        self._admission = Admission(job, keys, job.report_roles[instance - 1], others=others)
+        self._numbers = range(2, job.lanes + 1) if others else range(instance, instance + 1)
         super().__init__(
             job,
             instance,
-            StageNoise(job, None),
+            StageNoise(job, noise_key),
             identifiers=identifiers,
             wall_clock=wall_clock,
             generator=generator,
             scratch=scratch,
             listener=listener,
         )
-        self._instance = instance
         self._proposed: Manifest | None = None
         self._accepted = False
         self._begin_logs()
@@ -120,7 +128,7 @@ class InstanceStage(RawStage[_Partition, Window]):
         """Take in one record of the instance's topic."""
         state = self._partitions[partition]
         state.position = offset + 1
-        for each in self._admission.records(value):
+        for each in self._admission.records(partition, value):
             admitted = self._admission.admit(partition, each)
             refusal = (
                 admitted
@@ -151,7 +159,7 @@ class InstanceStage(RawStage[_Partition, Window]):
     def unfinished(self, partition: int) -> str:
         """Epochs whose part is not written, or not decided."""
         first = self._oldest_undecided
-        while first in self._decisions.decided or self._job.partition_of(first) != partition:
+        while first in self._decisions.decided or self._number(first, partition) is None:
             first += 1
         state = self._partitions.get(partition)
         begun = () if state is None else (*state.decided, *state.owed)
@@ -173,7 +181,7 @@ class InstanceStage(RawStage[_Partition, Window]):
 
     def _begin_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
-        self._parts = EpochSet()
+        self._parts = {number: EpochSet() for number in self._numbers}
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
 
     def _apply(self, record: LogRecord) -> None:
@@ -183,16 +191,20 @@ class InstanceStage(RawStage[_Partition, Window]):
             manifest = decode_manifest(record.value)
         except CodecError:
             return
-        identity = manifest.deployment, manifest.fingerprint, manifest.instance
-        if identity == (self._job.deployment, self._job.fingerprint, self._instance):
+        identity = manifest.deployment, manifest.fingerprint
+        own = manifest.instance in self._parts
+        if own and identity == (self._job.deployment, self._job.fingerprint):
             self._owe(manifest, record.offset)
 
     def _decide(self, decision: Decision) -> None:
-        """A window was decided: if it is released, this instance has a part to write."""
-        manifest = decision.manifest
-        state = self._partitions.get(self._job.partition_of(manifest.epoch))
-        if state is not None and manifest.fate is Fate.RELEASED:
-            state.decided[manifest.epoch] = decision.offset
+        """A window was decided: if it is released, there are parts to be written."""
+        epoch = decision.manifest.epoch
+        if decision.manifest.fate is not Fate.RELEASED:
+            return
+        for number in self._numbers:
+            state = self._partitions.get(self._job.partition_of(epoch, number))
+            if state is not None:
+                state.decided[epoch] = decision.offset
 
     def _owe(self, part: Manifest, offset: int) -> None:
         """It was said what a part is, and the first word counts: the partition's owner owes it.
@@ -201,17 +213,24 @@ class InstanceStage(RawStage[_Partition, Window]):
         finished.
         """
         epoch = part.epoch
-        if epoch not in self._decisions.decided or not self._parts.add(epoch):
+        if epoch not in self._decisions.decided or not self._parts[part.instance].add(epoch):
             return
         if part == self._proposed:
             self._accepted = True
-        state = self._partitions.get(self._job.partition_of(epoch))
+        state = self._partitions.get(self._job.partition_of(epoch, part.instance))
         decision = None if state is None else state.decided.pop(epoch, None)
         if state is None or decision is None:
             return
         state.ends.pop(epoch, None)
         if part.first_offset >= state.floor and epoch not in state.written:
             state.owed[epoch] = Owed(part.first_offset, offset, decision)
+
+    def _number(self, epoch: int, partition: int) -> int | None:
+        """Which part of an epoch a partition of this stage has; None if it has none."""
+        for number in self._numbers:
+            if self._job.partition_of(epoch, number) == partition:
+                return number
+        return None
 
     @property
     def _oldest_undecided(self) -> int:
@@ -279,10 +298,11 @@ class InstanceStage(RawStage[_Partition, Window]):
     def _write_part(self, state: _Partition, epoch: int) -> Steps[None]:
         window = state.windows.get(epoch)
         first = None if window is None else window.first_offset
-        decided_at = state.decided[epoch]
+        number, decided_at = self._number(epoch, state.number), state.decided[epoch]
+        assert number is not None
         own = replace(
             (yield from manifest_at(self._job, decided_at)),
-            instance=self._instance,
+            instance=number,
             first_offset=state.position if first is None else first,
             cut_offset=state.position,
             timestamp=self._wall_clock(),

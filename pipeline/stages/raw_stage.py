@@ -127,7 +127,6 @@ class RawStage(ABC, Generic[Partition, WindowT]):
             identifiers=identifiers,
             generator=generator,
             multiset=self._multiset,
-            instance=instance,
         )
         self._unflushed = False
         self.counts: Counter[str] = Counter()

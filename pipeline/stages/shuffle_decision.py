@@ -123,7 +123,7 @@ class ShuffleDecision(WindowDecision[Window]):
             contributors=contributors,
             population=population,
             timestamp=timestamp,
-            drawings=tuple(drawings) if self._job.instances > 1 else (),
+            drawings=tuple(drawings) if self._job.parts > 1 else (),
         )
 
     def _expected(self, epoch: int, window: Window | None) -> NDArray[np.bool_]:

@@ -64,12 +64,12 @@ class ProducerWindows:
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
         """See `WindowsAgain`; the roster has all producers of the manifest."""
-        partition = self._job.partition_of(manifest.epoch)
+        partition = self._job.partition_of(manifest.epoch, manifest.instance)
         window = Window(manifest.epoch, 0.0, self._multiset)
         inside = drawings_in(manifest, self._roster)
 
         def collect(record: LogRecord) -> None:
-            for value in self._admission.records(record.value):
+            for value in self._admission.records(partition, record.value):
                 take_in(self._admission.admit(partition, value))
 
         def take_in(admitted: Batch | Punctuation | Refusal) -> None:
@@ -98,7 +98,6 @@ class WindowWriter:
         identifiers: makes the random 16-byte ids of attempts.
         generator: cryptographic generator for ``order: random``.
         multiset: makes an empty multiset of words.
-        instance: of the shuffle stage, where several work side by side.
     """
 
     def __init__(
@@ -110,7 +109,6 @@ class WindowWriter:
         identifiers: Callable[[], bytes],
         generator: np.random.Generator,
         multiset: Callable[[], WordMultiset],
-        instance: int = 1,
     ) -> None:
         self._job = job
         self._windows = windows
@@ -118,7 +116,6 @@ class WindowWriter:
         self._identifiers = identifiers
         self._generator = generator
         self._multiset = multiset
-        self._instance = instance
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
         """Collect the window of a manifest from the raw topic."""
@@ -130,7 +127,7 @@ class WindowWriter:
         Or their noisy sum and no word, where that is what is released.
         """
         manifest = decision.manifest
-        dummies = self._noise.dummies(manifest.epoch)
+        dummies = self._noise.dummies(manifest.epoch, manifest.instance)
         if dummies is not None:
             words.add(dummies)
         if self._noise.deletes:
@@ -150,7 +147,7 @@ class WindowWriter:
             pieces = Pieces.of(split_words(ordered))
         role, attempt = self._job.decided_role, self._identifiers()
         yield from chunks_of_attempt(
-            self._job, role, manifest.epoch, decision.offset, attempt, pieces, self._instance
+            self._job, role, manifest.epoch, decision.offset, attempt, pieces, manifest.instance
         )
         yield Flush()
 

@@ -99,6 +99,9 @@ def noise(evidence: Evidence, key: NoiseKey | None, reports: Mapping[int, Sent])
     windows = _latest(evidence)
     if key is not None:
         return _recomputed(evidence, windows, StageNoise(job, key))
+    if job.lanes > 1:
+        missing = "how much of its noise is in which lane: give --noise-key FILE"
+        return Finding("noise", _PROMISE, 0, missing=missing)
     return _tested(evidence, windows, reports)
 
 
@@ -112,7 +115,7 @@ def _recomputed(evidence: Evidence, windows: list[Attempt], drawn: StageNoise) -
     violations, checked = [], 0
     for window, words in evidence.words(windows):
         checked += 1
-        dummies = drawn.dummies(window.epoch)
+        dummies = drawn.dummies(window.epoch, window.instance)
         assert dummies is not None
         _, (released, added) = tally(words, dummies)
         if (added > released).any():

@@ -97,7 +97,7 @@ def _windows(
         for epoch, window in list(begun.items()):
             if window.manifest.cut_offset <= record.offset:
                 yield begun.pop(epoch)
-        for value in admission.records(record.value):
+        for value in admission.records(partition, record.value):
             admitted = admission.admit(partition, value)
             if not isinstance(admitted, Refusal) and admitted.epoch in begun:
                 begun[admitted.epoch].add(record.offset, admitted)
@@ -155,6 +155,8 @@ def why_not(job: DeployedJob) -> str:
         return "reports of single devices are told apart by the collectors' key alone"
     if job.instances > 1:
         return "each shuffle instance has raw reports of its own"
+    if job.lanes > 1:
+        return "raw reports of an epoch lie in several lanes"
     return ""
 
 

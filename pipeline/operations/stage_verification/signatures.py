@@ -190,7 +190,7 @@ def _unsigned_manifests(evidence: Evidence) -> Iterator[Violation]:
         said[decided.manifest].add((decided.stage, decided.epoch, decided.instance))
     for each in evidence.manifests:
         manifest = each.manifest
-        wanted = instance_name(manifest.instance), manifest.epoch, manifest.instance
+        wanted = _decider(evidence, manifest.instance), manifest.epoch, manifest.instance
         if wanted not in said[each.digest]:
             why = f"no {wanted[0]} stage has signed the manifest at offset {each.offset}"
             yield Violation(manifest.epoch, why)
@@ -221,11 +221,16 @@ def _unsigned_windows(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation(epoch, f"no stage has signed {name}")
 
 
+def _decider(evidence: Evidence, part: int) -> str:
+    """The stage that says what a part of a window is: lanes are all of the first one."""
+    return instance_name(1 if evidence.job.lanes > 1 else part)
+
+
 def _writer(evidence: Evidence, role: Role, instance: int) -> str:
     """The stage that writes a topic."""
     if role in SUMS:
         return SHARERS[SUMS.index(role)]
     if role is evidence.job.decided_role:
-        return instance_name(instance)
+        return _decider(evidence, instance)
     hops = evidence.job.hops
     return shuffle_stage_name(len(hops) if role is Role.SHUFFLED else HOPS.index(role))

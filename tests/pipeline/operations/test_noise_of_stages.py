@@ -107,7 +107,7 @@ def with_half_of_it(stage: ShuffleStage) -> None:
     drawn = noise_of(stage)
 
     class Half(StageNoise):
-        def dummies(self, epoch: int) -> Words | None:
+        def dummies(self, epoch: int, lane: int | None = None) -> Words | None:
             dummies = drawn.dummies(epoch)
             assert dummies is not None
             _, (counts,) = tally(dummies)
@@ -127,7 +127,7 @@ def with_twice_as_much(stage: ShuffleStage) -> None:
     drawn = noise_of(stage)
 
     class Twice(StageNoise):
-        def dummies(self, epoch: int) -> Words | None:
+        def dummies(self, epoch: int, lane: int | None = None) -> Words | None:
             dummies = drawn.dummies(epoch)
             assert dummies is not None
             assert dummies.counts is not None
