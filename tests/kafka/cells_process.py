@@ -29,7 +29,7 @@ from pipeline.results.follow import EstimateReader
 from pipeline.stages.aggregate_stage import AggregateStage
 from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.shuffling_stage import shuffling_stage
 from pipeline.stages.stage import Stage
 from randomizers.randomness import cryptographic_generator
 from tests.support import cells
@@ -42,7 +42,7 @@ EPOCHS_AHEAD = 12
 def stage_of(what: str, job: DeployedJob) -> Stage:
     """A new stage."""
     if what == "shuffle":
-        return ShuffleStage(
+        return shuffling_stage(
             job,
             identifiers=lambda: secrets.token_bytes(16),
             wall_clock=own_milliseconds,
