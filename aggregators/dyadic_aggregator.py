@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,27 @@ class IntervalAggregator(ABC):
     @abstractmethod
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
         """What the reports of every interval of an order say of it."""
+
+    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+        """What the estimates of later epochs need of the reports up to an epoch.
+
+        Args:
+            epoch: 1 to the horizon.
+            attendance: head counts of the epochs up to this one.
+        """
+        return self._prefixes.at(epoch, attendance).to_json()
+
+    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+        """Have `state_after` in place of the reports up to its epoch; called of an empty state.
+
+        Args:
+            state: of the same law.
+            attendance: head counts, at least of the epochs in which intervals of later ones begin.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        self._prefixes.resume(state, attendance)
 
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
         """What is estimated, at every epoch, from all reports up to the last one.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol, Self
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,6 +149,22 @@ class EpochResponsesAggregator:
         deviation = population * math.sqrt(variance / received)
         value = population * share
         return Estimate.around(value, deviation, NORMAL_95 * deviation, received, population)
+
+    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+        """What can be said of an epoch again; later ones need nothing of it: JSON values."""
+        counts = self._counts.get(epoch)
+        return {"epoch": epoch, "counts": [0, 0] if counts is None else counts.tolist()}
+
+    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+        """Have `state_after` in place of the reports up to its epoch; called of an empty state.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        epoch, (zeros, ones) = state["epoch"], state["counts"]
+        if not all(type(each) is int and each >= 0 for each in (epoch, zeros, ones)):
+            raise ValueError("these are no counts of an epoch")
+        self._counts = {epoch: np.array([zeros, ones], np.int64)} if zeros + ones else {}
 
     def _add(self, epoch: int, counts: NDArray[np.int64]) -> None:
         self._counts[epoch] = self._counts.get(epoch, np.zeros(2, np.int64)) + counts

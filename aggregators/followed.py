@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -218,6 +219,8 @@ class FollowedCounts(ABC, Generic[LawT]):
         self.law = law
         self._followed = Followed()
         self._attendance: Attendance | None = None
+        # Of an epoch whose reports themselves are not held, since it was gone on from.
+        self._resumed: tuple[int, int] | None = None
 
     @abstractmethod
     def reports(self, epoch: int, attendance: Attendance) -> int:
@@ -240,17 +243,44 @@ class FollowedCounts(ABC, Generic[LawT]):
                 must not change afterwards.
         """
         found = self.followed(epoch, attendance)
-        reports = self.reports(epoch, attendance) if found.released else 0
+        reports = self._reports(epoch, attendance) if found.released else 0
         return found.estimate(reports, int(attendance.population[epoch]))
 
     def followed(self, epoch: int, attendance: Attendance) -> Followed:
         """The estimate of an epoch, and how its error goes on; see `estimate`."""
         if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._followed, self._attendance = Followed(), attendance
+            self._begin_anew()
+            self._attendance = attendance
         while self._followed.epoch < epoch:
             before = self._followed
             self._followed = self._next(before, self._received(before.epoch + 1, attendance))
         return self._followed
+
+    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+        """What the estimates of later epochs need of the reports up to an epoch: JSON values."""
+        found = self.followed(epoch, attendance)
+        return {"followed": list(found), "reports": self._reports(epoch, attendance)}
+
+    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+        """Have `state_after` in place of the reports up to its epoch; called of an empty state.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        epoch, *numbers, known, released = state["followed"]
+        reports = state["reports"]
+        finite = all(type(each) is float and math.isfinite(each) for each in numbers)
+        counted = all(type(each) is int and each >= 0 for each in (epoch, reports))
+        if not (finite and counted and len(numbers) == len(Followed()) - 3):
+            raise ValueError("these are no numbers that were followed")
+        self._followed = Followed(*(epoch, *numbers, bool(known), bool(released)))
+        self._attendance, self._resumed = attendance, (epoch, reports)
+
+    def _reports(self, epoch: int, attendance: Attendance) -> int:
+        resumed = self._resumed
+        if resumed is not None and resumed[0] == epoch:
+            return resumed[1]
+        return self.reports(epoch, attendance)
 
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
         """The estimates of every epoch: those published of it, since later reports add nothing.
@@ -297,7 +327,11 @@ class FollowedCounts(ABC, Generic[LawT]):
     def _forget(self, epoch: int) -> None:
         """Begin anew, if the reports of an epoch that was followed have changed."""
         if epoch <= self._followed.epoch:
-            self._followed = Followed()
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        assert self._resumed is None, "resumed with what is gone"
+        self._followed = Followed()
 
 
 def unseen_deviation(value: float, population: int, present: int) -> float:

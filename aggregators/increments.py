@@ -9,8 +9,9 @@ noise would bias the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,32 @@ class Increment:
     variance: float
     reports: int
     gaps: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, from which `from_json` makes the same bits."""
+        return {
+            "value": self.value.tolist(),
+            "prior_variance": self.prior_variance,
+            "variance": self.variance,
+            "reports": self.reports,
+            "gaps": list(self.gaps),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any], counts: int) -> Self:
+        """Read `to_json`, of so many counts at once.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        value = np.array(body["value"], np.float64)
+        variances = float(body["prior_variance"]), float(body["variance"])
+        reports, gaps = body["reports"], tuple(body["gaps"])
+        numbers = all(type(number) is int and number >= 0 for number in (reports, *gaps))
+        finite = np.isfinite(value).all() and all(0 <= each < math.inf for each in variances)
+        if value.shape != (counts,) or not (numbers and finite):
+            raise ValueError(f"this is no estimate of the change of {counts} counts")
+        return cls(value, *variances, reports, gaps)
 
 
 def joined(parts: Sequence[Increment], counts: int) -> Increment:

@@ -10,8 +10,8 @@ the intervals of the present prefix.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -72,6 +72,36 @@ class PrefixCombiner:
             piece = mine if mine is not None and not self._combine else combined(mine, halves)
         self._pieces[len(own) - 1] = piece
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values: all that going on from the present epoch needs."""
+        return {
+            "epoch": self.epoch,
+            "pieces": [[order, self._pieces[order].to_json()] for order in sorted(self._pieces)],
+            "known": [[each, self._known[each], self._squares[each]] for each in self._known],
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any], counts: int, *, combine: bool = True) -> Self:
+        """Read `to_json`; going on from it gives the same bits as going on from what wrote it.
+
+        Raises:
+            ValueError: it is something else, or of other intervals than those up to its epoch.
+        """
+        combiner = cls(counts, combine=combine)
+        try:
+            combiner.epoch = int(body["epoch"])
+            combiner._pieces = {
+                int(order): Increment.from_json(piece, counts) for order, piece in body["pieces"]
+            }
+            for order, known, squares in body["known"]:
+                combiner._known[int(order)] = int(known)
+                combiner._squares[int(order)] = float(squares)
+        except (KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"this is no prefix of epochs: {error!r}") from None
+        if sum(1 << order for order in combiner._pieces) != combiner.epoch:
+            raise ValueError(f"these are not the intervals of the epochs 1 to {combiner.epoch}")
+        return combiner
+
     def total(self) -> Increment:
         """The increment from the beginning of the horizon to the present epoch."""
         return joined(self.pieces, self._counts)
@@ -110,11 +140,26 @@ class Prefixes:
         self._combine = combine
         self._combiner = PrefixCombiner(counts, combine=combine)
         self._attendance: Attendance | None = None
+        self._resumed = 0
 
     def changed(self, first_epoch: int) -> None:
         """Own estimates have changed, from this epoch on."""
         if first_epoch <= self._combiner.epoch:
+            assert not self._resumed or first_epoch > self._resumed, "resumed with what is gone"
             self._combiner = PrefixCombiner(self._counts, combine=self._combine)
+
+    def resume(self, body: Mapping[str, Any], attendance: Attendance) -> None:
+        """Begin with a prefix whose own estimates are not known any more.
+
+        Args:
+            body: of `PrefixCombiner.to_json`.
+            attendance: as of `at`, and from now on of no other object.
+
+        Raises:
+            ValueError: from `PrefixCombiner.from_json`.
+        """
+        self._combiner = PrefixCombiner.from_json(body, self._counts, combine=self._combine)
+        self._attendance, self._resumed = attendance, self._combiner.epoch
 
     def at(self, epoch: int, attendance: Attendance) -> PrefixCombiner:
         """The prefix up to an epoch.

@@ -5,7 +5,8 @@ What all levels together say of the buckets is in `aggregators.level_sums`.
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from aggregators.attendance import Attendance
 from aggregators.dyadic_aggregator import Estimator
@@ -44,6 +45,18 @@ class RangeStreamAggregator(LevelSums[HadamardStreamAggregator]):
         found = super().estimate(epoch, attendance)
         assert found is not None
         return found
+
+    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+        """See `IntervalAggregator.state_after`: that of every level."""
+        return {"levels": [level.state_after(epoch, attendance) for level in self.levels]}
+
+    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+        """See `IntervalAggregator.resume`."""
+        levels = state.get("levels")
+        if not isinstance(levels, list) or len(levels) != len(self.levels):
+            raise ValueError(f"this is no state of {len(self.levels)} levels")
+        for level, of_level in zip(self.levels, levels, strict=True):
+            level.resume(of_level, attendance)
 
     @classmethod
     def from_bytes(cls, law: RangeStreamLaw, data: bytes, estimator: Estimator = "tree") -> Self:

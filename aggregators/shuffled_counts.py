@@ -10,8 +10,9 @@ was withheld, shows by and by: at most the share (r / (r + 1))^m of it is missin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,7 @@ class ShuffledCountsAggregator:
         self._counts: dict[int, int] = {}
         self._followed = _Followed()
         self._attendance: Attendance | None = None
+        self._resumed = 0
 
     def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
         """See that words can be reports of an epoch.
@@ -138,7 +140,8 @@ class ShuffledCountsAggregator:
                 must not change afterwards.
         """
         if self._attendance is not attendance or self._followed.epoch > epoch:
-            self._followed, self._attendance = _Followed(), attendance
+            self._begin_anew()
+            self._attendance = attendance
         while self._followed.epoch < epoch:
             self._followed = self._next(attendance)
         found = self._followed
@@ -153,6 +156,27 @@ class ShuffledCountsAggregator:
             population=int(attendance.population[epoch]),
             flags=() if found.released else (GAP,),
         )
+
+    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+        """What the estimates of later epochs need of the messages up to an epoch: JSON values."""
+        self.estimate(epoch, attendance)
+        return {"followed": list(astuple(self._followed)), "count": self._counts.get(epoch, 0)}
+
+    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+        """Have `state_after` in place of the messages up to its epoch; called of an empty state.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        epoch, *numbers, known, released = state["followed"]
+        count = state["count"]
+        finite = all(type(each) is float and math.isfinite(each) for each in numbers)
+        counted = all(type(each) is int and each >= 0 for each in (epoch, count))
+        if not (finite and counted and len(numbers) == 3):
+            raise ValueError("these are no numbers that were followed")
+        self._followed = _Followed(*(epoch, *numbers, bool(known), bool(released)))
+        self._counts = {epoch: count} if count else {}
+        self._attendance, self._resumed = attendance, epoch
 
     def _next(self, attendance: Attendance) -> _Followed:
         before, boost, noise = self._followed, self.law.boost, self.law.noise
@@ -183,7 +207,11 @@ class ShuffledCountsAggregator:
         if count:
             self._counts[epoch] = self._counts.get(epoch, 0) + count
             if epoch <= self._followed.epoch:
-                self._followed = _Followed()
+                self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        assert not self._resumed, "resumed with what is gone"
+        self._followed = _Followed()
 
 
 def predicted_deviations(

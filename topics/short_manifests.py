@@ -57,6 +57,11 @@ class ManifestReader:
         self._bases = bases
         self._tables: dict[int, NDArray[np.uint32]] = {}
 
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """Offsets of the whole manifests whose populations are kept, rising."""
+        return tuple(sorted(self._tables))
+
     def decode(self, offset: int, record: bytes) -> Manifest:
         """The manifest at an offset of the log.
 

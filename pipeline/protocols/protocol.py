@@ -72,6 +72,23 @@ class Aggregator(typing.Protocol):
         ...
 
 
+@typing.runtime_checkable
+class ResumableAggregator(Aggregator, typing.Protocol):
+    """State of which little is needed once an epoch has been estimated."""
+
+    def state_after(self, epoch: int, attendance: Attendance, /) -> Mapping[str, Any]:
+        """What the estimates of later epochs need of all that was added up to an epoch: JSON."""
+        ...
+
+    def resume(self, state: Mapping[str, Any], attendance: Attendance, /) -> None:
+        """Have it in place of what was added; later estimates are the same, bit for bit.
+
+        Raises:
+            ValueError: it is no state of this law.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A job so small that all its devices can draw, see and send can be enumerated.

@@ -26,8 +26,9 @@ from pipeline.stages.published_epochs import published_before
 from topics.names import Role
 
 _POLL_SECONDS = 0.25
-# Records of epochs that a publisher has repeated, of the latest ones.
+# Records of epochs that a publisher has repeated, of the latest ones, and checkpoints.
 _REPEATED = 128
+_CHECKPOINTS = 256
 
 Read = TypeVar("Read")
 
@@ -77,7 +78,7 @@ class EstimateReader:
     def _read_last(self, most: int) -> list[EstimateRecord]:
         begin = self._job.start_offset(Role.ESTIMATES)
         (end,) = self._cluster.end_offsets(self._job.topic(Role.ESTIMATES))
-        self._log.position = start = max(begin, end - most - _REPEATED)
+        self._log.position = start = max(begin, end - most - most // _CHECKPOINTS - _REPEATED)
         records = list(self._log.read())
         self._first = FirstEstimates(self._job, published_before(self._job, records))
         applied = (self._first.apply(record.value) for record in records)

@@ -27,6 +27,7 @@ from pipeline.simulation.item_comparison import ItemComparison
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.simulation.own_keys import with_own_keys
 from pipeline.stages.adding_stages import adding_stages
+from pipeline.stages.checkpoints import estimates_in
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.finished_windows import WindowListener, ignore_window
 from pipeline.stages.hop_stage import HopStage
@@ -275,7 +276,7 @@ class SimulatedCluster:
         records: list[EstimateRecord] = []
         while self._read < end:
             found = self.log.read(Role.ESTIMATES, 0, self._read, end)
-            records += (EstimateRecord.from_bytes(record.value) for record in found.records)
+            records += estimates_in(found.records)
             self._read = found.end
         return records
 

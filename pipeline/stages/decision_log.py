@@ -142,6 +142,19 @@ class DecisionLog:
         if self._on_decision is not None:
             self._on_decision(decision)
 
+    @property
+    def whole_manifests(self) -> tuple[int, ...]:
+        """Offsets of earlier manifests from which later ones may say differences, rising."""
+        return self._reader.bases
+
+    def recall(self, record: LogRecord) -> Manifest:
+        """Know an earlier manifest that is decided, and from which others say differences.
+
+        Raises:
+            CodecError: it is none.
+        """
+        return self._reader.decode(record.offset, record.value)
+
     def encode(self, manifest: Manifest) -> bytes:
         """The record of a decision that follows on what was read.
 

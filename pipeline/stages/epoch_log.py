@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
+from typing import Self
 
-from pipeline.actions import LogRecord, Run, Steps
+from pipeline.actions import LogRecord, Run, Steps, record_at
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.partial_log import PartialLog
+from topics.frames import CodecError
 from topics.manifests import Fate, Manifest
 from topics.names import Role
 from topics.partials import spoiled_reason
@@ -24,6 +27,27 @@ from topics.partials import spoiled_reason
 
 class LostEpochError(DpstreamError):
     """What a published epoch rests on is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPlace:
+    """Where to go on reading the logs after an epoch, without what lies before.
+
+    Attributes:
+        epoch: it, up to which all epochs are decided by the manifests up to its own, and no other.
+        first_epoch: of the deployment.
+        manifest_offset: where the epoch was decided.
+        manifest_digest: SHA-256 of that record.
+        whole_manifests: offsets of those from which later ones may say differences.
+        partials_offset: before which lies no part of a partial of a later epoch.
+    """
+
+    epoch: int
+    first_epoch: int
+    manifest_offset: int
+    manifest_digest: bytes
+    whole_manifests: tuple[int, ...]
+    partials_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +91,16 @@ class EpochLog:
         job: as deployed.
         first: the first epoch that is wanted.
         published: whether only published epochs are wanted, with their estimates.
+        after: all epochs up to this one are known to be decided, by manifests that are not read.
 
     Attributes:
         next_epoch: the epoch that comes next; None before it is known with which one it begins.
     """
 
-    def __init__(self, job: DeployedJob, first: int = 1, *, published: bool = False) -> None:
-        self.next_epoch: int | None = None
+    def __init__(
+        self, job: DeployedJob, first: int = 1, *, published: bool = False, after: int = 0
+    ) -> None:
+        self.next_epoch: int | None = after + 1 if after else None
         self._job = job
         self._first = first
         self._only_published = published
@@ -82,11 +109,14 @@ class EpochLog:
         self._turn: Manifest | None = None
         self._payloads: dict[int, bytes] = {}
         self._estimates: deque[EstimateRecord] = deque()
-        self._decisions = DecisionLog(job, self._note)
+        self._decisions = DecisionLog(job, self._note, after=after)
         self._first_estimates = FirstEstimates(job)
-        partials = PartialLog(job, self._payloads.__setitem__, first=first)
+        self._partials = PartialLog(job, self._payloads.__setitem__, first=first)
         self._manifest_log = job.cursor(Role.MANIFESTS, self._unread.append)
-        self._partial_log = job.cursor(Role.PARTIALS, partials.apply)
+        self._partial_log = job.cursor(Role.PARTIALS, self._partials.apply)
+        self._nothing_waited_at = self._partial_log.position
+        self._applied: LogRecord | None = None
+        self._decided_in_order: tuple[int, LogRecord] | None = None
         self._estimate_log = job.cursor(Role.ESTIMATES, self._note_estimate)
 
     @property
@@ -104,6 +134,65 @@ class EpochLog:
         """Whether the last epoch of the job has been read."""
         last, following = self._job.last_epoch, self.next_epoch
         return last is not None and following is not None and following > last
+
+    def place(self) -> EpochPlace | None:
+        """Where to go on after the epoch that `next` has returned last; None: nowhere else.
+
+        There is a place where epochs were decided in order.
+        """
+        if self._decided_in_order is None or self.next_epoch is None:
+            return None
+        epoch, record = self._decided_in_order
+        if epoch + 1 != self.next_epoch or self.next_epoch < self._first:
+            return None
+        return EpochPlace(
+            epoch,
+            self._decisions.first_epoch or 1,
+            record.offset,
+            sha256(record.value).digest(),
+            self._decisions.whole_manifests,
+            self._partials_begin(),
+        )
+
+    @classmethod
+    def going_on(cls, job: DeployedJob, place: EpochPlace, first: int) -> Steps[Self | None]:
+        """What comes after a place; None where the logs do not hold what it says they do.
+
+        Args:
+            job: as deployed.
+            place: of another reader of the same logs.
+            first: the first epoch that is wanted, later than that of the place.
+        """
+        log = cls(job, first, after=place.epoch)
+        manifests, partials = log._manifest_log, log._partial_log
+        yield from manifests.find_end()
+        yield from partials.find_end()
+        wanted = sorted({*place.whole_manifests, place.manifest_offset})
+        if not manifests.position <= wanted[0] <= wanted[-1] == place.manifest_offset:
+            return None
+        if place.manifest_offset >= manifests.end or not (
+            partials.position <= place.partials_offset <= partials.end
+        ):
+            return None
+        record = yield from record_at(Role.MANIFESTS, 0, place.manifest_offset)
+        if sha256(record.value).digest() != place.manifest_digest:
+            return None
+        try:
+            for offset in wanted:
+                record = yield from record_at(Role.MANIFESTS, 0, offset)
+                manifest = log._decisions.recall(record)
+        except CodecError:
+            return None
+        if (manifest.deployment, manifest.epoch, manifest.first_epoch) != (
+            job.deployment,
+            place.epoch,
+            place.first_epoch,
+        ):
+            return None
+        log._decisions.first_epoch = place.first_epoch
+        manifests.position = place.manifest_offset + 1
+        partials.position = log._nothing_waited_at = place.partials_offset
+        return log
 
     def read(self, run: Run) -> Iterator[DecidedEpoch]:
         """What there is by now and was not read before; `run` carries the reading out."""
@@ -149,7 +238,17 @@ class EpochLog:
 
     def read_partials(self) -> Steps[None]:
         """Read the partials to their end, as `find_end` found it, also of epochs not wanted."""
-        yield from self._partial_log.read()
+        while (yield from self._read_partials()):
+            pass
+
+    def _read_partials(self) -> Steps[bool]:
+        self._nothing_waited_at = self._partials_begin()
+        return (yield from self._partial_log.read_some())
+
+    def _partials_begin(self) -> int:
+        """Before this offset lies no part of a partial whose epoch has not come yet."""
+        waits = bool(self._payloads) or self._partials.has_parts
+        return self._nothing_waited_at if waits else self._partial_log.position
 
     def _next_manifest(self) -> Steps[Manifest | None]:
         """The manifest that comes next, once its partial is there if it has one."""
@@ -158,13 +257,13 @@ class EpochLog:
                 self._turn = yield from manifest_at(self._job, self._waiting[self.next_epoch])
                 del self._waiting[self.next_epoch]
             if self._turn is None and self._unread:
-                self._decisions.apply(self._unread.popleft())
+                self._apply(self._unread.popleft())
             elif self._turn is None:
                 if not (yield from self._manifest_log.read_some()):
                     return None
             elif not self._lacks_partial(self._turn):
                 return self._turn
-            elif not (yield from self._partial_log.read_some()):
+            elif not (yield from self._read_partials()):
                 return None
 
     def _lacks_partial(self, manifest: Manifest) -> bool:
@@ -177,10 +276,18 @@ class EpochLog:
         self.next_epoch = epoch + 1
         return self._payloads.pop(epoch, None)
 
+    def _apply(self, record: LogRecord) -> None:
+        self._applied = record
+        self._decisions.apply(record)
+
     def _note(self, decision: Decision) -> None:
-        manifest = decision.manifest
+        manifest, decided = decision.manifest, self._decisions.decided
         if self.next_epoch is None:
             self.next_epoch = manifest.first_epoch
+        before = decided.first_missing(self._decisions.first_epoch or 1)
+        in_order = before == manifest.epoch + 1 == decided.highest + 1
+        applied = self._applied
+        self._decided_in_order = (manifest.epoch, applied) if applied and in_order else None
         if manifest.epoch == self.next_epoch:
             self._turn = manifest
         else:

@@ -7,13 +7,16 @@ counts, head counts and estimators know the epochs of their horizon, from 1 on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.published import Published
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.protocol import Aggregator, LearningAggregator
+from pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
 from topics.manifests import Fate, Manifest
 
 
@@ -60,6 +63,53 @@ class Estimation:
     def estimate(self) -> Published | None:
         """The estimate of the epoch taken in last; None where there is none."""
         return self.aggregator.estimate(self.last_epoch, self.attendance)
+
+    def state(self) -> dict[str, Any] | None:
+        """What the estimates of later epochs need of those taken in, as JSON; None: all of them.
+
+        Between two horizons, or where epochs stand alone, they need nothing.
+        """
+        last, job = self.last_epoch, self._job
+        if job.protocol_entry.per_epoch or last in (0, job.epochs.count):
+            return {}
+        if not isinstance(self.aggregator, ResumableAggregator):
+            return None
+        # Intervals that end later begin after one of these epochs, or with the horizon.
+        begins = sorted({last >> order << order for order in range(last.bit_length())})
+        heads = self.attendance
+        return {
+            "counts": self.aggregator.state_after(last, heads),
+            "attendance": [
+                [each, int(heads.contributors[each]), int(heads.population[each])]
+                for each in begins
+            ],
+        }
+
+    @classmethod
+    def resumed(cls, job: DeployedJob, epoch: int, state: Mapping[str, Any]) -> Self:
+        """As if all epochs up to one had been taken in, of which `state` was made.
+
+        Raises:
+            ValueError: it is no state of the job after this epoch.
+        """
+        estimation = cls(job)
+        estimation._begin(job.horizon_of(epoch))
+        estimation.last_epoch = job.local_epoch(epoch)
+        if not state:
+            if not (job.protocol_entry.per_epoch or estimation.last_epoch == job.epochs.count):
+                raise ValueError(f"later epochs than {epoch} rest on those up to it")
+            return estimation
+        if not isinstance(estimation.aggregator, ResumableAggregator):
+            raise ValueError("the protocol has no such states")
+        try:
+            for local, contributors, population in state["attendance"]:
+                if not 1 <= local <= estimation.last_epoch:
+                    raise ValueError(f"head counts of epoch {local} of the horizon")
+                estimation.attendance.set(local, contributors, population)
+            estimation.aggregator.resume(state["counts"], estimation.attendance)
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"this is no state of an estimate: {error!r}") from None
+        return estimation
 
     def model(self) -> NDArray[np.float64]:
         """Of a protocol that learns, the model after the epoch taken in last."""

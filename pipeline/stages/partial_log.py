@@ -43,6 +43,11 @@ class PartialLog:
         self._parts: dict[int, dict[tuple[bytes, int, int], dict[int, PartialPart]]] = {}
         self.complete = EpochSet()
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether some parts were read of a partial that is not complete."""
+        return any(self._parts.values())
+
     def apply(self, record: LogRecord) -> None:
         """Take in one record of the topic."""
         try:

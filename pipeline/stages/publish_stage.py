@@ -2,7 +2,8 @@
 
 Manifests and partials are kept for ever and each has one partition, so the publisher's whole state
 is a function of two logs: it merges the partials in epoch order, and goes on after the last record
-of the estimates topic. One that takes over reads the end of that topic, and merges the partials
+of the estimates topic. One that takes over reads the end of that topic, goes on from a checkpoint
+that agrees with what it finds there (`pipeline.stages.checkpoints`), or merges all the partials
 that what is not published rests on. Where a protocol learns, the model after an epoch is written
 before the estimate of it. The document of an epoch is written after its estimate, from the record
 in the topic that counts: so every writer of it writes the same bytes. Owning the one partition of
@@ -14,6 +15,8 @@ from __future__ import annotations
 from pipeline.actions import Append, Flush, LogRecord, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.model_log import ModelLog
+from pipeline.stages import checkpoints
+from pipeline.stages.checkpoints import Checkpoint, own_checkpoint, resumed
 from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from pipeline.stages.estimate_records import EstimateListener, EstimateRecord, FirstEstimates
 from pipeline.stages.estimation import Estimation
@@ -59,6 +62,10 @@ class PublishStage(SingleWriter):
         learns = job.protocol_entry.learning is not None
         self._models = ModelLog(job, keep=False) if learns else None
         self._epochs: EpochLog | None = None
+        # Of what is read at first: estimates that a checkpoint may be of, and checkpoints.
+        self._latest: dict[int, EstimateRecord] | None = {}
+        self._checkpoints: list[Checkpoint] = []
+        self._checkpointed = self._condensed = 0
 
     def unfinished(self, partition: int) -> str:
         """Epochs that are not published."""
@@ -76,23 +83,50 @@ class PublishStage(SingleWriter):
         """See what is published by now; returns what there is to say of epochs.
 
         At first nothing is read of what is through: of the estimates none but the latest, and of
-        the epochs none before those that a later estimate rests on.
+        the epochs none before those that a later estimate rests on, or none before a checkpoint.
         """
         if self._documents is not None:
             # Before the estimates are read: those that have a document are not held.
             yield from self._documented.catch_up()
         epochs, job = self._epochs, self._job
         if epochs is None:
-            place = yield from place_of_latest(job, self._first_shown)
+            place = yield from place_of_latest(job, self._first_shown, after_checkpoint=True)
             self._published = FirstEstimates(job, place.before)
             self._estimate_log = job.cursor(Role.ESTIMATES, self._take_in)
             self._estimate_log.position = place.offset
         yield from self._estimate_log.catch_up()
         if epochs is None:
             published = self._published.epochs
-            epochs = EpochLog(job, self._rests_on(published.first_missing(published.lowest or 1)))
-            self._epochs = epochs
+            first = self._rests_on(published.first_missing(published.lowest or 1))
+            epochs = (yield from self._after_checkpoint(first)) or EpochLog(job, first)
+            self._epochs, self._latest = epochs, None
+            self._checkpoints.clear()
         return epochs
+
+    def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
+        """Go on from the latest checkpoint that can be believed; None: there is none.
+
+        Args:
+            first: the first epoch that what is not published rests on.
+        """
+        assert self._latest is not None
+        published = self._published.epochs
+        through = published.first_missing(published.lowest or 1) - 1
+        for each in sorted(self._checkpoints, key=lambda each: each.epoch, reverse=True):
+            estimate = self._latest.get(each.epoch)
+            if estimate is None or each.epoch > through:
+                continue
+            try:
+                estimation = resumed(self._job, each, estimate)
+            except ValueError:
+                continue
+            wanted = max(first, each.epoch + 1)
+            epochs = yield from EpochLog.going_on(self._job, each.place, wanted)
+            if epochs is not None:
+                self._estimation = estimation
+                self._checkpointed = self._condensed = each.epoch
+                return epochs
+        return None
 
     def _first_shown(self, latest: int) -> int:
         """The first epoch whose estimate has to be read, where `latest` is the last published."""
@@ -118,6 +152,7 @@ class PublishStage(SingleWriter):
         while (found := (yield from epochs.next())) is not None:
             manifest = found.manifest
             self._estimation.take_in(manifest, found.counts)
+            self._condense(manifest.epoch)
             if self._models is not None and manifest.epoch not in self._models.epochs:
                 # Before its estimate: so there is a model of every epoch that is published.
                 model = ModelRecord(self._job.deployment, manifest.epoch, self._estimation.model())
@@ -126,14 +161,40 @@ class PublishStage(SingleWriter):
             if manifest.epoch not in self._published.epochs:
                 yield self._publication(found)
                 written.append(_finished(found))
+                yield from self._checkpoint()
         # Of what is through, or has come twice, nobody waits for the rest.
         yield from epochs.read_partials()
+        yield from self._checkpoint()
         if written:
             yield Flush()
             yield from self._estimate_log.catch_up()
         yield from self._document()
         for window in written:
             self._listener(window)
+
+    def _condense(self, epoch: int) -> None:
+        """Now and then forget what later estimates do not need: a horizon may be long."""
+        if epoch - self._condensed < checkpoints.INTERVAL:
+            return
+        self._condensed = epoch
+        state = self._estimation.state()
+        if state:
+            self._estimation = Estimation.resumed(self._job, epoch, state)
+
+    def _checkpoint(self) -> Steps[None]:
+        """Write what is known after the epoch taken in last, if it is time to."""
+        epochs = self._epochs
+        assert epochs is not None
+        if (epochs.next_epoch or 1) - 1 - self._checkpointed < checkpoints.INTERVAL:
+            return
+        place = epochs.place()
+        state = None if place is None else self._estimation.state()
+        if place is None or state is None:
+            return
+        self._checkpointed = place.epoch
+        checkpoint = Checkpoint(self._job.deployment, self._job.fingerprint, place, state)
+        if (record := checkpoint.append()) is not None:
+            yield record
 
     def _document(self) -> Steps[None]:
         """Write the documents that are missing of what is published."""
@@ -148,7 +209,12 @@ class PublishStage(SingleWriter):
     def _take_in(self, record: LogRecord) -> None:
         estimate = self._published.apply(record.value)
         if estimate is None:
+            checkpoint = own_checkpoint(self._job, record.key, record.value)
+            if checkpoint is not None:
+                self._checkpoints.append(checkpoint)
             return
+        if self._latest is not None:
+            self._latest[estimate.epoch] = estimate
         if self._watcher is not None:
             self._watcher.next(estimate)
         if self._documents is not None and estimate.epoch > self._documented.latest:

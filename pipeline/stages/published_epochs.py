@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from pipeline.actions import LogRecord, Steps, end_offset, places_near, scan
 from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.stages import checkpoints
+from pipeline.stages.checkpoints import own_checkpoint
 from pipeline.stages.estimate_records import FirstEstimates, own_estimate
 from topics.names import Role
 
@@ -30,12 +32,16 @@ class Place:
     before: int
 
 
-def place_of_latest(job: DeployedJob, wanted: Callable[[int], int]) -> Steps[Place]:
+def place_of_latest(
+    job: DeployedJob, wanted: Callable[[int], int], *, after_checkpoint: bool = False
+) -> Steps[Place]:
     """Find where to begin.
 
     Args:
         job: as deployed.
         wanted: the first epoch whose record is needed, given the latest that is published.
+        after_checkpoint: whether a checkpoint, too, and the estimate of its epoch, are needed, if
+            there is one as near to the end as publishers write them.
     """
     begin = job.start_offset(Role.ESTIMATES)
     end = yield from end_offset(Role.ESTIMATES, 0)
@@ -44,7 +50,8 @@ def place_of_latest(job: DeployedJob, wanted: Callable[[int], int]) -> Steps[Pla
             break
         row = _Row(job)
         yield from scan(Role.ESTIMATES, 0, start, end, row.take)
-        if row.unbroken and row.first <= wanted(row.last):
+        near = not after_checkpoint or row.has_checkpoint or end - start >= checkpoints.NEAR
+        if near and row.unbroken and row.first <= wanted(row.last):
             return Place(start, row.first - 1)
     return Place(begin, 0)
 
@@ -71,8 +78,10 @@ class _Row:
 
     def __init__(self, job: DeployedJob) -> None:
         self._estimates = FirstEstimates(job)
+        self._job = job
         self._whole = True
         self.first = self.last = 0
+        self.has_checkpoint = False
 
     @property
     def unbroken(self) -> bool:
@@ -82,6 +91,9 @@ class _Row:
     def take(self, record: LogRecord) -> None:
         estimate = self._estimates.apply(record.value)
         if estimate is None:
+            checkpoint = own_checkpoint(self._job, record.key, record.value)
+            if checkpoint is not None:
+                self.has_checkpoint |= 0 < self.first <= checkpoint.epoch
             return
         self._whole &= self.first == 0 or estimate.epoch == self.last + 1
         self.first, self.last = self.first or estimate.epoch, estimate.epoch

@@ -20,6 +20,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,7 @@ from pipeline.kafka.connection import Connection
 from pipeline.kafka.workers.groups import group_name
 from pipeline.operations.deployments import deploy, undeploy
 from pipeline.operations.processes import dpstream_command
+from pipeline.stages.checkpoints import KEY, Checkpoint
 from tests.benchmarks.end_to_end import local_broker
 from tests.benchmarks.long_history import JOB_FILE, KEPT, TopicFile
 from tests.benchmarks.measuring import peak_megabytes, processor_seconds
@@ -77,6 +79,7 @@ def _deployed(cluster: Cluster, folder: Path) -> Iterator[int]:
     assert job.fingerprint == held.fingerprint, "the files are of another law: fill another folder"
     try:
         _finish_windows(cluster, job)
+        digests: list[bytes] = []
         for role in KEPT:
             file = TopicFile(folder, role)
             position = 0
@@ -86,6 +89,14 @@ def _deployed(cluster: Cluster, folder: Path) -> Iterator[int]:
                     if role is Role.MANIFESTS:
                         manifest = replace(decode_manifest(value), first_offset=0, cut_offset=0)
                         value = encode_manifest(manifest)
+                        digests.append(sha256(value).digest())
+                    elif record.key == KEY:
+                        held_one = Checkpoint.from_bytes(value)
+                        digest = digests[held_one.place.manifest_offset]
+                        place = replace(held_one.place, manifest_digest=digest)
+                        rewritten = replace(held_one, place=place).append()
+                        assert rewritten is not None
+                        value = rewritten.value
                     cluster.producer.send(job.topic(role), value, key=record.key, partition=0)
                 position += len(records)
                 cluster.producer.flush()

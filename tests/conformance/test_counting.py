@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TypeAlias
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from pipeline.protocols.protocol import Aggregator
-from tests.conformance.cases import Case, WordArray, every_case
+from pipeline.protocols.protocol import Aggregator, ResumableAggregator
+from tests.conformance.cases import CASES, Case, WordArray, every_case
 
 DEVICES = 12
 PARTS = 3
@@ -85,6 +86,47 @@ def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
     assert one.to_bytes() == other.to_bytes() == before
     one.add(case.last_epoch, words, None)
     assert other.to_bytes() == before != one.to_bytes()
+
+
+@every_case
+def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
+    """Of the head counts before it, those alone are known with which a later interval begins."""
+    for silent in range(case.last_epoch + 1):
+        reports = [words[: len(words) * (epoch != silent)] for epoch, words in _numbered(case)]
+        devices = np.arange(case.last_epoch + 1) + DEVICES
+        heads = Attendance(np.where(np.arange(len(devices)) == silent, 0, DEVICES), devices)
+        whole = case.aggregator()
+        for epoch, words in enumerate(reports, start=1):
+            whole.add(epoch, words, None)
+        for after in range(1, case.last_epoch):
+            resumed, known = case.aggregator(), Attendance.empty(case.last_epoch)
+            if not isinstance(whole, ResumableAggregator) or not isinstance(
+                resumed, ResumableAggregator
+            ):
+                return
+            begins = {after >> order << order for order in range(after.bit_length())}
+            for epoch in (*begins, *range(after + 1, case.last_epoch + 1)):
+                known.set(epoch, int(heads.contributors[epoch]), int(heads.population[epoch]))
+            resumed.resume(json.loads(json.dumps(whole.state_after(after, heads))), known)
+            for epoch in range(after + 1, case.last_epoch + 1):
+                resumed.add(epoch, reports[epoch - 1], None)
+            for epoch in range(after, case.last_epoch + 1):
+                estimate, again = whole.estimate(epoch, heads), resumed.estimate(epoch, known)
+                assert (again and again.to_json()) == (estimate and estimate.to_json())
+
+
+def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
+    without = {
+        case.protocol.name
+        for case in CASES
+        if not isinstance(case.aggregator(), ResumableAggregator) and not case.protocol.per_epoch
+    }
+    # Of these the one that counts yes or no has states; those of items have none.
+    assert without == {"hadamard_values", "range_values", "ldp_sgd", "shuffled_counts"}
+
+
+def _numbered(case: Case) -> list[tuple[int, WordArray]]:
+    return list(enumerate(sent(case), start=1))
 
 
 def sent(case: Case) -> list[WordArray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ import numpy as np
 from pipeline.actions import Append, LogRecord
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
+from pipeline.stages import checkpoints
+from pipeline.stages.checkpoints import Checkpoint
 from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.epoch_log import EpochPlace
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.estimation import Estimation
 from pipeline.stages.result_documents import ResultDocuments
@@ -95,6 +99,12 @@ def fill(
         )  # fmt: skip
         append(Append(Role.ESTIMATES, 0, estimate.to_bytes()))
         append(documents.append(estimate))
+        state = estimation.state() if epoch % checkpoints.INTERVAL == 0 else None
+        if state is not None:
+            place = EpochPlace(epoch, 1, epoch - 1, sha256(record).digest(), (), epoch)
+            checkpoint = Checkpoint(job.deployment, job.fingerprint, place, state).append()
+            assert checkpoint is not None
+            append(checkpoint)
         if epoch % 1_000 == 0:
             flush()
     flush()

@@ -13,6 +13,7 @@ from pipeline.recording.replay.sources import ReplaySource
 from pipeline.recording.replay.writer import ReplayWriter
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.adding_stages import adding_stages
+from pipeline.stages.checkpoints import estimates_in
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.stage import Stage
@@ -76,7 +77,7 @@ class MemoryReplay:
         end = self.log.end(Role.ESTIMATES, 0)
         while self._read < end:
             found = self.log.read(Role.ESTIMATES, 0, self._read, end)
-            yield from (EstimateRecord.from_bytes(record.value) for record in found.records)
+            yield from estimates_in(found.records)
             self._read = found.end
 
     def _forget(self) -> None:

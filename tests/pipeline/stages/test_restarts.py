@@ -15,6 +15,7 @@ from pipeline import actions
 from pipeline.actions import Action, Append, LogRecord, ReadRange
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.stages import checkpoints
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.estimate_records import EstimateRecord
@@ -106,6 +107,7 @@ def test_a_publisher_writes_what_is_missing_and_reads_little(
 ) -> None:
     job, written = history
     monkeypatch.setattr(actions, "_READ_FIRST", 16)
+    monkeypatch.setattr(checkpoints, "NEAR", 16)
     log = log_of(written, estimates=estimates, documents=documents)
     driver = publish(job, log)
     assert log.values(Role.ESTIMATES) == log_of(written).values(Role.ESTIMATES)

@@ -1,0 +1,155 @@
+"""Checkpoints of a publisher: what it knew after an epoch, and where it read on.
+
+They lie in ``<job>.estimates`` among the estimates, which nobody else may write, under a key of
+their own; whoever reads estimates passes them over. The logs stay the truth: a checkpoint is
+believed only if its epoch is published, was decided by the very record that it names, and if what
+it says gives the estimate that was published of the epoch, byte for byte. One that is not is passed
+over, and so is all of them where none is right: then the logs are read from their beginning, or
+that of the horizon.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.actions import Append, LogRecord
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_range import epoch_problem
+from pipeline.stages.epoch_log import EpochPlace
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.estimation import Estimation
+from topics.frames import CodecError
+from topics.names import Role
+
+INTERVAL = 512
+"""Epochs after which there is another checkpoint, where one can be made."""
+NEAR = 2 * INTERVAL
+"""Records from the end of the topic back, of which one is a checkpoint where any can be made."""
+KEY = b"checkpoint"
+"""Of their records, which estimates have none of."""
+LARGEST = 1 << 16
+"""Bytes of the largest: of protocols that know more, all of a horizon is read."""
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a publisher knew after an epoch.
+
+    Attributes:
+        deployment: 16 bytes.
+        fingerprint: 16 bytes.
+        place: where the logs are read on.
+        state: of `Estimation.state`.
+    """
+
+    deployment: bytes
+    fingerprint: bytes
+    place: EpochPlace
+    state: Mapping[str, Any]
+
+    @property
+    def epoch(self) -> int:
+        """After which it was made."""
+        return self.place.epoch
+
+    def append(self) -> Append | None:
+        """The action that writes it; None if it is too large, or has numbers that are none."""
+        place = self.place
+        body = {
+            "checkpoint": _VERSION,
+            "deployment": self.deployment.hex(),
+            "fingerprint": self.fingerprint.hex(),
+            "epoch": place.epoch,
+            "first_epoch": place.first_epoch,
+            "manifest_offset": place.manifest_offset,
+            "manifest_digest": place.manifest_digest.hex(),
+            "whole_manifests": list(place.whole_manifests),
+            "partials_offset": place.partials_offset,
+            "state": self.state,
+        }
+        try:
+            text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except ValueError:
+            return None
+        value = text.encode()
+        return None if len(value) > LARGEST else Append(Role.ESTIMATES, 0, value, KEY)
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> Checkpoint:
+        """Read a record's value.
+
+        Raises:
+            CodecError: it is no checkpoint of a version that this software knows.
+        """
+        try:
+            body = json.loads(value)
+            if body["checkpoint"] != _VERSION:
+                raise CodecError(f"checkpoint of version {body['checkpoint']!r}")
+            numbers = [
+                body[name]
+                for name in ("epoch", "first_epoch", "manifest_offset", "partials_offset")
+            ]
+            whole = tuple(body["whole_manifests"])
+            if not all(type(number) is int and number >= 0 for number in (*numbers, *whole)):
+                raise CodecError("a checkpoint with places that are none")
+            epoch, first_epoch, manifest_offset, partials_offset = numbers
+            return cls(
+                bytes.fromhex(body["deployment"]),
+                bytes.fromhex(body["fingerprint"]),
+                EpochPlace(
+                    epoch,
+                    first_epoch,
+                    manifest_offset,
+                    bytes.fromhex(body["manifest_digest"]),
+                    whole,
+                    partials_offset,
+                ),
+                dict(body["state"]),
+            )
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            if isinstance(error, CodecError):
+                raise
+            raise CodecError(f"not a checkpoint: {error!r}") from error
+
+
+def own_checkpoint(job: DeployedJob, key: bytes | None, value: bytes) -> Checkpoint | None:
+    """The checkpoint of a record of the topic; None if it is none of this deployment."""
+    if key != KEY:
+        return None
+    try:
+        found = Checkpoint.from_bytes(value)
+    except CodecError:
+        return None
+    own = (found.deployment, found.fingerprint) == (job.deployment, job.fingerprint)
+    return found if own and epoch_problem(job, found.epoch) is None else None
+
+
+def estimates_in(records: Iterable[LogRecord]) -> Iterator[EstimateRecord]:
+    """The estimates among records that a publisher of ours has written.
+
+    Raises:
+        CodecError: one is neither an estimate nor a checkpoint.
+    """
+    return (EstimateRecord.from_bytes(each.value) for each in records if each.key != KEY)
+
+
+def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord) -> Estimation:
+    """What a checkpoint says was known after its epoch, if that gives the published estimate.
+
+    Raises:
+        ValueError: it does not.
+    """
+    estimation = Estimation.resumed(job, checkpoint.epoch, checkpoint.state)
+    if published.epoch != checkpoint.epoch:
+        raise ValueError(f"an estimate of epoch {published.epoch}, not of {checkpoint.epoch}")
+    if checkpoint.state:
+        estimate = estimation.estimate()
+        if estimate is None or published.estimate is None:
+            raise ValueError(f"nothing was estimated of epoch {checkpoint.epoch}")
+        if estimate.to_json() != published.estimate.to_json():
+            raise ValueError(f"of epoch {checkpoint.epoch} another estimate was published")
+    return estimation

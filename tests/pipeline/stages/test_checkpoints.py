@@ -1,0 +1,368 @@
+"""A publisher that goes on from a checkpoint publishes what it would have published without."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline import actions
+from pipeline.actions import Action, Append, LogRecord, ReadRange, Steps, scan
+from pipeline.devices.change_log import load_change_log
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job, parse_job
+from pipeline.simulation import memory
+from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.simulation.simulate import simulate
+from pipeline.stages import checkpoints
+from pipeline.stages.checkpoints import KEY
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.epoch_log import EpochLog, EpochPlace
+from pipeline.stages.estimate_records import EstimateRecord
+from pipeline.stages.publish_stage import PublishStage
+from tests.support.histories import NOW, fill, history_job, history_values
+from tests.support.small_run import job_text, write_changes
+from topics.manifests import Fate, Manifest
+from topics.names import Role
+from topics.partials import encode_partial, split_partial
+
+EPOCHS, HORIZON, INTERVAL, WRITTEN = 120, 256, 8, 100
+"""Of those written so many epochs are published, with checkpoints; then come the others."""
+
+
+class ReadingDriver(MemoryDriver):
+    """Counts the records that are read, by topic."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log)
+        self.records: Counter[Role] = Counter()
+
+    def carry_out(self, action: Action) -> object:
+        reply = super().carry_out(action)
+        if isinstance(action, ReadRange):
+            self.records[action.role] += len(reply.records)  # type: ignore[attr-defined]
+        return reply
+
+
+_PUBLISHED: dict[int, tuple[list[LogRecord], list[LogRecord]]] = {}
+
+
+def published(job: DeployedJob, written: list[Append]) -> tuple[list[LogRecord], list[LogRecord]]:
+    """Estimates with checkpoints, and documents, of the first epochs, as a publisher writes them.
+
+    Once for each length of horizons.
+    """
+    horizon = job.epochs.count
+    if horizon not in _PUBLISHED:
+        log = written_up_to(written, MemoryLog(lambda: NOW), WRITTEN)
+        publish(job, log)
+        _PUBLISHED[horizon] = records_of(log), records_of(log, Role.RESULTS)
+    return _PUBLISHED[horizon]
+
+
+@pytest.fixture(scope="module")
+def history() -> tuple[DeployedJob, list[Append]]:
+    """All that was written of one horizon, in order."""
+    job, written = history_job(EPOCHS, HORIZON), list[Append]()
+    fill(job, EPOCHS, written.append)
+    return job, written
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "INTERVAL", INTERVAL)
+    monkeypatch.setattr(checkpoints, "NEAR", 2 * INTERVAL)
+    monkeypatch.setattr(actions, "_READ_FIRST", 4)
+    # As in operation, where what is read of an epoch is not read together with a hundred others.
+    monkeypatch.setattr(memory, "SLICE_BYTES", 1_000)
+
+
+def publish(job: DeployedJob, log: MemoryLog) -> ReadingDriver:
+    """Start a publisher, and let it write what is due."""
+    driver = ReadingDriver(log)
+    worker = MemoryWorker(PublishStage(job), log, driver)
+    worker.run(worker.assign(0))
+    worker.run(worker.drain())
+    return driver
+
+
+def records_of(log: MemoryLog, role: Role = Role.ESTIMATES) -> list[LogRecord]:
+    """Of a topic of one partition."""
+    found: list[LogRecord] = []
+    MemoryDriver(log).run(scan(role, 0, 0, log.end(role, 0), found.append))
+    return found
+
+
+def estimates(log: MemoryLog) -> list[bytes]:
+    """What was published, without checkpoints."""
+    return [record.value for record in records_of(log) if record.key != KEY]
+
+
+def written_up_to(written: list[Append], log: MemoryLog, last: int) -> MemoryLog:
+    """Manifests and partials of the first epochs, and nothing that is published."""
+    seen: Counter[Role] = Counter()
+    for each in written:
+        seen[each.role] += 1
+        kept = each.role not in (Role.ESTIMATES, Role.RESULTS)
+        if kept and seen[each.role] <= last:
+            log.append(each)
+    return log
+
+
+def interrupted(
+    written: list[Append],
+    job: DeployedJob,
+    change: Callable[[list[LogRecord]], list[tuple[bytes, bytes | None]]],
+) -> tuple[MemoryLog, ReadingDriver]:
+    """Publish some epochs, change what lies in the topic of estimates, and publish the others."""
+    before, documents = published(job, written)
+    log = written_up_to(written, MemoryLog(lambda: NOW), EPOCHS)
+    for value, key in change(before):
+        log.append(Append(Role.ESTIMATES, 0, value, key))
+    for document in documents:
+        log.append(Append(Role.RESULTS, 0, document.value, document.key))
+    return log, publish(job, log)
+
+
+def unchanged(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+    return [(record.value, record.key) for record in records]
+
+
+def test_a_publisher_goes_on_from_a_checkpoint_and_reads_little(
+    history: tuple[DeployedJob, list[Append]],
+) -> None:
+    job, written = history
+    log, driver = interrupted(written, job, unchanged)
+    wanted = [each.value for each in written if each.role is Role.ESTIMATES]
+    assert estimates(log) == wanted
+    left = EPOCHS - WRITTEN + 2 * INTERVAL
+    assert driver.records[Role.PARTIALS] < left
+    assert driver.records[Role.MANIFESTS] < left
+    assert driver.records[Role.ESTIMATES] < 3 * left
+    keys = [record.key for record in records_of(log)]
+    assert EPOCHS // INTERVAL - 2 <= keys.count(KEY) <= EPOCHS // INTERVAL + 1
+
+
+def changed(**fields: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda body: {**body, **fields}
+
+
+def in_state(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], Any]:
+    def change_it(body: dict[str, Any]) -> dict[str, Any]:
+        copy: dict[str, Any] = json.loads(json.dumps(body))
+        change(copy["state"])
+        return copy
+
+    return change_it
+
+
+def _longest(state: dict[str, Any]) -> dict[str, Any]:
+    piece: dict[str, Any] = state["counts"]["pieces"][-1][1]
+    return piece
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a value": in_state(
+        lambda state: _longest(state).update(value=[_longest(state)["value"][0] + 1])
+    ),
+    "a variance": in_state(lambda state: _longest(state).update(variance=1.0)),
+    "reports": in_state(lambda state: _longest(state).update(reports=1)),
+    "gaps": in_state(lambda state: _longest(state).update(gaps=[3])),
+    "the population": in_state(lambda state: state["attendance"][-1].__setitem__(2, 7)),
+    "an interval is missing": in_state(lambda state: state["counts"]["pieces"].pop()),
+    "intervals of another epoch": in_state(lambda state: state["counts"].update(epoch=3)),
+    "several counts": in_state(lambda state: _longest(state).update(value=[1.0, 2.0])),
+    "a number that is none": in_state(lambda state: _longest(state).update(value=["x"])),
+    "an epoch that is not over": in_state(lambda state: state["attendance"].append([200, 1, 1])),
+    "nothing": changed(state={}),
+    "a state that is none": changed(state=[1]),
+    "a list as counts": in_state(lambda state: state.update(counts=[])),
+    "another digest": changed(manifest_digest="00" * 32),
+    "no digest": changed(manifest_digest=""),
+    "a later manifest": lambda body: {**body, "manifest_offset": body["manifest_offset"] + 1},
+    "no such manifest": changed(manifest_offset=10**9),
+    "manifests before it": changed(whole_manifests=[10**9]),
+    "no such partial": changed(partials_offset=10**9),
+    "an offset below 0": changed(partials_offset=-1),
+    "a later epoch": lambda body: {**body, "epoch": body["epoch"] + 1},
+    "an epoch that is not published": changed(epoch=WRITTEN + 5),
+    "no epoch of the job": changed(epoch=10**6),
+    "another first epoch": changed(first_epoch=2),
+    "another deployment": changed(deployment="ab" * 16),
+    "another fingerprint": changed(fingerprint="ab" * 16),
+    "another version": changed(checkpoint=2),
+    "no offset": lambda body: {key: body[key] for key in body if key != "partials_offset"},
+    "no object": lambda body: [body],
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_checkpoint_that_is_wrong_changes_nothing(
+    history: tuple[DeployedJob, list[Append]], kind: str
+) -> None:
+    """The logs stay the truth: they are read from the beginning of the horizon."""
+    job, written = history
+
+    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+        return [
+            (
+                json.dumps(WRONG[kind](json.loads(record.value))).encode()
+                if record.key == KEY
+                else record.value,
+                record.key,
+            )
+            for record in records
+        ]
+
+    log, driver = interrupted(written, job, spoil)
+    assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
+    assert driver.records[Role.PARTIALS] >= EPOCHS, "it was believed"
+
+
+@pytest.mark.parametrize("spoiled", [1, 2, 8])
+def test_the_latest_checkpoint_that_is_right_is_gone_on_from(
+    history: tuple[DeployedJob, list[Append]], spoiled: int
+) -> None:
+    job, written = history
+
+    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+        last = [record.offset for record in records if record.key == KEY][-spoiled:]
+        return [
+            (b'{"checkpoint":1}' if record.offset in last else record.value, record.key)
+            for record in records
+        ]
+
+    log, driver = interrupted(written, job, spoil)
+    assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
+    assert (driver.records[Role.PARTIALS] < EPOCHS - WRITTEN + 3 * INTERVAL) is (spoiled < 8)
+
+
+def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
+    history: tuple[DeployedJob, list[Append]],
+) -> None:
+    job, written = history
+
+    def spoil(records: list[LogRecord]) -> list[tuple[bytes, bytes | None]]:
+        found = []
+        for record in records:
+            value = record.value
+            if record.key != KEY:
+                body = json.loads(value)
+                body["estimate"]["value"] += 1.0
+                value = EstimateRecord.from_bytes(json.dumps(body).encode()).to_bytes()
+            found.append((value, record.key))
+        return found
+
+    log, driver = interrupted(written, job, spoil)
+    later = [each.value for each in written if each.role is Role.ESTIMATES][WRITTEN:]
+    assert estimates(log)[WRITTEN:] == later
+    assert driver.records[Role.PARTIALS] >= EPOCHS
+
+
+@pytest.mark.parametrize("renewing", [8, 16])
+def test_between_two_horizons_nothing_has_to_be_known(renewing: int) -> None:
+    job, written = history_job(EPOCHS, renewing), list[Append]()
+    fill(job, EPOCHS, written.append)
+    log, driver = interrupted(written, job, unchanged)
+    assert estimates(log) == [
+        each.value for each in written if each.role is Role.ESTIMATES and each.key is None
+    ]
+    assert driver.records[Role.MANIFESTS] < EPOCHS - WRITTEN + 3 * INTERVAL
+
+
+def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
+    """Windows of two hundred producers, decided and added up nearly in order."""
+    order = np.argsort(np.arange(EPOCHS) + rng.uniform(0, 3, EPOCHS) * (rng.random(EPOCHS) < 0.3))
+    populations = np.full(200, 500)
+    decisions, written = DecisionLog(job), list[Append]()
+    for offset, epoch in enumerate((1 + order).tolist()):
+        if rng.random() < 0.1:
+            populations = rng.integers(1, 900, 200)
+        populations[rng.integers(200)] += 1
+        total = int(populations.sum())
+        manifest = Manifest(
+            job.fingerprint, job.deployment, epoch, Fate.RELEASED, 0, 1, 1, (True,) * 200,
+            tuple(populations.tolist()), total, total, NOW,
+        )  # fmt: skip
+        record = decisions.encode(manifest)
+        decisions.apply(LogRecord(offset, record))
+        written.append(Append(Role.MANIFESTS, 0, record))
+    for epoch in (1 + order[np.argsort(np.arange(EPOCHS) + rng.uniform(0, 4, EPOCHS))]).tolist():
+        window = job.aggregator()
+        words = rng.integers(0, 2, (10, 1), np.uint8)
+        window.add(job.local_epoch(epoch), words, None)
+        for part in split_partial(
+            fingerprint=job.fingerprint, deployment=job.deployment, epoch=epoch,
+            manifest_offset=0, attempt=rng.bytes(16), payload=window.to_bytes(),
+        ):  # fmt: skip
+            written.append(Append(Role.PARTIALS, 0, encode_partial(part)))
+    return written
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_from_every_place_the_logs_say_what_they_say_from_the_beginning(seed: int) -> None:
+    """Also of manifests that say differences, and whatever the order within the logs."""
+    values = history_values(HORIZON, renew=False)
+    values["shuffle"]["producers"] = 200
+    job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
+    assert job.short_manifests
+    log = MemoryLog(lambda: NOW)
+    for each in _many(job, np.random.default_rng(seed)):
+        log.append(each)
+    driver = MemoryDriver(log)
+    epochs, places = EpochLog(job), list[tuple[int, EpochPlace]]()
+    driver.run(epochs.find_end())
+    found = []
+    while (epoch := driver.run(epochs.next())) is not None:
+        found.append(epoch)
+        if (place := epochs.place()) is not None:
+            places.append((len(found), place))
+    assert [each.epoch for each in found] == list(range(1, EPOCHS + 1))
+    assert 10 < len(places) < EPOCHS
+    assert any(place.whole_manifests for _, place in places)
+    for read, place in places[::3]:
+        reading = ReadingDriver(log)
+        assert reading.run(_rest(job, place)) == found[read:]
+    assert reading.records[Role.PARTIALS] < EPOCHS / 2, "it began too far back"
+
+
+def _rest(job: DeployedJob, place: EpochPlace) -> Steps[list[object]]:
+    log = yield from EpochLog.going_on(job, place, place.epoch + 1)
+    assert log is not None
+    found: list[object] = []
+    while (epoch := (yield from log.next())) is not None:
+        found.append(epoch)
+    return found
+
+
+def test_a_place_is_none_where_what_lies_before_does_not_say_all(
+    history: tuple[DeployedJob, list[Append]],
+) -> None:
+    """A decision out of turn is needed later, though it lies before others that are not."""
+    job, written = history
+    log = written_up_to(written, MemoryLog(lambda: NOW), 3)
+    manifests = [each for each in written if each.role is Role.MANIFESTS]
+    for each in (manifests[4], manifests[3], manifests[5]):
+        log.append(replace(each))
+    for number in (3, 4, 5):
+        log.append([each for each in written if each.role is Role.PARTIALS][number])
+    driver, epochs, found = MemoryDriver(log), EpochLog(job), dict[int, bool]()
+    driver.run(epochs.find_end())
+    while (epoch := driver.run(epochs.next())) is not None:
+        found[epoch.epoch] = epochs.place() is not None
+    assert found == {1: True, 2: True, 3: True, 4: False, 5: False, 6: True}
+
+
+def test_simulations_pass_checkpoints_over(tmp_path: Path) -> None:
+    job = deploy_job(parse_job(job_text()), deployed_at=1_000, deployment=bytes(16))
+    values = load_change_log(write_changes(tmp_path / "changes.csv"), last_epoch=job.epochs.count)
+    found = list[int]()
+    simulate(job, values, 1, lambda record: found.append(record.epoch))
+    assert found == list(range(1, job.epochs.count + 1))
+    assert len(found) > INTERVAL
