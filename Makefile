@@ -53,6 +53,7 @@ bench: $(TOOLS) ## speed and memory, as a table and as JSON
 	@$(BIN)/python -m tests.benchmarks.producer_starts
 	@$(BIN)/python -m tests.benchmarks.relayed_gateways
 	@$(BIN)/python -m tests.benchmarks.fleet_costs
+	@$(BIN)/python -m tests.benchmarks.large_windows
 
 clean: ## remove .venv and caches, but no state of jobs or of the local Kafka
 	@rm -rf $(VENV) .venv-peers build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -89,7 +89,7 @@ class AggregateStage(ChunkStage[Total]):
             for part in parts:
                 total.merge(part.aggregator)
             if opened := [part.opened for part in parts if part.opened is not None]:
-                reports = self._reader.add_named(total, chunk.epoch, opened)
+                reports = yield from self._reader.add_named(total, chunk.epoch, opened)
                 self.counts["reports"] += reports
                 self.counts["chaff"] += sum(part.boxes for part in parts) - reports
         records = split_partial(

@@ -6,17 +6,19 @@ the order says nothing, and a box that is there twice was copied on its way: it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from pipeline.actions import Rest, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.sealed import AGGREGATE
 from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
 from pipeline.protocols.protocol import Aggregator
-from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.multisets import WordMultiset, distinct_of_all
+from pipeline.stages.ordered_pieces import Pieces
 from topics.sealed_words import (
     NAME_WORDS,
     open_named_rows,
@@ -69,6 +71,13 @@ def distinct(words: Words) -> Words:
     first = np.ones(len(rows), np.bool_)
     first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     return Words(rows[first])
+
+
+def boxes_in_order(words: WordMultiset) -> Steps[Pieces]:
+    """Boxes in increasing order, each of them once, cut for chunks; in little memory if many."""
+    if words.in_files:
+        return (yield from words.once())
+    return Pieces.of(split_words(distinct(words.sorted())))
 
 
 class BoxOpener:
@@ -158,17 +167,20 @@ class ReportReader:
         assert self._opener is not None
         return Words(self._opener.open_named(epoch, words.values))
 
-    def add_named(self, aggregator: Aggregator, epoch: int, parts: Iterable[WordMultiset]) -> int:
+    def add_named(
+        self, aggregator: Aggregator, epoch: int, parts: Sequence[WordMultiset]
+    ) -> Steps[int]:
         """Add what the boxes of several parts of a window hold, each of them once.
 
-        A stage drops what it is sent twice, but of what others were sent it knows nothing.
+        A stage drops what it is sent twice, but of what others were sent it knows nothing. Returns
+        how many reports they were; the parts are as before.
         """
-        rows = np.concatenate([part.sorted().values for part in parts])
-        once = distinct(Words.canonical(rows))
-        return sum(
-            self._add_opened(aggregator, epoch, piece.values[:, NAME_WORDS:])
-            for piece in split_words(once)
-        )
+        reports = 0
+        for block in distinct_of_all(parts):
+            for piece in split_words(Words(block.values[:, NAME_WORDS:])):
+                reports += self._add_opened(aggregator, epoch, piece.values)
+            yield Rest()
+        return reports
 
     def _add_opened(self, aggregator: Aggregator, epoch: int, rows: WordArray) -> int:
         local_epoch = self._job.local_epoch(epoch)

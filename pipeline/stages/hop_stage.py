@@ -15,14 +15,13 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.sealed import input_role, output_role, stage_party
 from pipeline.jobs.sealing_keys import KeyRing
 from pipeline.stages.attempts import chunks_of_attempt
-from pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, distinct
+from pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, boxes_in_order
 from pipeline.stages.chunk_stage import ChunkStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
 from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.ordered_pieces import Pieces
 from pipeline.stages.scratch import Scratch, temporary_file
 from topics.chunks import Chunk
-from topics.words import Words, split_words
+from topics.words import Words
 
 
 @dataclass(slots=True)
@@ -82,8 +81,7 @@ class HopStage(ChunkStage[Opened]):
     def _write(self, chunk: Chunk, parts: Sequence[Opened]) -> Steps[None]:
         # Stages in series pass on what one stage has decided: there are no instances.
         (content,) = parts
-        pieces = Pieces.of(split_words(distinct(content.words.sorted())))
-        content.words.close()
+        pieces = yield from boxes_in_order(content.words)
         yield from chunks_of_attempt(
             self._job,
             self._output,
@@ -92,4 +90,5 @@ class HopStage(ChunkStage[Opened]):
             self._identifiers(),
             pieces,
         )
+        content.words.close()
         self.counts["windows"] += 1

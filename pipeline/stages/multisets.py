@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.actions import Steps
-from pipeline.stages.ordered_pieces import Pieces, ordered_pieces
-from pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch, temporary_file
-from pipeline.stages.sorted_runs import SortedRuns
+from pipeline.stages.ordered_pieces import (
+    Pieces,
+    ordered_pieces,
+    pieces_once,
+    recut,
+    written_out,
+)
+from pipeline.stages.random_order import in_random_order, permutation
+from pipeline.stages.scratch import Scratch, temporary_file
+from pipeline.stages.sorted_runs import BLOCK_BYTES, SortedRuns
 from topics.frames import PAYLOAD_TARGET
 from topics.word_forms import WordForm
-from topics.words import WordArray, Words, pairs_are_smaller
+from topics.words import (
+    WordArray,
+    Words,
+    pairs_are_smaller,
+    rows_of_a_piece,
+    split_words,
+)
 
 # There are few words of one or two bytes, whatever a protocol says of them.
 _TABLE_WORD_SIZE = 2
@@ -37,11 +50,13 @@ class WordMultiset:
     def __init__(self, form: WordForm, scratch: Scratch = temporary_file) -> None:
         self._dtype = form.dtype
         self._width = form.width
+        self._row_bytes = form.report_bytes
         size = form.distinct
         if size is None and form.report_bytes <= _TABLE_WORD_SIZE and form.width == 1:
             size = 1 << 8 * form.report_bytes
         self._tabular = size is not None
         self._table_size = size or 0
+        self._scratch = scratch
         self._runs = SortedRuns(form.dtype, form.width, scratch)
         self._forget()
 
@@ -61,10 +76,10 @@ class WordMultiset:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is held; a scratch file counts as `SCRATCH_FILE_BYTES`, for there are few."""
+        """Memory that is held, see `SortedRuns.held_bytes` for scratch files."""
         table = 0 if self._table is None else self._table.nbytes
-        files = self._runs.files * SCRATCH_FILE_BYTES
-        return table + files + self._plain_bytes + self._counted_bytes + self._summed_bytes
+        waiting = self._plain_bytes + self._counted_bytes + self._summed_bytes
+        return table + self._runs.held_bytes + waiting
 
     def add(self, words: Words) -> None:
         """Add words, plain or counted; they are kept, so they must not be written to later."""
@@ -108,40 +123,52 @@ class WordMultiset:
         if not self._counted:
             return plain
         total = _sum([plain, *self._counted])
-        row_bytes = self._width * self._dtype.itemsize
-        counted = pairs_are_smaller(row_bytes, total.rows, self.messages)
+        counted = pairs_are_smaller(self._row_bytes, total.rows, self.messages)
         return total if counted else Words(_written_out(total))
 
     @property
     def in_files(self) -> bool:
-        """Whether it is too large to be sorted in memory, and `ordered` is there for it."""
+        """Whether it is too large to be sorted in memory; `ordered` and `once` take little."""
         return not self._tabular and self._runs.rows > 0
 
     def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
-        """What `split_words` makes of `sorted`, in little memory, of what is `in_files`."""
-        self._spill()
-        # What is in memory is added up once, and not at every block.
-        counted = [_sum(self._counted)] if self._counted else []
-        return (
-            yield from ordered_pieces(
-                lambda: self._runs.distinct(counted),
-                self.messages,
-                self._width * self._dtype.itemsize,
-                payload_bytes,
-            )
-        )
+        """What `split_words` makes of `sorted`; in little memory, of what is `in_files`."""
+        if not self.in_files:
+            return Pieces.of(split_words(self.sorted(), payload_bytes))
+        distinct = self._distinct()
+        return (yield from ordered_pieces(distinct, self.messages, self._row_bytes, payload_bytes))
 
-    def permuted(self, generator: np.random.Generator) -> Words:
-        """The whole multiset, message by message, in a random order."""
+    def once(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
+        """Distinct words in increasing order, in little memory, of what is `in_files`."""
+        return (yield from pieces_once(self._distinct(), self._row_bytes, payload_bytes))
+
+    def permuted(
+        self, generator: np.random.Generator, payload_bytes: int = PAYLOAD_TARGET
+    ) -> Steps[Pieces]:
+        """The multiset, message by message, in a random order; in little memory if it is large."""
+        shares = -(-self.messages * self._row_bytes // BLOCK_BYTES)
+        if shares <= 1:
+            empty = np.empty((0, self._width), self._dtype)
+            values = np.concatenate([empty, *self._one_by_one()])
+            return Pieces.of(split_words(Words(permutation(values, generator)), payload_bytes))
+        drawn = yield from in_random_order(self._one_by_one(), shares, self._scratch, generator)
+        rows = rows_of_a_piece(self._row_bytes, payload_bytes)
+        return Pieces(-(-self.messages // rows), recut(map(Words, drawn), rows))
+
+    def _distinct(self) -> Callable[[], Iterator[Words]]:
+        return lambda: distinct_of_all([self])
+
+    def _one_by_one(self) -> Iterator[WordArray]:
+        """All words, as often as they are there, a few MiB at a time."""
+        counted = self._counted
         if self._tabular:
-            words = np.arange(self._table_size, dtype=self._dtype)[:, None]
-            values = np.repeat(words, self._tabulate(), axis=0)
-        else:
-            counted = map(_written_out, self._counted)
-            values = np.concatenate([self._all_plain(), *counted])
-        # NumPy swaps numbers faster than rows of one number.
-        rows = values[:, 0] if self._width == 1 else values
-        return Words(generator.permutation(rows).reshape(values.shape))
+            table = self._tabulate()
+            present = np.flatnonzero(table)
+            words = Words(present.astype(self._dtype)[:, None], table[present].astype(np.uint64))
+            counted = [words] if words.rows else []
+        yield from self._plain_blocks()
+        for block in written_out(counted, max(1, BLOCK_BYTES // self._row_bytes)):
+            yield block.values
 
     def _tabulate(self) -> NDArray[np.int64]:
         if self._table is None:
@@ -172,6 +199,23 @@ class WordMultiset:
     def _all_plain(self) -> WordArray:
         empty = np.empty((0, self._width), self._dtype)
         return np.concatenate([empty, *self._plain_blocks()])
+
+
+def distinct_of_all(parts: Sequence[WordMultiset]) -> Iterator[Words]:
+    """The distinct words of several multisets of one form, none a table, in increasing order.
+
+    In blocks, with counts, and in little memory; the multisets are as before.
+    """
+    counted = []
+    for part in parts:
+        if part.in_files:
+            part._spill()
+            in_memory = part._counted
+        else:
+            in_memory = [part.sorted()] if part.messages else []
+        if in_memory:
+            counted.append(_sum(in_memory))
+    return parts[0]._runs.with_those_of([part._runs for part in parts[1:]]).distinct(counted)
 
 
 def _written_out(words: Words) -> WordArray:

@@ -59,7 +59,7 @@ def ordered_pieces(
         found += block.rows
         if not pairs_are_smaller(row_bytes, found, messages):
             rows = rows_of_a_piece(row_bytes, payload_bytes)
-            return Pieces(-(-messages // rows), _recut(_written_out(distinct(), rows), rows))
+            return Pieces(-(-messages // rows), recut(written_out(distinct(), rows), rows))
         often = block.occurrences > largest_count(rows, rows)
         frequent.append(Words(block.values[often], block.occurrences[often]))
         yield Rest()
@@ -68,24 +68,42 @@ def ordered_pieces(
     return Pieces(-(-found // rows) + len(further), _counted(distinct(), largest, rows, further))
 
 
+def pieces_once(
+    distinct: Callable[[], Iterator[Words]], row_bytes: int, payload_bytes: int = PAYLOAD_TARGET
+) -> Steps[Pieces]:
+    """The pieces that `split_words` makes of the distinct rows of a multiset, each of them once.
+
+    Args:
+        distinct: distinct rows in increasing order, in blocks; at least one row.
+        row_bytes: of one.
+        payload_bytes: of a piece, at most.
+    """
+    found = 0
+    for block in distinct():
+        found += block.rows
+        yield Rest()
+    rows = rows_of_a_piece(row_bytes, payload_bytes)
+    return Pieces(-(-found // rows), recut((Words(block.values) for block in distinct()), rows))
+
+
 def _further_pieces(frequent: Iterable[Words], largest: int, rows: int) -> Iterator[Words]:
     """The pieces of what is left where rows occur more often than a piece can say."""
     words = _joined(list(frequent))
     for number, layer in enumerate(layers(words, largest)):
         if number:
-            yield from _recut([layer], rows)
+            yield from recut([layer], rows)
 
 
 def _counted(
     distinct: Iterator[Words], largest: int, rows: int, further: Iterable[Words]
 ) -> Iterator[Words]:
-    yield from _recut((next(layers(block, largest)) for block in distinct), rows)
+    yield from recut((next(layers(block, largest)) for block in distinct), rows)
     yield from further
 
 
-def _written_out(distinct: Iterator[Words], most: int) -> Iterator[Words]:
+def written_out(counted: Iterable[Words], most: int) -> Iterator[Words]:
     """Rows as often as they occur, at most so many at a time."""
-    for block in distinct:
+    for block in counted:
         ends = np.cumsum(block.occurrences, dtype=np.int64)
         for start in range(0, int(ends[-1]), most):
             stop = min(start + most, int(ends[-1]))
@@ -95,7 +113,7 @@ def _written_out(distinct: Iterator[Words], most: int) -> Iterator[Words]:
             yield Words(np.repeat(block.values[first : last + 1], times, axis=0))
 
 
-def _recut(blocks: Iterable[Words], rows: int) -> Iterator[Words]:
+def recut(blocks: Iterable[Words], rows: int) -> Iterator[Words]:
     """The same rows, so many at a time; the last time as many as are left."""
     held: list[Words] = []
     count = 0

@@ -1,4 +1,11 @@
-"""More words than memory is to hold: sorted runs in scratch files, and their merge."""
+"""More words than memory is to hold: sorted runs in scratch files, and their merge.
+
+Of every run the first row of each page is kept in memory. The pages of all runs, in the order of
+these rows, are the order in which a merge needs them: it reads so many at a time, and what lies
+below the first row of the next one is whole. So every page is read once, a block costs what its
+rows cost, however many runs there are, and memory holds a block and a page of each run (Knuth, "The
+Art of Computer Programming", volume 3, 5.4.9, calls it forecasting).
+"""
 
 from __future__ import annotations
 
@@ -9,28 +16,43 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.stages.scratch import Scratch
+from pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch
 from topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
 
-BLOCK_BYTES: Final = 1 << 23
-"""What a merge holds of all runs at a time, unless they are so many that reads were tiny."""
-_LEAST_READ = 1 << 14
+BLOCK_BYTES: Final = 1 << 22
+"""What a merge reads of all runs at a time."""
+PAGE_BYTES: Final = 1 << 14
+"""What it reads of a run at least."""
 # Files beyond this change hands when runs join others; smaller ones are copied, so that few are
 # open however many producers a window has.
 _COPIED_BYTES = 1 << 26
 
 
-@dataclass(slots=True)
-class _ScratchFile:
-    """Sorted runs, one after the other.
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Sorted rows in a file.
 
     Attributes:
-        file: what holds them.
-        run_rows: rows of each.
+        start: where they begin, in bytes.
+        rows: how many they are.
+        firsts: (pages, width), the first row of each page.
     """
 
+    start: int
+    rows: int
+    firsts: WordArray
+
+
+@dataclass(slots=True)
+class _ScratchFile:
+    """Sorted runs, one after the other."""
+
     file: BinaryIO
-    run_rows: list[int] = field(default_factory=list)
+    runs: list[_Run] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for run in self.runs)
 
 
 class SortedRuns:
@@ -46,39 +68,47 @@ class SortedRuns:
         self._dtype = dtype
         self._width = width
         self._row_bytes = width * dtype.itemsize
+        self._page_rows = max(1, PAGE_BYTES // self._row_bytes)
         self._scratch = scratch
         self._files: list[_ScratchFile] = []
 
     @property
-    def files(self) -> int:
-        """How many scratch files are open."""
-        return len(self._files)
+    def held_bytes(self) -> int:
+        """Memory that is held; a scratch file counts as `SCRATCH_FILE_BYTES`, for there are few."""
+        firsts = sum(run.firsts.nbytes for held in self._files for run in held.runs)
+        return len(self._files) * SCRATCH_FILE_BYTES + firsts
 
     @property
     def rows(self) -> int:
         """How many rows all runs have together."""
-        return sum(sum(held.run_rows) for held in self._files)
+        return sum(held.rows for held in self._files)
 
     def add(self, values: WordArray) -> None:
         """Write rows, in any order, as one more run."""
         if not self._files:
             self._files.append(_ScratchFile(self._scratch()))
         held = self._files[0]
-        held.file.seek(0, 2)
-        held.file.write(np.ascontiguousarray(sorted_rows(values)).data)
-        held.run_rows.append(len(values))
+        ordered = np.ascontiguousarray(sorted_rows(values))
+        start = held.file.seek(0, 2)
+        held.file.write(ordered.data)
+        held.runs.append(_Run(start, len(ordered), ordered[:: self._page_rows].copy()))
 
     def take(self, other: SortedRuns) -> None:
         """Take over all runs of another over the same words; it ends empty."""
         for held in other._files:
-            if not self._files or sum(held.run_rows) * self._row_bytes > _COPIED_BYTES:
+            if not self._files or held.rows * self._row_bytes > _COPIED_BYTES:
                 self._files.append(held)
                 continue
-            for cursor in self._cursors(held, max(held.run_rows)):
-                cursor.refill()
-                self.add(cursor.split(None))
+            for run in held.runs:
+                self.add(self._reader(held, run).read(run.rows))
             held.file.close()
         other._files = []
+
+    def with_those_of(self, others: Iterable[SortedRuns]) -> SortedRuns:
+        """All runs of this and others over the same words, to be read; each keeps its own."""
+        together = SortedRuns(self._dtype, self._width, self._scratch)
+        together._files = [held for runs in (self, *others) for held in runs._files]
+        return together
 
     def close(self) -> None:
         """Forget everything and give the scratch files back."""
@@ -89,10 +119,9 @@ class SortedRuns:
     def blocks(self) -> Iterator[WordArray]:
         """All rows, a run or a part of it at a time."""
         rows = max(1, BLOCK_BYTES // self._row_bytes)
-        for held in self._files:
-            for cursor in self._cursors(held, rows):
-                while cursor.refill():
-                    yield cursor.split(None)
+        for reader in self._readers():
+            while reader.left:
+                yield reader.read(rows)
 
     def distinct(self, others: Iterable[Words]) -> Iterator[Words]:
         """Distinct rows in increasing order with their counts, block by block; nothing is lost.
@@ -101,11 +130,8 @@ class SortedRuns:
             others: further rows, which are merged with those of the files: distinct ones in
                 increasing order, counted.
         """
-        runs = max(1, sum(len(held.run_rows) for held in self._files))
-        rows = max(1, max(_LEAST_READ, BLOCK_BYTES // runs) // self._row_bytes)
-        cursors = [cursor for held in self._files for cursor in self._cursors(held, rows)]
         waiting: _Counted | None = None
-        for block in _merged(cursors, [_Counted.of(words) for words in others]):
+        for block in self._merged([_Counted.of(words) for words in others]):
             values, counts = block.values, block.counts
             if waiting is not None and (values[0] == waiting.values[0]).all():
                 counts[0] += waiting.counts[0]
@@ -118,11 +144,43 @@ class SortedRuns:
         if waiting is not None:
             yield Words(waiting.values, waiting.counts)
 
-    def _cursors(self, held: _ScratchFile, rows: int) -> Iterator[_Cursor]:
-        start = 0
-        for count in held.run_rows:
-            yield _Cursor(held.file, start, count, rows, self._dtype, self._width)
-            start += count * self._row_bytes
+    def _merged(self, others: list[_Counted]) -> Iterator[_Counted]:
+        """Distinct rows in increasing order; only the last row of a block may go on in the next."""
+        readers = self._readers()
+        for pages, limit in self._forecast():
+            for run in np.flatnonzero(pages).tolist():
+                readers[run].hold(int(pages[run]) * self._page_rows)
+            plain = [reader.split(limit) for reader in readers if len(reader.values)]
+            counted = [part for part in (each.split(limit) for each in others) if len(part.values)]
+            block = _tallied(np.concatenate(plain))
+            yield _added_up([block, *counted]) if counted else block
+        if any(len(each.values) for each in others):
+            yield _added_up(others)
+
+    def _forecast(self) -> Iterator[tuple[NDArray[np.intp], Any]]:
+        """How many pages are read next of each run, and up to which row all is in memory then.
+
+        Nothing that is still in a file is below the row; there may be more that equals it. It is
+        None when nothing is left in the files.
+        """
+        runs = [run for held in self._files for run in held.runs]
+        if not runs:
+            return
+        keys = _keys(np.concatenate([run.firsts for run in runs]))
+        owners = np.repeat(np.arange(len(runs)), [len(run.firsts) for run in runs])
+        # Of equal ones those of a run stay in their order.
+        order = np.argsort(keys, kind="stable")
+        step = max(1, BLOCK_BYTES // (self._page_rows * self._row_bytes))
+        for start in range(0, len(order), step):
+            stop = start + step
+            limit = keys[order[stop]] if stop < len(order) else None
+            yield np.bincount(owners[order[start:stop]], minlength=len(runs)), limit
+
+    def _readers(self) -> list[_Reader]:
+        return [self._reader(held, run) for held in self._files for run in held.runs]
+
+    def _reader(self, held: _ScratchFile, run: _Run) -> _Reader:
+        return _Reader(held.file, run, self._dtype, self._width)
 
 
 @dataclass(slots=True)
@@ -138,68 +196,56 @@ class _Counted:
 
     def split(self, limit: Any) -> _Counted:
         """Take away and return the rows up to a key; all of them if it is None."""
-        end = len(self.values)
-        if limit is not None:
-            end = int(np.searchsorted(_keys(self.values), limit, "right"))
+        end = _rows_up_to(self.values, limit)
         taken = _Counted(self.values[:end], self.counts[:end])
         self.values, self.counts = self.values[end:], self.counts[end:]
         return taken
 
 
-class _Cursor:
-    """What is next of a run in a file: some rows in memory, and where the rest lies."""
+class _Reader:
+    """Reads a run from its beginning.
+
+    Attributes:
+        left: rows that were not read yet.
+        values: rows that were read and not taken away.
+    """
 
     def __init__(
-        self,
-        file: BinaryIO,
-        start: int,
-        rows: int,
-        rows_at_a_time: int,
-        dtype: np.dtype[np.unsignedinteger],
-        width: int,
+        self, file: BinaryIO, run: _Run, dtype: np.dtype[np.unsignedinteger], width: int
     ) -> None:
         self._file = file
-        self._position = start
-        self.left = rows
-        self._rows_at_a_time = rows_at_a_time
+        self._position = run.start
+        self.left = run.rows
         self._dtype = dtype
         self._width = width
         self.values: WordArray = np.empty((0, width), dtype)
 
-    def refill(self) -> bool:
-        """Have rows in memory; False if none are left."""
-        if not len(self.values) and self.left:
-            rows = min(self.left, self._rows_at_a_time)
-            self._file.seek(self._position)
-            data = self._file.read(rows * self._width * self._dtype.itemsize)
-            self._position += len(data)
-            self.left -= rows
-            self.values = np.frombuffer(data, self._dtype).reshape(rows, self._width)
-        return bool(len(self.values))
+    def read(self, rows: int) -> WordArray:
+        """The next rows, at most so many."""
+        rows = min(self.left, rows)
+        self._file.seek(self._position)
+        data = self._file.read(rows * self._width * self._dtype.itemsize)
+        self._position += len(data)
+        self.left -= rows
+        return np.frombuffer(data, self._dtype).reshape(rows, self._width)
+
+    def hold(self, rows: int) -> None:
+        """Have so many more rows in memory, or all that are left."""
+        read = self.read(rows)
+        self.values = np.concatenate([self.values, read]) if len(self.values) else read
 
     def split(self, limit: Any) -> WordArray:
         """Take away and return the rows in memory up to a key; all of them if it is None."""
-        end = len(self.values)
-        if limit is not None:
-            end = int(np.searchsorted(_keys(self.values), limit, "right"))
-        taken, self.values = self.values[:end], self.values[end:]
+        end = _rows_up_to(self.values, limit)
+        # A copy of what is left, less than a page, lets go of what was read.
+        taken, self.values = self.values[:end], self.values[end:].copy()
         return taken
 
 
-def _merged(cursors: list[_Cursor], others: list[_Counted]) -> Iterator[_Counted]:
-    """Distinct rows in increasing order; only the last row of a block may go on in the next."""
-    while cursors := [cursor for cursor in cursors if cursor.refill()]:
-        # Nothing that is still in a file is below what is in memory of its run.
-        limits = [_keys(cursor.values[-1:])[0] for cursor in cursors if cursor.left]
-        limit = min(limits, default=None)
-        plain = [cursor.split(limit) for cursor in cursors]
-        block = _tallied(np.concatenate(plain))
-        counted = [each.split(limit) for each in others]
-        if any(len(each.values) for each in counted):
-            block = _added_up([block, *counted])
-        yield block
-    if any(len(each.values) for each in others):
-        yield _added_up(others)
+def _rows_up_to(values: WordArray, limit: Any) -> int:
+    if limit is None:
+        return len(values)
+    return int(np.searchsorted(_keys(values), limit, "right"))
 
 
 def _keys(values: WordArray) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.roster import Roster
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.attempts import chunks_of_attempt
-from pipeline.stages.boxes_of_windows import distinct
+from pipeline.stages.boxes_of_windows import boxes_in_order
 from pipeline.stages.decision_log import Decision
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.ordered_pieces import Pieces
@@ -26,7 +26,6 @@ from pipeline.stages.windows import PunctuationError, Window
 from topics.batches import Batch, Punctuation, drawing_of
 from topics.manifests import Manifest
 from topics.names import Role
-from topics.words import split_words
 
 
 class WindowsAgain(Protocol):
@@ -138,13 +137,11 @@ class WindowWriter:
         if self._noise.sums:
             pieces = Pieces.of([self._noise.sum(manifest.epoch, words.sorted())])
         elif self._job.shuffle.order == "random":
-            pieces = Pieces.of(split_words(words.permuted(self._generator)))
-        elif words.in_files and self._job.sealed is None:
-            pieces = yield from words.ordered()
+            pieces = yield from words.permuted(self._generator)
+        elif self._job.sealed is not None:
+            pieces = yield from boxes_in_order(words)
         else:
-            ordered = words.sorted()
-            ordered = ordered if self._job.sealed is None else distinct(ordered)
-            pieces = Pieces.of(split_words(ordered))
+            pieces = yield from words.ordered()
         role, attempt = self._job.decided_role, self._identifiers()
         yield from chunks_of_attempt(
             self._job, role, manifest.epoch, decision.offset, attempt, pieces, manifest.instance

@@ -1,14 +1,18 @@
 """One window of millions of four-byte reports through the shuffle stage: time, memory, pauses.
 
-``python -m tests.benchmarks.large_windows [MILLIONS ...]``
+``python -m tests.benchmarks.large_windows [MILLIONS ...] [--order random] [--aggregate]``
 
 Each size is a process of its own, for its memory; topics lie in files. A pause is what the event
 loop of a worker waits for: the time between two records, or between two things that the stage asks
-for. What a billion reports take is read off a line through the sizes.
+for; others on the machine prolong it, but not what of it was work. What a billion reports take is
+read off a line through the sizes, of processor time, and said beside what a million took at each of
+them. With ``--aggregate`` the window then passes an aggregate stage, too, which keeps every
+different word and its count.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import secrets
@@ -16,11 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from rich.console import Console
@@ -30,8 +34,16 @@ from pipeline.actions import Action, Append, LogSlice
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.simulation.memory import MemoryDriver, MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.scratch import temporary_file
+from pipeline.stages.stage import Stage
 from tests.benchmarks.many_epochs import FileLog
-from tests.benchmarks.measuring import peak_megabytes
+from tests.benchmarks.measuring import (
+    MEGABYTE,
+    forget_peak,
+    peak_megabytes,
+    resident_megabytes,
+)
 from tests.benchmarks.one_core import shuffle_stage
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from topics.names import Role
@@ -50,39 +62,99 @@ class Figures:
 
     Attributes:
         millions: of reports.
-        seconds: of processor time, from the first record to the last chunk.
+        stage: that it passed.
+        collecting: seconds of processor time until all records were taken in.
+        closing: the same, from there to the last record that was written.
         longest_pause: seconds by the wall.
+        busiest_pause: seconds of processor time, which other processes do not prolong.
         megabytes: resident memory beyond what there was before, at most.
-        peak_megabytes: most resident memory of the process.
-        chunks: that were written.
+        scratch_megabytes: written to scratch files.
+        read_megabytes: read from them.
+        records: that were written.
     """
 
     millions: int
-    seconds: float
+    stage: str
+    collecting: float
+    closing: float
     longest_pause: float
+    busiest_pause: float
     megabytes: float
-    peak_megabytes: float
-    chunks: int
+    scratch_megabytes: float
+    read_megabytes: float
+    records: int
+
+    @property
+    def seconds(self) -> float:
+        """Of processor time, in all."""
+        return self.collecting + self.closing
+
+
+class CountedScratch:
+    """Opens scratch files, and counts what is written and read.
+
+    Attributes:
+        written: bytes.
+        read: bytes.
+    """
+
+    def __init__(self) -> None:
+        self.written = self.read = 0
+
+    def __call__(self) -> BinaryIO:
+        """A scratch file."""
+        return cast(BinaryIO, _CountedFile(temporary_file(), self))
+
+
+class _CountedFile:
+    def __init__(self, file: BinaryIO, counts: CountedScratch) -> None:
+        self._file = file
+        self._counts = counts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> BinaryIO:
+        return cast(BinaryIO, self)
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._counts.read += len(data)
+        return data
+
+    def write(self, data: memoryview) -> int:
+        self._counts.written += data.nbytes
+        return self._file.write(data)
 
 
 class TimedLog(FileLog):
     """Notes how long the stage lets others wait: a worker's loop has a turn at each record.
 
     Attributes:
-        longest_pause: seconds.
+        longest_pause: seconds by the wall.
+        busiest_pause: seconds of processor time.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.longest_pause = 0.0
-        self._since = time.monotonic()
+        self.begin()
+
+    def begin(self) -> None:
+        """Others have just had their turn, and nothing has been noted yet."""
+        self.longest_pause = self.busiest_pause = 0.0
+        self._since = time.monotonic(), time.process_time()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Others have their turn, for as long as this takes."""
-        self.longest_pause = max(self.longest_pause, time.monotonic() - self._since)
+        wall, busy = self._since
+        self.longest_pause = max(self.longest_pause, time.monotonic() - wall)
+        self.busiest_pause = max(self.busiest_pause, time.process_time() - busy)
         yield
-        self._since = time.monotonic()
+        self._since = time.monotonic(), time.process_time()
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         """See `FileLog.read`."""
@@ -104,11 +176,10 @@ class WritingDriver(MemoryDriver):
             return MemoryDriver.carry_out(self, action)
 
 
-def measure(millions: int, folder: Path) -> Figures:
-    """Pass one window through a shuffle stage."""
-    job = deploy_job(make_job(job_values()), deployed_at=0)
+def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iterator[Figures]:
+    """Pass one window through a shuffle stage, and through an aggregate stage if that is wanted."""
+    job = deploy_job(make_job(job_values(order)), deployed_at=0)
     log = TimedLog(folder)
-    worker = MemoryWorker(shuffle_stage(job), log, WritingDriver(log))
     assert job.word_form.distinct is None
     assert job.word_form.report_bytes == 4
     enrolments = [secrets.token_bytes(16) for _ in range(PRODUCERS)]
@@ -118,22 +189,48 @@ def measure(millions: int, folder: Path) -> Figures:
     partition = job.partition_of(1)
     for record in _records((job.fingerprint, job.deployment), enrolments, millions):
         log.append(Append(Role.REPORTS, partition, record))
-    before = peak_megabytes(os.getpid())
+    scratch = CountedScratch()
+    stage = shuffle_stage(job, scratch=scratch)
+    yield _measured(millions, "shuffle", stage, log, partition, Role.SHUFFLED, scratch)
+    if aggregate:
+        stage_after = AggregateStage(job, scratch=scratch)
+        yield _measured(millions, "aggregate", stage_after, log, partition, Role.PARTIALS, scratch)
+
+
+def _measured(
+    millions: int,
+    name: str,
+    stage: Stage,
+    log: TimedLog,
+    partition: int,
+    output: Role,
+    scratch: CountedScratch,
+) -> Figures:
+    worker = MemoryWorker(stage, log, WritingDriver(log))
+    last = log.end(stage.role, partition)
+    forget_peak()
+    before = resident_megabytes()
     started = time.process_time()
     worker.run(worker.assign(partition))
-    log.longest_pause = 0.0
+    log.begin()
+    while worker.positions[partition] < last - 1:
+        worker.run(worker.poll())
+    collected = time.process_time()
     worker.run(worker.drain())
-    spent = time.process_time() - started
-    peak = peak_megabytes(os.getpid())
-    chunks = log.end(Role.SHUFFLED, partition)
-    assert chunks, "the window has not passed"
+    ended = time.process_time()
+    records = log.end(output, partition if output is Role.SHUFFLED else 0)
+    assert records, "the window has not passed"
     return Figures(
         millions,
-        round(spent, 1),
+        name,
+        round(collected - started, 1),
+        round(ended - collected, 1),
         round(log.longest_pause, 3),
-        round(peak - before),
-        round(peak),
-        chunks,
+        round(log.busiest_pause, 3),
+        round(peak_megabytes(os.getpid()) - before),
+        round(scratch.written / MEGABYTE),
+        round(scratch.read / MEGABYTE),
+        records,
     )
 
 
@@ -152,7 +249,7 @@ def _records(
         yield encode_punctuation(Punctuation(*identity, enrolment, 1, batches, share, share))
 
 
-def job_values() -> dict[str, Any]:
+def job_values(order: str) -> dict[str, Any]:
     """Messages of four bytes, of which there are too many different ones for a table."""
     return {
         "name": "large",
@@ -165,39 +262,83 @@ def job_values() -> dict[str, Any]:
             "buckets": BUCKETS,
         },
         "epochs": {"count": 1},
-        "shuffle": {"minimum": 1_000_000, "grace": "1h", "producers": PRODUCERS},
+        "shuffle": {
+            "minimum": 1_000_000,
+            "grace": "1h",
+            "producers": PRODUCERS,
+            "order": order,
+        },
     }
 
 
 def main() -> None:
     """Measure every size in a process of its own, and print a table."""
-    if sys.argv[1:2] == ["--one"]:
-        figures = measure(int(sys.argv[2]), Path(sys.argv[3]))
-        print(json.dumps(asdict(figures)))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("millions", nargs="*", type=int)
+    parser.add_argument("--order", default="sorted", choices=("sorted", "random"))
+    parser.add_argument("--aggregate", action="store_true")
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    sizes = asked.millions or list(MILLIONS)
+    if asked.folder is not None:
+        for each in measure(sizes[0], asked.folder, asked.order, aggregate=asked.aggregate):
+            print(json.dumps(asdict(each)), flush=True)
         return
-    sizes = [int(each) for each in sys.argv[1:]] or list(MILLIONS)
-    table = Table("reports", "processor", "longest pause", "memory", "in all", "chunks")
+    further = ["--order", asked.order, *(["--aggregate"] if asked.aggregate else [])]
     found = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", __spec__.name, "--one", str(size), folder]
+            command = [sys.executable, "-m", __spec__.name, str(size), "--folder", folder, *further]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        each = Figures(**json.loads(done.stdout))
-        found.append(each)
+        found += [Figures(**json.loads(line)) for line in done.stdout.splitlines()]
+    print_table(asked.order, found)
+
+
+def print_table(order: str, found: Sequence[Figures]) -> None:
+    """Print what was measured, and what a billion reports would take."""
+    table = Table(
+        *(
+            "reports",
+            "stage",
+            "collecting",
+            "closing",
+            "longest pause",
+            "of it busy",
+            "memory",
+            "scratch",
+        ),
+        *("read of it", "records"),
+        title=f"A window of four-byte reports, order: {order}; processor time",
+    )
+    for each in found:
         table.add_row(
             f"{each.millions} million",
-            f"{each.seconds} s",
+            each.stage,
+            f"{each.collecting} s",
+            f"{each.closing} s",
             f"{each.longest_pause} s",
+            f"{each.busiest_pause} s",
             f"{each.megabytes:.0f} MB",
-            f"{each.peak_megabytes:.0f} MB",
-            f"{each.chunks:,}",
+            f"{each.scratch_megabytes:,.0f} MB",
+            f"{each.read_megabytes:,.0f} MB",
+            f"{each.records:,}",
         )
-    if len(found) > 1:
-        slope, base = np.polyfit(
-            [each.millions for each in found], [each.seconds for each in found], 1
-        )
-        table.add_row("a billion, by a line", f"{base + 1000 * slope:.0f} s", "", "", "", "")
-    Console().print(table)
+    console = Console(width=None if sys.stdout.isatty() else 132)
+    console.print(table)
+    shuffled = [each for each in found if each.stage == "shuffle"]
+    if len(shuffled) < 3:
+        return
+    millions = [each.millions for each in shuffled]
+    slope, base = np.polyfit(millions, [each.seconds for each in shuffled], 1)
+    each_million = ", ".join(
+        f"{1000 * each.seconds / each.millions:.1f} ms at {each.millions}" for each in shuffled
+    )
+    memory = max(each.megabytes for each in shuffled)
+    console.print(
+        f"A billion reports: {base + 1000 * slope:.0f} s of a processor by a line through these "
+        f"{len(shuffled)} sizes; a million took {each_million} million. Memory does not grow with "
+        f"the window: at most {memory:.0f} MB of the shuffle stage, beyond what it starts with."
+    )
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage import Stage
 from randomizers.cell_codes.hashed_rows import HashedRows
@@ -272,7 +273,7 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
     )
 
 
-def shuffle_stage(job: DeployedJob) -> ShuffleStage:
+def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> ShuffleStage:
     """A new shuffle stage of a job."""
     return ShuffleStage(
         job,
@@ -280,6 +281,7 @@ def shuffle_stage(job: DeployedJob) -> ShuffleStage:
         wall_clock=lambda: 0,
         broker_time=lambda: 0,
         generator=cryptographic_generator(),
+        scratch=scratch,
     )
 
 

@@ -14,7 +14,7 @@ from pipeline.actions import LogRecord, carry_out
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import place_problem
 from pipeline.jobs.roster import Roster
-from pipeline.stages.boxes_of_windows import distinct
+from pipeline.stages.boxes_of_windows import boxes_in_order, distinct
 from pipeline.stages.decision_log import Decision, DecisionLog, manifest_reader
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.signed_stage import TRUSTED_ROLES, read_piece
@@ -25,7 +25,7 @@ from topics.names import SUMS, Role
 from topics.records import Drain, decode_producer_record
 from topics.signed import Signed, WordsDigest, digest_of, read_statement
 from topics.word_forms import WordForm
-from topics.words import Words, split_words
+from topics.words import Words
 
 HELD_BYTES: Final = 1 << 22
 """Of attempts that have begun and not ended, up to which their records are kept in memory."""
@@ -380,14 +380,9 @@ def digest_in_order(job: DeployedJob, multiset: WordMultiset) -> bytes:
 
 
 def pieces_in_order(job: DeployedJob, multiset: WordMultiset) -> Iterable[Words]:
-    """A multiset in canonical order, cut as a window is; where it is large, never held as a whole.
-
-    Sealed boxes and counted words are, as they are where the stage writes them.
-    """
-    if multiset.in_files and job.sealed is None:
-        return carry_out(multiset.ordered(), lambda action: None).words
-    ordered = multiset.sorted()
-    return split_words(ordered if job.sealed is None else distinct(ordered))
+    """A multiset in canonical order, cut as a window is; if it is large, never held as a whole."""
+    steps = multiset.ordered() if job.sealed is None else boxes_in_order(multiset)
+    return carry_out(steps, lambda action: None).words
 
 
 def _words(

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from randomgen import AESCounter
 
+from pipeline.actions import Steps
 from pipeline.audit import randomness
 from pipeline.audit.draws import compare_draws
 from pipeline.audit.exact import enumerate_losses
@@ -28,6 +29,7 @@ from pipeline.devices.producer import Producer
 from pipeline.devices.producer_store import ProducerStore
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.ordered_pieces import Pieces
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage_noise import StageNoise
 from randomizers.future_rand import FutureRand
@@ -213,7 +215,11 @@ def test_a_shuffle_that_keeps_the_order_is_convicted(monkeypatch: pytest.MonkeyP
     def as_they_came(multiset: Any, *generator: Any) -> Words:
         return Words(np.concatenate(multiset._plain))
 
-    monkeypatch.setattr(WordMultiset, "permuted", as_they_came)
+    def pieces_as_they_came(multiset: Any, generator: Any) -> Steps[Pieces]:
+        yield from ()
+        return Pieces.of([as_they_came(multiset)])
+
+    monkeypatch.setattr(WordMultiset, "permuted", pieces_as_they_came)
     monkeypatch.setattr(WordMultiset, "sorted", as_they_came)
     for order in ("sorted", "random"):
         finding = Linkage(order, 40).run(seeded_generator(11), ALARM)

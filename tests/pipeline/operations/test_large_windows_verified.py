@@ -72,8 +72,8 @@ def generators(purpose: str, number: int) -> np.random.Generator:
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small windows go the way of large ones."""
     monkeypatch.setattr(multisets, "_MEMORY_LIMIT", 1 << 14)
-    monkeypatch.setattr(sorted_runs, "BLOCK_BYTES", 1 << 17)
-    monkeypatch.setattr(sorted_runs, "_LEAST_READ", 1 << 10)
+    monkeypatch.setattr(sorted_runs, "BLOCK_BYTES", 1 << 15)
+    monkeypatch.setattr(sorted_runs, "PAGE_BYTES", 1 << 10)
     monkeypatch.setattr(reading, "HELD_BYTES", 1 << 14)
 
 

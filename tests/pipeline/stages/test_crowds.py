@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -209,7 +208,8 @@ def folder() -> Iterator[Path]:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks per window."""
     monkeypatch.setattr(
-        "pipeline.stages.window_writer.split_words", partial(split_words, payload_bytes=8)
+        "pipeline.stages.multisets.split_words",
+        lambda words, payload_bytes: split_words(words, 8),
     )
 
 

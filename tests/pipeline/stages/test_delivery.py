@@ -183,7 +183,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         return split_words(words, payload_bytes=16)
 
     monkeypatch.setattr("pipeline.devices.epoch_records.split_words", split_small)
-    monkeypatch.setattr("pipeline.stages.window_writer.split_words", split_small)
+    monkeypatch.setattr("pipeline.stages.multisets.split_words", split_small)
     monkeypatch.setattr("topics.partials._PART_BYTES", 200)
 
 

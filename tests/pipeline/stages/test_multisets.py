@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from io import BytesIO
 from typing import BinaryIO
 
 import numpy as np
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from pipeline.actions import Action, Rest, Steps, carry_out
 from pipeline.stages import multisets, sorted_runs
+from pipeline.stages.boxes_of_windows import distinct
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.ordered_pieces import Pieces
+from pipeline.stages.sorted_runs import SortedRuns
 from randomizers.randomness import seeded_generator
 from topics.word_forms import WordForm
 from topics.words import Words, pack_words, split_words
@@ -44,6 +47,18 @@ def in_one_go(steps: Steps[Pieces]) -> Pieces:
     return carry_out(steps, rest)
 
 
+def assert_pieces(found: Pieces, expected: list[Words]) -> None:
+    def told(words: Words) -> tuple[object, object]:
+        return words.values.tolist(), None if words.counts is None else words.counts.tolist()
+
+    assert [*map(told, found.words)] == [*map(told, expected)]
+    assert found.total == len(expected)
+
+
+def written_out(words: Words) -> NDArray[np.unsignedinteger]:
+    return np.repeat(words.values, words.occurrences.astype(np.intp), axis=0)
+
+
 @st.composite
 def additions(draw: st.DrawFn, form: WordForm) -> list[Words]:
     """Plain and counted words of few distinct values."""
@@ -59,11 +74,12 @@ def additions(draw: st.DrawFn, form: WordForm) -> list[Words]:
 @given(
     data=st.data(),
     limit=st.sampled_from([16, 64, 1 << 22]),
+    page=st.sampled_from([1, 8, 1 << 14]),
     payload=st.sampled_from([1, 12, 40]),
     most=st.sampled_from([20, 1 << 40]),
 )
 def test_holds_what_was_added_in_whatever_order(
-    form: WordForm, limit: int, payload: int, most: int, data: st.DataObject
+    form: WordForm, limit: int, page: int, payload: int, most: int, data: st.DataObject
 ) -> None:
     parts = data.draw(additions(form))
     shuffled = data.draw(st.permutations(parts))
@@ -71,7 +87,8 @@ def test_holds_what_was_added_in_whatever_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multisets, "_MEMORY_LIMIT", limit)
         patch.setattr(sorted_runs, "BLOCK_BYTES", limit)
-        patch.setattr(sorted_runs, "_LEAST_READ", 1)
+        patch.setattr(multisets, "BLOCK_BYTES", limit)
+        patch.setattr(sorted_runs, "PAGE_BYTES", page)
         patch.setattr(sorted_runs, "_COPIED_BYTES", 32)
         patch.setattr("topics.words.MESSAGES_CAP", most)
         one, other, rest = (WordMultiset(form) for _ in range(3))
@@ -81,14 +98,20 @@ def test_holds_what_was_added_in_whatever_order(
             (other if number % 2 else rest).add(part)
         other.merge(rest)
         released = [one.sorted(), other.sorted()]
+        assert_pieces(in_one_go(one.ordered(payload)), split_words(released[0], payload))
         if one.in_files:
-            pieces = in_one_go(one.ordered(payload))
-            whole = split_words(released[0], payload)
-            assert [pack_words(each) for each in pieces.words] == [*map(pack_words, whole)]
-            assert pieces.total == len(whole)
+            once = distinct(Words.canonical(written_out(released[0])))
+            assert_pieces(in_one_go(one.once(payload)), split_words(once, payload))
         assert one.messages == other.messages == expected.total()
         assert rest.messages == 0
-        assert tally(one.permuted(seeded_generator(1))) == expected
+        pieces = in_one_go(one.permuted(seeded_generator(1), payload))
+        permuted = [*pieces.words]
+        assert len(permuted) == pieces.total
+        rows = np.concatenate([each.values for each in permuted])
+        assert tally(Words(rows)) == expected
+        assert [each.rows for each in permuted] == [
+            each.rows for each in split_words(Words(rows), payload)
+        ]
         for multiset in (one, other, rest):
             multiset.close()
     assert tally(released[0]) == expected
@@ -96,17 +119,25 @@ def test_holds_what_was_added_in_whatever_order(
     assert one_piece == other_piece
 
 
-def test_a_permutation_is_random() -> None:
+@pytest.mark.parametrize("block", [2, 4, 1 << 22])
+def test_a_permutation_is_random(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every one of the 6 orders of three messages comes up as often as the others."""
-    multiset = WordMultiset(WordForm(np.dtype("<u2")))
+    monkeypatch.setattr(multisets, "BLOCK_BYTES", block)
+    multiset = WordMultiset(WordForm(np.dtype("<u2")), BytesIO)
     multiset.add(Words(np.array([[1], [2], [3]], "<u2")))
     generator = seeded_generator(5)
-    orders = Counter(
-        tuple(multiset.permuted(generator).values[:, 0].tolist()) for _ in range(12_000)
-    )
+
+    def order() -> tuple[int, ...]:
+        return tuple(
+            word
+            for each in in_one_go(multiset.permuted(generator)).words
+            for word in each.values[:, 0]
+        )
+
+    orders = Counter(order() for _ in range(1_500))
     assert len(orders) == 6
-    # Standard deviation 41; a false alarm at eight of them has probability below 1e-14.
-    assert all(abs(count - 2000) < 8 * 41 for count in orders.values())
+    # Standard deviation 14.4; a false alarm at eight of them has probability below 1e-14.
+    assert all(abs(count - 250) < 8 * 14.4 for count in orders.values())
 
 
 def peak_memory(
@@ -174,3 +205,47 @@ def test_counts_are_not_written_out(dtype: str, distinct: int | None) -> None:
     multiset.add(Words(np.array([[6]], dtype), np.array([2**40], np.uint64)))
     assert multiset.messages == 4 * 2**40
     assert tally(multiset.sorted()) == {(7,): 3 * 2**40, (6,): 2**40}
+
+
+class CountedFile(BytesIO):
+    """Notes what is read of it.
+
+    Attributes:
+        reads: bytes of each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[int] = []
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self.reads.append(len(data))
+        return data
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_a_merge_costs_what_its_rows_cost_however_many_runs_there_are(
+    alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page is read once, as many at a time as a block has; also of rows that are all one."""
+    run, block, page, runs = 1 << 14, 1 << 15, 1 << 8, 64
+    monkeypatch.setattr(sorted_runs, "BLOCK_BYTES", block)
+    monkeypatch.setattr(sorted_runs, "PAGE_BYTES", page)
+    file = CountedFile()
+    held = SortedRuns(np.dtype("<u4"), 1, lambda: file)
+    generator = seeded_generator(3)
+    for _ in range(runs):
+        held.add(generator.integers(0, 1 if alike else 1 << 32, (run // 4, 1), np.uint32))
+    sizes, total, largest = [], 0, 0
+    for words in held.distinct([]):
+        sizes.append(words.rows)
+        total += words.messages
+        largest = max(largest, words.nbytes)
+    assert total == runs * run // 4
+    assert sum(file.reads) == runs * run
+    blocks = runs * run // block
+    assert len(file.reads) <= blocks * runs
+    # The last row of a block is one of its own if the next does not go on with it.
+    assert len(sizes) <= 2 * blocks
+    assert largest <= 3 * (block + runs * page)

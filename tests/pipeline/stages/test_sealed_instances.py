@@ -69,7 +69,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=2 * words.values.itemsize * words.width)
 
-    for module in ("devices.epoch_records", "stages.window_writer", "stages.boxes_of_windows"):
+    for module in ("devices.epoch_records", "stages.multisets", "stages.boxes_of_windows"):
         monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
 
 

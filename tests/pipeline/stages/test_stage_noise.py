@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,7 +55,8 @@ def folder() -> Iterator[Path]:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks per window."""
     monkeypatch.setattr(
-        "pipeline.stages.window_writer.split_words", partial(split_words, payload_bytes=16)
+        "pipeline.stages.multisets.split_words",
+        lambda words, payload_bytes: split_words(words, 16),
     )
 
 

@@ -1,0 +1,73 @@
+"""A large multiset in a random order, without ever being in memory as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.actions import Rest, Steps
+from pipeline.stages.scratch import Scratch
+from topics.words import WordArray
+
+_SHARE = np.dtype("<u4")
+
+
+def in_random_order(
+    blocks: Iterable[WordArray], shares: int, scratch: Scratch, generator: np.random.Generator
+) -> Steps[Iterator[WordArray]]:
+    """Rows in an order that is as likely as any other.
+
+    Every row draws one of some shares, which then follow each other, each permuted in memory (Rao,
+    "Generation of random permutations of given number of elements using random sampling numbers",
+    Sankhya A 23, 1961; Sandelius, "A simple randomization procedure", 1962).
+
+    Args:
+        blocks: the rows, a few MiB of them at a time.
+        shares: so many that one fits in memory.
+        scratch: opens the scratch file in which the shares wait.
+        generator: the randomness; whole numbers only are drawn.
+
+    Returns:
+        One share after the other, to be read once.
+    """
+    file, begins = scratch(), []
+    row_bytes = 0
+    for block in blocks:
+        drawn = generator.integers(0, shares, len(block), _SHARE)
+        ordered = np.ascontiguousarray(block[np.argsort(drawn, kind="stable")])
+        sizes = np.bincount(drawn, minlength=shares)
+        row_bytes = block.dtype.itemsize * block.shape[1]
+        begins.append(file.tell() + row_bytes * np.concatenate([[0], np.cumsum(sizes)]))
+        file.write(ordered.data)
+        form = block.dtype, block.shape[1]
+        yield Rest()
+    return _permuted(file, np.array(begins), form, generator)
+
+
+def _permuted(
+    file: BinaryIO,
+    begins: NDArray[np.int64],
+    form: tuple[np.dtype[np.unsignedinteger], int],
+    generator: np.random.Generator,
+) -> Iterator[WordArray]:
+    """The shares, of which each block has some bytes from `begins` on."""
+    dtype, width = form
+    with file:
+        for first, end in zip(begins.T, begins.T[1:], strict=False):
+            parts = []
+            for start, stop in zip(first.tolist(), end.tolist(), strict=True):
+                file.seek(start)
+                parts.append(file.read(stop - start))
+            yield permutation(
+                np.frombuffer(bytearray().join(parts), dtype).reshape(-1, width), generator
+            )
+
+
+def permutation(values: WordArray, generator: np.random.Generator) -> WordArray:
+    """Rows in an order that is as likely as any other, in memory."""
+    # NumPy swaps numbers faster than rows of one number.
+    rows = values[:, 0] if values.shape[1] == 1 else values
+    return generator.permutation(rows).reshape(values.shape)
