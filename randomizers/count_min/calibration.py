@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from randomizers.accounting.cell_noise import noise_of_cells
-from randomizers.accounting.table_distances import check_tables
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.count_min import CountMinLaw, CountMinParameters
 from randomizers.count_min.cell_choice import choose_code
 from randomizers.count_min.cell_noise import (
@@ -60,5 +60,5 @@ def calibrate(parameters: CountMinParameters, last_epoch: int, minimum: int) -> 
 
 def epsilon_with(law: CountMinLaw, honest: int) -> float:
     """The epsilon with so many honest contributors, at least 1, where these add the noise."""
-    noise = noise_of_cells(law.noise, honest)
-    return cells_epsilon(noise, law.code, law.items, 1, law.delta, law.calibration)
+    noise, delta = noise_of_cells(law.noise, honest), law.delta * (1 - FOR_TABLES)
+    return cells_epsilon(noise, law.code, law.items, 1, delta, law.calibration)

@@ -124,5 +124,6 @@ def stream_epsilon(
     parameters: CountMinParameters, code: CellCode, noise: CellNoiseLaw, last_epoch: int
 ) -> float:
     """What so many epochs together lose, with the delta of one."""
+    spared = parameters.delta * (1 - FOR_TABLES)
     cells, asked = noise_of_cells(noise), parameters
-    return cells_epsilon(cells, code, asked.items, last_epoch, asked.delta, asked.calibration)
+    return cells_epsilon(cells, code, asked.items, last_epoch, spared, asked.calibration)

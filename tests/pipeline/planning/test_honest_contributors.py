@@ -77,6 +77,54 @@ def test_all_of_them_give_what_was_promised_and_fewer_less(
     assert 1.4 < half < 2.2
 
 
+SETTING_ASIDE = (
+    "balls_into_bins.calibration",
+    "count_min.calibration",
+    "count_min.cell_noise",
+    "fragments.calibration",
+    "hadamard.calibration",
+    "shuffled_counts.calibration",
+    "shuffled_item_counts.calibration",
+    "shuffled_item_tree.calibration",
+    "shuffled_level_counts.calibration",
+    "shuffled_tree.calibration",
+    "shuffled_value_stream.calibration",
+)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more"),
+    [
+        ("count_min", {"domain": ITEMS, "rows": 2, "buckets": 11}),
+        ("count_min", {"domain": ITEMS, "rows": 1, "dummies": "bernoulli", "calibration": "exact"}),
+        ("balls_into_bins", {"domain": ITEMS, "items": 2, "buckets": 11}),
+        ("hadamard", {"domain": ITEMS}),
+        ("fragments", {"domain": ITEMS}),
+        ("shuffled_counts", {}),
+        ("shuffled_counts", {"changes": 2, "boost": 1, "calibration": "conditional"}),
+        ("shuffled_counts", {"domain": ITEMS, "buckets": 11}),
+        ("shuffled_counts", {"domain": {"low": 0, "high": 8, "buckets": 8}}),
+        ("shuffled_counts", {"changes": 2, "dummies": "shuffle"}),
+        ("shuffled_tree", {"changes": 2}),
+        ("shuffled_tree", {"domain": ITEMS, "changes": 2, "buckets": 11}),
+    ],
+)
+def test_what_of_delta_is_set_aside_for_tables_is_spent_on_nothing_else(
+    protocol: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A half of one delta leaves as much as a quarter of twice that: for noise, and in figures."""
+    found = []
+    for share, delta in ((0.5, 3.125e-7), (0.75, 6.25e-7)):
+        for module in SETTING_ASIDE:
+            monkeypatch.setattr(f"randomizers.{module}.FOR_TABLES", share)
+        law = job_of(protocol, {**more, "delta": delta}, epochs=2).calibrate()
+        curve = contributor_curve(PROTOCOLS[protocol], law, (1.0, 0.5))
+        facts = law.to_json()
+        assert facts.pop("delta") == delta
+        found.append((facts, [each.epsilon for each in curve]))
+    assert found[0] == found[1]
+
+
 def test_half_of_them_leave_a_histogram_with_the_reference_s_loss() -> None:
     """Section 2 of the reference: epsilon 1 becomes 1.69."""
     curve = curve_of("count_min", {"domain": ITEMS, "rows": 1})
