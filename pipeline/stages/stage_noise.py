@@ -52,8 +52,9 @@ class StageNoise:
         a window without lanes, and no lane shows reports that dummies do not hide.
         """
         draw = self._job.stage_dummies
-        if draw is None or self._key is None:
+        if draw is None:
             return None
+        assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
         drawn = draw(self._job.local_epoch(epoch), generator)
         if lane is not None and self._job.lanes > 1:
@@ -83,7 +84,7 @@ class StageNoise:
     def left(self, epoch: int, words: Words) -> Words:
         """What is left of the messages of a window, which are in canonical order."""
         law = self._job.crowds_law
-        if law is None or self._key is None:
-            return words
+        assert law is not None
+        assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
         return left_of_crowds(law, words, generator)

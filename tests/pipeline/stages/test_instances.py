@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -25,12 +26,13 @@ from pipeline.simulation.simulate import SimulatedCluster
 from randomizers.randomness import seeded_generator
 from tests.support.replays import LiveRun, replayed
 from tests.support.world import Accidents, Owner, World
-from topics.batches import decode_punctuation
+from topics.batches import decode_punctuation, encode_punctuation
 from topics.bundles import Bundle, encode_bundle, is_bundle
 from topics.chunks import decode_chunk
 from topics.frames import Kind, kind_of
 from topics.manifests import Fate
 from topics.names import Role
+from topics.records import DeadLetter, Reason
 from topics.words import Words, split_words
 
 DEPLOYMENT = bytes(range(16))
@@ -377,6 +379,19 @@ def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
     assert sorted(short.published()) == [1]
     world.shut()
     short.shut()
+
+
+def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -> None:
+    job = deployed(producers=1)
+    world = begun(job, folder)
+    world.close_epoch("north", 1)
+    records = world.log.values(Role.REPORTS_2, 1)
+    stranger = encode_punctuation(replace(decode_punctuation(records[-1]), enrolment=bytes(16)))
+    worker = world.worker("instance-2")
+    worker.run(worker.stage.record(1, len(records), stranger, 0.0))
+    (letter,) = worker.driver.pending
+    assert DeadLetter.from_record(letter.value, letter.headers).reason is Reason.ENROLMENT
+    world.shut()
 
 
 def _seeded(seed: int, purpose: str, number: int) -> np.random.Generator:

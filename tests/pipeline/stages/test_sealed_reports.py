@@ -152,27 +152,33 @@ def test_who_adds_up_meets_no_box_that_a_stage_before_has_seen(folder: Path) -> 
     assert not pieces[1] & pieces[2]
 
 
-def test_a_box_that_was_copied_counts_once(folder: Path) -> None:
-    """The stage drops what is there twice, and who adds up refuses what a stage repeats."""
-    job, keys = deployed(), all_keys(IN_SERIES)
+@pytest.mark.parametrize(
+    ("stages", "written", "reader"),
+    [(1, Role.SHUFFLED, "aggregate"), (2, Role.HOP_1, "shuffle-2")],
+)
+def test_a_box_that_was_copied_counts_once(
+    folder: Path, stages: int, written: Role, reader: str
+) -> None:
+    """The stage drops what is there twice, and whoever is next refuses what a stage repeats."""
+    job, keys = deployed(IN_SERIES[:stages]), all_keys(IN_SERIES)
     world = begun(job, folder, keys)
     for name in ("north", "south"):
         world.close_epoch(name, 1)
     world.settle(["shuffle"])
-    (value,) = world.log.values(Role.SHUFFLED, 1)
+    (value,) = world.log.values(written, 1)
     chunk = decode_chunk(value)
     repeated = np.repeat(chunk.words.values, 2, axis=0)
     forged = Chunk(
         job.fingerprint, DEPLOYMENT, 1, chunk.manifest_offset, bytes(16), 0, 1, Words(repeated)
     )
-    aggregate = world.worker("aggregate")
-    steps = aggregate.stage.record(1, 0, encode_chunk(forged), 0.0)
-    aggregate.run(steps)
-    (letter,) = aggregate.driver.pending
+    worker = world.worker(reader)
+    steps = worker.stage.record(1, 0, encode_chunk(forged), 0.0)
+    worker.run(steps)
+    (letter,) = worker.driver.pending
     refused = DeadLetter.from_record(letter.value, letter.headers)
     assert refused.reason is Reason.PROTOCOL
     assert "one may be there twice" in refused.detail
-    world.kill("aggregate")
+    world.kill(reader)
     world.settle()
     assert world.published()[1].headline is not None
     world.shut()

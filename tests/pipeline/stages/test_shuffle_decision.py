@@ -161,6 +161,16 @@ def test_devices_of_a_missing_producer_are_counted_as_of_the_last_epoch_it_was_i
     assert manifest.contributors == 6, "for the minimum they do not count"
 
 
+def test_an_earlier_epoch_that_is_decided_later_is_nobodys_last_one() -> None:
+    worker = Worker()
+    earlier, last, open_one = worker.window(1), worker.window(2, offset=5), worker.window(3)
+    for window, population in ((last, 25), (earlier, 20)):
+        worker.close(window, NORTH, population=population)
+        worker.append(worker.decision.manifest(window, 7, 0))
+    worker.close(open_one, SOUTH, population=8)
+    assert worker.decision.manifest(open_one, 9, 0).population == 33
+
+
 def test_an_epoch_without_a_record_is_due_before_a_decided_one_that_is_drained() -> None:
     worker = Worker()
     window = worker.window(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,14 @@ from pipeline.jobs.job_files import Job, parse_job
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster
 from pipeline.stages.topic_uses import topic_uses
+from tests.support.sealing import sealed_section
 from tests.support.small_run import EPOCHS, FUTURE_RAND, generators, job_text, write_changes
 from topics.names import Role
 
 # What a stage says of itself and what it refuses is the business of its worker, and of accidents.
 _ASIDE = {Role.STATUS, Role.STAGES, Role.DEAD_LETTERS}
 _INSTANCES = "shuffle: {instances: 2}\n"
+_IN_SERIES = f"sealed: {json.dumps(sealed_section([[2], [3], [4]]))}\n"
 
 
 @dataclass(slots=True)
@@ -52,7 +55,7 @@ def used(job: Job, folder: Path) -> dict[str, dict[str, set[Role]]]:
         found[stage], worker.driver = driver.does, driver
         for partition in range(len(deployed.start_offsets[worker.stage.role])):
             worker.run(worker.assign(partition))
-    log = load_change_log(write_changes(folder / "changes.csv"), last_epoch=EPOCHS)
+    log = load_change_log(write_changes(folder / "changes.csv", users=100), last_epoch=EPOCHS)
     producer = Producer(
         cluster.job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
     )
@@ -65,7 +68,9 @@ def used(job: Job, folder: Path) -> dict[str, dict[str, set[Role]]]:
     return found
 
 
-@pytest.mark.parametrize("more", ["", _INSTANCES], ids=["one stage", "two instances"])
+@pytest.mark.parametrize(
+    "more", ["", _INSTANCES, _IN_SERIES], ids=["one stage", "two instances", "three in series"]
+)
 def test_stages_use_the_topics_of_the_table_and_no_others(more: str, tmp_path: Path) -> None:
     job = parse_job(job_text(asked=FUTURE_RAND + "\n" + more))
     for stage, does in used(job, tmp_path).items():
