@@ -70,4 +70,4 @@ def _losses(loss: float, contributors: int, own: int) -> Losses:
     zero = reversed_ * one_more + (1 - reversed_) * others_only
     first, second = (one, zero) if own else (zero, one)
     error = 2 * rounding_of_binomials(contributors)
-    return Losses(np.log(first / second), first, TAIL, 2 * error, error)
+    return Losses(np.log(first / second), first, 2 * TAIL, 2 * error, error)

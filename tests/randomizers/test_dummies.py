@@ -175,6 +175,7 @@ def test_dummies_made_for_other_cells_are_refused(dummies: Dummies) -> None:
         (("poisson", 1.0, 1, 2.0), "shape is 2.0 with poisson dummies"),
         (("negative_binomial", 1.0, 1), "shape is None with negative_binomial"),
         (("bernoulli", 3.0, 3), "needs dummies with a probability of 1"),
+        (("bernoulli", 6.0, 3), "needs dummies with a probability of 2"),
     ],
 )
 def test_noise_that_cannot_be_is_refused(arguments: tuple[object, ...], complaint: str) -> None:

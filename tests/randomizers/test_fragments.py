@@ -138,6 +138,25 @@ def test_the_published_formula_is_equation_1_and_not_theorem_iii_1() -> None:
         assert published_loss(epsilon, 5e-8, 459_254) == pytest.approx(loss, abs=1e-3)
 
 
+@pytest.mark.parametrize("contributors", [1, 2, 3, 30])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+def test_a_bit_among_equal_ones_is_told_by_how_many_are_raised(
+    contributors: int, epsilon: float
+) -> None:
+    """Beside the sum over all outcomes: nobody else hides the bit of the only one."""
+    loss = 2.0
+    kept = 1 / (1 + math.exp(-loss))
+    others = stats.binom.pmf(np.arange(contributors + 1), contributors - 1, 1 - kept)
+    below = np.concatenate([[0.0], others[:-1]])
+    one, zero = (own * below + (1 - own) * others for own in (kept, 1 - kept))
+    exact = max(
+        float(np.maximum(first - math.exp(epsilon) * second, 0).sum())
+        for first, second in ((one, zero), (zero, one))
+    )
+    found = delta_among_equal_bits(loss, contributors, epsilon, 1, 0)
+    assert exact <= found <= exact * 1.001 + 1e-5
+
+
 def test_theorem_iv_2_promises_more_than_is_true() -> None:
     """Its first term, 8 tau f ln^2(..) / n, says 0.1133 for the horse; that needs a larger delta.
 

@@ -146,6 +146,8 @@ def test_bad_parameters_laws_and_states_are_refused() -> None:
         MemoizedResponseLaw.from_json({"last_epoch": 2})
     with pytest.raises(ValueError, match=r"memo is uint8 of shape \(2, 3\)"):
         MemoizedResponse.restore(law, {"memo": np.zeros((2, 3), np.uint8)}, 0)
+    with pytest.raises(ValueError, match="memo has a value that is not from 0 to 1"):
+        MemoizedResponse.restore(law, {"memo": np.full((2, 2), 2, np.uint8)}, 0)
     assert MemoizedResponseLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
 
 
