@@ -1,24 +1,35 @@
 """Machines of a network that can be cut, as network namespaces on one bridge; only root may.
 
-Every namespace has an address of its own. The bridge is in a namespace too, so that nothing which
-filters packets on this machine takes part.
+Every namespace has an address of its own, which others find by its name, and which may change. The
+bridge is in a namespace too, so that nothing which filters packets on this machine takes part.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 _HUB = "hub"
-# RFC 2544 sets these aside for tests of networks.
-_NETWORK = "198.18"
+# RFC 2544 sets these aside for tests of networks: the first for machines among themselves, the
+# second for whoever tests them, whom no change of an address concerns.
+_NETWORK, _OBSERVED = "198.18", "198.19"
 _OUTSIDE = 254
+# What comes after the addresses that namespaces begin with.
+_LATER = 101
+# `ip netns exec` shows what lies here, in a folder of the namespace's name, in place of /etc.
+_ETC = Path("/etc/netns")
+_OURS = re.compile(r"dpstream-(\d+)-.*")
 
 
 def refusal() -> str | None:
@@ -46,35 +57,34 @@ def refusal() -> str | None:
 class Namespaces:
     """Namespaces by name, until they are left; this process can reach all of them.
 
+    Whatever runs in them is killed in the end. What a process that was itself killed has left
+    behind is removed by the next one.
+
     Args:
-        names: of the namespaces.
+        names: of the namespaces, by which they find each other.
         groups: names that stand for several of them.
     """
 
     def __init__(self, names: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
         self._numbers = {name: number for number, name in enumerate(names, 1)}
+        self._hosts = dict(self._numbers)
         self._groups = dict(groups)
         self._mark = f"dpstream-{os.getpid()}"
-        self._subnet = f"{_NETWORK}.{random.randrange(256)}"
+        self._subnet = _free_subnet()
+        self._rules: dict[tuple[str, str], list[tuple[str, tuple[str, ...]]]] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        _remove_stale()
         with ExitStack() as stack:
             self._add(_HUB, stack)
             self._inside(_HUB, "ip", "link", "add", "bridge", "type", "bridge")
             self._inside(_HUB, "ip", "link", "set", "bridge", "up")
-            for name, number in self._numbers.items():
+            for name in self._numbers:
+                self._write_names(name)
+                stack.callback(shutil.rmtree, _ETC / self._namespace(name), ignore_errors=True)
                 self._add(name, stack)
-                self._inside(
-                    name,
-                    *("ip", "link", "add", "eth0", "type", "veth"),
-                    *("peer", "name", f"port{number}", "netns", self._namespace(_HUB)),
-                )
-                self._plug_in(number)
-                self._inside(
-                    name, "ip", "address", "add", f"{self.address(name)}/24", "dev", "eth0"
-                )
-                self._inside(name, "ip", "link", "set", "eth0", "up")
+                self._join(name)
             outside = f"dps{os.getpid()}"
             _run(
                 *("ip", "link", "add", outside, "type", "veth"),
@@ -82,7 +92,9 @@ class Namespaces:
             )
             stack.callback(_run, "ip", "link", "delete", outside)
             self._plug_in(_OUTSIDE)
-            _run("ip", "address", "add", f"{self._subnet}.{_OUTSIDE}/24", "dev", outside)
+            for network in (_NETWORK, _OBSERVED):
+                address = f"{network}.{self._subnet}.{_OUTSIDE}/24"
+                _run("ip", "address", "add", address, "dev", outside)
             _run("ip", "link", "set", outside, "up")
             self._stack = stack.pop_all()
         return self
@@ -94,10 +106,17 @@ class Namespaces:
         trace: TracebackType | None,
     ) -> None:
         self._stack.close()
+        with suppress(OSError):
+            # Not ours alone: it stays while anybody's are in it.
+            _ETC.rmdir()
 
     def address(self, name: str) -> str:
-        """The address of a namespace."""
-        return f"{self._subnet}.{self._numbers[name]}"
+        """The address that a namespace has at present."""
+        return f"{_NETWORK}.{self._subnet}.{self._hosts[name]}"
+
+    def observed_at(self, name: str) -> str:
+        """An address that it always has, for this process: the others have no use for it."""
+        return f"{_OBSERVED}.{self._subnet}.{self._numbers[name]}"
 
     def prefix(self, name: str) -> tuple[str, ...]:
         """What runs a command in a namespace."""
@@ -105,32 +124,140 @@ class Namespaces:
 
     def cut(self, source: str, target: str) -> None:
         """Drop all packets from one to the other; those the other way arrive."""
-        self._rule("--append", source, target)
+        rules: list[tuple[str, tuple[str, ...]]] = [
+            (end, ("INPUT", "--source", self.address(start), "--jump", "DROP"))
+            for end in self._groups.get(target, (target,))
+            for start in self._groups.get(source, (source,))
+            if start != end
+        ]
+        self._rules[source, target] = rules
+        for end, rule in rules:
+            self._inside(end, "iptables", "--wait", "--append", *rule)
 
     def heal(self, source: str, target: str) -> None:
         """Drop them no more."""
-        self._rule("--delete", source, target)
+        for end, rule in self._rules.pop((source, target)):
+            self._inside(end, "iptables", "--wait", "--delete", *rule)
 
-    def _rule(self, change: str, source: str, target: str) -> None:
-        for end in self._groups.get(target, (target,)):
-            for start in self._groups.get(source, (source,)):
-                rule = ("INPUT", "--source", self.address(start), "--jump", "DROP")
-                self._inside(end, "iptables", "--wait", change, *rule)
+    def drop_at_random(self, name: str, share: float) -> None:
+        """Drop such a share of all packets that come to a namespace; 0: none any more."""
+        self._inside(name, "iptables", "--wait", "--flush", "INPUT")
+        if share > 0:
+            chance = ("--match", "statistic", "--mode", "random", "--probability", str(share))
+            rule = ("INPUT", "--in-interface", "eth0", *chance, "--jump", "DROP")
+            self._inside(name, "iptables", "--wait", "--append", *rule)
+
+    def change_address(self, name: str) -> None:
+        """Give a namespace another address, under which its name is found from now on.
+
+        Nobody is told: what is sent to the former one is lost.
+        """
+        before = self.address(name)
+        self._hosts[name] = max(_LATER - 1, *self._hosts.values()) + 1
+        self._inside(name, "ip", "address", "delete", f"{before}/24", "dev", "eth0")
+        self._inside(name, "ip", "address", "add", f"{self.address(name)}/24", "dev", "eth0")
+        for each in self._numbers:
+            self._write_names(each)
+
+    def lose(self, name: str) -> None:
+        """Switch a machine off: its link first, so that no connection is closed or reset.
+
+        All its processes are killed, and what its kernel knew of connections is gone.
+        """
+        self._inside(_HUB, "ip", "link", "delete", f"port{self._numbers[name]}")
+        _end_processes(self._namespace(name))
+        _run("ip", "netns", "delete", self._namespace(name))
+
+    def bring_back(self, name: str) -> None:
+        """Switch a machine on again, with the address it had; nothing runs on it."""
+        _run("ip", "netns", "add", self._namespace(name))
+        self._inside(name, "ip", "link", "set", "lo", "up")
+        self._join(name)
 
     def _namespace(self, name: str) -> str:
         return f"{self._mark}-{name}"
 
     def _add(self, name: str, stack: ExitStack) -> None:
-        _run("ip", "netns", "add", self._namespace(name))
-        stack.callback(_run, "ip", "netns", "delete", self._namespace(name))
+        namespace = self._namespace(name)
+        _run("ip", "netns", "add", namespace)
+        stack.callback(_remove, namespace)
         self._inside(name, "ip", "link", "set", "lo", "up")
+
+    def _join(self, name: str) -> None:
+        """Connect a namespace with the bridge."""
+        number = self._numbers[name]
+        self._inside(
+            name,
+            *("ip", "link", "add", "eth0", "type", "veth"),
+            *("peer", "name", f"port{number}", "netns", self._namespace(_HUB)),
+        )
+        # A machine that is back has the interface it had: others go on sending there.
+        hardware = f"02:00:00:00:{self._subnet:02x}:{number:02x}"
+        self._inside(name, "ip", "link", "set", "eth0", "address", hardware)
+        self._plug_in(number)
+        for address in (self.address(name), self.observed_at(name)):
+            self._inside(name, "ip", "address", "add", f"{address}/24", "dev", "eth0")
+        self._inside(name, "ip", "link", "set", "eth0", "up")
 
     def _plug_in(self, number: int) -> None:
         self._inside(_HUB, "ip", "link", "set", f"port{number}", "master", "bridge", "up")
+
+    def _write_names(self, name: str) -> None:
+        """Where those that run in a namespace look names up; who runs sees what changes."""
+        folder = _ETC / self._namespace(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [Path("/etc/hosts").read_text().rstrip("\n")]
+        lines += [f"{self.address(each)} {each}" for each in self._numbers]
+        # The same file, all at once: another one of its name would not be seen.
+        descriptor = os.open(folder / "hosts", os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.ftruncate(descriptor, os.write(descriptor, ("\n".join(lines) + "\n").encode()))
+        finally:
+            os.close(descriptor)
 
     def _inside(self, name: str, *command: str) -> None:
         _run(*self.prefix(name), *command)
 
 
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)
+def _free_subnet() -> int:
+    """A subnet that nobody on this machine uses."""
+    used = {
+        int(number)
+        for addresses in psutil.net_if_addrs().values()
+        for each in addresses
+        for number in re.findall(rf"^{re.escape(_NETWORK)}\.(\d+)\.\d+$", each.address)
+    }
+    return random.choice([number for number in range(256) if number not in used])
+
+
+def _namespaces() -> list[str]:
+    return [line.split()[0] for line in _run("ip", "netns", "list").splitlines() if line]
+
+
+def _end_processes(namespace: str) -> None:
+    """Kill whoever runs in a namespace."""
+    while pids := _run("ip", "netns", "pids", namespace).split():
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def _remove(namespace: str) -> None:
+    """Remove a namespace with all that runs in it; one that is lost already is no matter."""
+    if namespace in _namespaces():
+        _end_processes(namespace)
+        _run("ip", "netns", "delete", namespace)
+
+
+def _remove_stale() -> None:
+    """Remove what processes that have been killed left behind."""
+    folders = _ETC.iterdir() if _ETC.is_dir() else ()
+    for name in {*_namespaces(), *(folder.name for folder in folders)}:
+        ours = _OURS.fullmatch(name)
+        if ours is not None and not psutil.pid_exists(int(ours[1])):
+            _remove(name)
+            shutil.rmtree(_ETC / name, ignore_errors=True)
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

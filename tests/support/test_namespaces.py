@@ -1,7 +1,9 @@
-"""A cut is one-way: what the other end sends arrives."""
+"""A cut is one-way; who is lost, or has another address, is told to nobody."""
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
 import sys
 
@@ -9,8 +11,15 @@ import pytest
 
 from tests.support.namespaces import Namespaces, refusal
 
-# A datagram to the address, and whether one came back from there is not asked.
+# A datagram to an address or name, and whether one came back from there is not asked.
 _SEND = "import socket, sys; socket.socket(type=2).sendto(b'x', (sys.argv[1], 9999))"
+_SERVE = """
+import socket
+here = socket.create_server(("0.0.0.0", 9999))
+print("serving", flush=True)
+held, _ = here.accept()
+held.recv(1)
+"""
 _RECEIVE = """
 import socket, sys
 here = socket.socket(type=2)
@@ -21,8 +30,17 @@ print(here.recvfrom(1)[1][0], flush=True)
 """
 
 
-def arrives(network: Namespaces, source: str, target: str, seconds: float) -> bool:
-    """Whether one of the datagrams sent arrives in time."""
+@pytest.fixture(autouse=True)
+def _may_have_namespaces() -> None:
+    reason = refusal()
+    if reason is not None:
+        pytest.skip(f"no network that can be cut: {reason}")
+
+
+def arrives(
+    network: Namespaces, source: str, target: str, seconds: float, to: str | None = None
+) -> bool:
+    """Whether a datagram arrives in time; it is sent to the target's address, unless `to` says."""
     receiver = subprocess.Popen(
         [
             *(*network.prefix(target), sys.executable, "-c", _RECEIVE),
@@ -35,15 +53,12 @@ def arrives(network: Namespaces, source: str, target: str, seconds: float) -> bo
     assert receiver.stdout is not None
     with receiver, receiver.stdout:
         assert receiver.stdout.readline() == "bound\n"
-        send = [*network.prefix(source), sys.executable, "-c", _SEND, network.address(target)]
-        subprocess.run(send, check=True)
+        send = [*network.prefix(source), sys.executable, "-c", _SEND]
+        subprocess.run([*send, to or network.address(target)], check=True)
         return receiver.stdout.readline().strip() == network.address(source)
 
 
 def test_what_is_cut_is_dropped_in_one_direction_until_it_is_healed() -> None:
-    reason = refusal()
-    if reason is not None:
-        pytest.skip(f"no network that can be cut: {reason}")
     with Namespaces(["a", "b", "c"], {"all": ("b", "c")}) as network:
         assert arrives(network, "a", "b", 30.0)
         network.cut("all", "a")
@@ -52,3 +67,45 @@ def test_what_is_cut_is_dropped_in_one_direction_until_it_is_healed() -> None:
         assert arrives(network, "b", "c", 30.0)
         network.heal("all", "a")
         assert arrives(network, "c", "a", 30.0)
+
+
+def test_who_has_another_address_is_found_by_name_and_no_more_by_the_former() -> None:
+    with Namespaces(["a", "b"], {}) as network:
+        former = network.address("b")
+        network.change_address("b")
+        assert network.address("b") != former
+        assert arrives(network, "a", "b", 30.0, to="b")
+        assert not arrives(network, "a", "b", 0.5, to=former)
+
+
+def test_who_is_lost_closes_no_connection_and_is_back_without_any() -> None:
+    with Namespaces(["a"], {}) as network:
+        serve = [*network.prefix("a"), sys.executable, "-c", _SERVE]
+        with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "serving\n"
+            with socket.create_connection((network.observed_at("a"), 9999)) as connection:
+                network.lose("a")
+                assert server.wait(30.0) == -signal.SIGKILL
+                connection.settimeout(0.5)
+                with pytest.raises(TimeoutError):
+                    connection.recv(1)
+                network.bring_back("a")
+                connection.sendall(b"x")
+                connection.settimeout(30.0)
+                with pytest.raises(ConnectionResetError):
+                    connection.recv(1)
+
+
+def test_what_somebody_who_was_killed_left_behind_is_removed() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = f"dpstream-{ended.pid}-a"
+    subprocess.run(["ip", "netns", "add", left], check=True)
+    inside = subprocess.Popen(["ip", "netns", "exec", left, "sleep", "600"])
+    with Namespaces(["a"], {}) as network:
+        here = subprocess.run([*network.prefix("a"), "true"], check=False)
+        assert here.returncode == 0
+        listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True)
+        assert left not in listed.stdout
+        assert inside.wait(30.0) == -signal.SIGKILL
