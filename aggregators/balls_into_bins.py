@@ -7,11 +7,14 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.bucket_counts import bucket_counts
+from aggregators.cell_window import FOUND
+from aggregators.found_items import FoundItems
 from aggregators.item_counts import item_estimates
 from aggregators.item_estimates import ItemEstimates
 from aggregators.item_words import collisions_variance, dummies_variance, without_others
 from aggregators.word_aggregator import WordAggregator
 from randomizers.balls_into_bins import BallsIntoBinsLaw
+from randomizers.item_domains import MOST_PUBLISHED
 
 
 class BallsIntoBinsAggregator(WordAggregator[BallsIntoBinsLaw]):
@@ -34,10 +37,11 @@ class BallsIntoBinsAggregator(WordAggregator[BallsIntoBinsLaw]):
     def _words(self, epoch: int) -> int:
         return self.law.hashes.words
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
         """How many users hold each item at an epoch; None if its window was withheld.
 
-        The standard deviation is that of a mean variance over the items.
+        Of a domain too large to be published, the items most held. The standard deviation is that
+        of a mean variance over the items.
 
         Args:
             epoch: 1 to the last one.
@@ -45,7 +49,8 @@ class BallsIntoBinsAggregator(WordAggregator[BallsIntoBinsLaw]):
         """
         received, law = self._received.of(epoch), self.law
         matching = bucket_counts(law.hashes, received.words, received.counts, law.size)
-        return self._estimates(epoch, matching, attendance)
+        found = self._estimates(epoch, matching, attendance)
+        return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
 
     def _estimates(
         self, epoch: int, found: NDArray[np.int64], attendance: Attendance

@@ -16,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from aggregators.cell_window import FOUND
+from aggregators.found_items import FoundItems
 from aggregators.item_counts import item_estimates
 from aggregators.item_estimates import ItemEstimates
 from aggregators.word_aggregator import WordAggregator
 from randomizers.count_mean_sketch import CountMeanSketchLaw
+from randomizers.item_domains import MOST_PUBLISHED
 
 
 class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
@@ -28,15 +31,20 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
     def _words(self, epoch: int) -> int:
         return self.law.words
 
-    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+    def estimate(self, epoch: int, attendance: Attendance) -> ItemEstimates | FoundItems | None:
         """How many users hold each item at an epoch; None of a window that was withheld.
 
-        The standard deviation is that of an item that few hold.
+        Of a domain too large to be published, the items most held. The standard deviation is that
+        of an item that few hold.
 
         Args:
             epoch: 1 to the last one.
             attendance: head counts.
         """
+        found = self._of(epoch, attendance)
+        return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
+
+    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
         contributors = int(attendance.contributors[epoch])
         if contributors < self.law.minimum:
             return None

@@ -13,8 +13,14 @@ from topics.frames import CodecError, check_identities, check_range
 MAGIC = b"dpsm\x01"
 
 _HEADER_BYTES = len(MAGIC) + 16 + 8 + 4
+_NUMBER = np.dtype("<f8")
 MAX_NUMBERS = 1 << 16
 """Of a model: a record has at most 512 KiB, and Kafka takes none above 1 MB."""
+
+
+def record_bytes(numbers: int) -> int:
+    """How large the record of a model of so many numbers is."""
+    return _HEADER_BYTES + _NUMBER.itemsize * numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +57,7 @@ class ModelRecord:
                 MAGIC,
                 self.deployment,
                 self.epoch.to_bytes(8, "little"),
-                self.model.astype("<f8").tobytes(),
+                self.model.astype(_NUMBER).tobytes(),
             )
         )
         return body + crc32c(body).to_bytes(4, "little")
@@ -65,7 +71,7 @@ class ModelRecord:
         """
         if not data.startswith(MAGIC):
             raise CodecError(f"record begins with {data[: len(MAGIC)].hex()}, is no model")
-        numbers, rest = divmod(len(data) - _HEADER_BYTES, 8)
+        numbers, rest = divmod(len(data) - _HEADER_BYTES, _NUMBER.itemsize)
         if rest or not 1 <= numbers <= MAX_NUMBERS:
             raise CodecError(f"model of {len(data)} bytes")
         if crc32c(data[:-4]).to_bytes(4, "little") != data[-4:]:
@@ -74,5 +80,5 @@ class ModelRecord:
         return cls(
             data[start : start + 16],
             int.from_bytes(data[start + 16 : start + 24], "little"),
-            np.frombuffer(data[start + 24 : -4], "<f8").astype(np.float64),
+            np.frombuffer(data[start + 24 : -4], _NUMBER).astype(np.float64),
         )

@@ -34,6 +34,7 @@ from pipeline.kafka.cluster import ClusterError
 from pipeline.ledger.spending import Spending
 from pipeline.ledger.writing import others, refuse_damaged
 from pipeline.operations.topic_changes import TopicChange
+from pipeline.planning.record_sizes import RecordSizeError, check_record_sizes
 from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "shuffle.signers", "topics.retention")
@@ -196,6 +197,7 @@ def plan_deployment(
         unwritten=tuple(state.topic.unwritten),
         before=binding_budget(job.population_name, state.stated),
         refusal=refusal
+        or _size_refusal(fresh)
         or _topic_refusal(topics)
         or refuse_damaged(state)
         or _change_refusal(fresh, set_budget, new)
@@ -372,6 +374,14 @@ def _topic_changes(
 def _topic_refusal(topics: tuple[TopicChange, ...]) -> ClusterError | None:
     refusals = (topic.refusal for topic in topics)
     return next((ClusterError(refusal) for refusal in refusals if refusal is not None), None)
+
+
+def _size_refusal(job: DeployedJob) -> RecordSizeError | None:
+    try:
+        check_record_sizes(job)
+    except RecordSizeError as error:
+        return error
+    return None
 
 
 def _budget_refusal(

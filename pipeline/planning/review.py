@@ -10,6 +10,7 @@ from pipeline.jobs.job_files import Job
 from pipeline.planning.changes import ChangesChoice
 from pipeline.planning.odds import times_right
 from pipeline.planning.parties import whole_loss
+from pipeline.planning.record_sizes import most_people
 from pipeline.protocols.protocol import Law
 
 LARGE_EPSILON = 10.0
@@ -37,6 +38,7 @@ def warnings_for(
     yield from _of_budgets(job)
     yield from _of_losses(job, law, users)
     yield from _of_changes(job, weighed)
+    yield from _of_records(job, law, users)
 
 
 def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
@@ -89,6 +91,18 @@ def _of_budgets(job: Job) -> Iterator[str]:
         yield (
             f"job {job.name} renews without a budget: every horizon charges its people once more, "
             "without end; give it a budget to have it end"
+        )
+
+
+def _of_records(job: Job, law: Law, users: int) -> Iterator[str]:
+    """What would never be written, or not of so many users."""
+    most = most_people(job, law)
+    if most is not None and users > most:
+        yield (
+            f"an estimate of each of {job.domain.size - 1:,} items may be too large a record for "
+            f"Kafka when it is about {users:,} users: "
+            + (f"it fits up to {most:,}" if most >= job.shuffle.minimum else "deploy refuses it")
+            + "; give fewer items"
         )
 
 

@@ -44,7 +44,7 @@ def estimated(
     aggregator.add(1, written_out(devices.report(1, values, present, rng)), None)
     attendance.set(1, len(values) if present is None else int(present.sum()), len(values))
     found = aggregator.estimate(1, attendance)
-    assert found is not None
+    assert isinstance(found, ItemEstimates)
     return found
 
 

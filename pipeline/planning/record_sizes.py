@@ -1,0 +1,143 @@
+"""How large the records of a job become, before there is any: what Kafka would not take is refused.
+
+A record that is too large stops its writer for good, and every epoch after it; whether there can be
+one is a function of the job. Reports, windows, counts and manifests are cut where they are written;
+what is not cut are single reports, estimates of whole domains, models, and the deployed job itself.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from aggregators.cell_window import FOUND
+from pipeline.errors import WRONG_INPUT, DpstreamError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import Job
+from pipeline.protocols.protocol import Law
+from pipeline.stages.result_documents import LARGEST_DOCUMENT
+from topics.frames import RECORD_CAP, RECORD_TARGET
+from topics.models import record_bytes
+from topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
+
+REQUEST_BYTES_MAX: Final = 1 << 20
+"""Largest request with a single record that all our clients send: aiokafka's limit, for workers."""
+
+# What stands around the value of a record: headers of request, batch and record, and a key.
+_AROUND = 1024
+# Of a record of rows, beside one row.
+_HEADERS = 512
+# Names and lone numbers of an estimate, variances of levels, flags, a reason.
+_FEW_NUMBERS = 8192
+# Of a crowd, beside the items in it.
+_OF_A_CROWD = 1024
+# No estimate is beyond so many times the people it is about, whatever its noise.
+_TIMES_PEOPLE = 1000
+# What deploying fills in: offsets, digests, signatures.
+_FILLED_IN = 4096
+_OFFSET_DIGITS = 20
+
+
+class RecordSizeError(DpstreamError):
+    """A job has records that Kafka would never take."""
+
+    exit_code = WRONG_INPUT
+
+
+def check_record_sizes(job: DeployedJob) -> None:
+    """Refuse a job with records that are too large even of the fewest people.
+
+    Raises:
+        RecordSizeError: it has; the message names the topic, both sizes, and what to do.
+    """
+    people = max(1, job.shuffle.minimum)
+    sizes = largest_records(job, people)
+    topics = [*job.topic_settings().values(), jobs_topic(job.topics.replication)]
+    for topic in topics:
+        size, room = sizes[topic.name], _room(topic)
+        if size > room:
+            raise RecordSizeError(
+                f"job {job.name} can never run: a record of {topic.name} is up to {size:,} bytes "
+                f"large, at {people:,} users already, and at most {room:,} can be written. "
+                f"{_advice(job, topic)}"
+            )
+
+
+def most_people(job: Job, law: Law) -> int | None:
+    """Up to how many people estimates can be about and be written; None: any that there can be.
+
+    0: not even one.
+    """
+    room = _room(job.topic_settings()[Role.ESTIMATES])
+    people = 1
+    while people < 1 << 53:
+        if largest_estimate(job, law, people) > room:
+            return people // 10
+        people *= 10
+    return None
+
+
+def largest_records(job: DeployedJob, people: int) -> dict[str, int]:
+    """The most bytes of a value, by topic: of all topics of the job, and of that of jobs.
+
+    Args:
+        job: as it is to be deployed, or is.
+        people: whom estimates are about, at most.
+    """
+    topics = job.topic_settings()
+    largest = {topic.name: _largest(job, role, people) for role, topic in topics.items()}
+    offsets = sum(topic.partitions for topic in topics.values())
+    largest[JOBS_TOPIC] = len(job.to_bytes()) + _FILLED_IN + _OFFSET_DIGITS * offsets
+    return largest
+
+
+def _largest(job: DeployedJob, role: Role, people: int) -> int:
+    match role:
+        case Role.ESTIMATES:
+            return largest_estimate(job, job.law(), people)
+        case Role.RESULTS:
+            return LARGEST_DOCUMENT
+        case Role.MODEL:
+            learning = job.protocol_entry.learning
+            return 0 if learning is None else record_bytes(learning.numbers(job.law()))
+        case Role.SHUFFLED | Role.HOP_1 | Role.HOP_2:
+            return max(RECORD_TARGET, job.form_of(role).report_bytes + _HEADERS)
+        case Role.PARTIALS | Role.PARTIALS_A | Role.PARTIALS_B:
+            return RECORD_TARGET
+        case _:
+            return RECORD_CAP
+
+
+def largest_estimate(job: Job, law: Law, people: int) -> int:
+    """The most bytes of what is published of an epoch, about so many people at most."""
+    domain, crowds = job.domain, job.protocol_entry.crowds(law)
+    # A sign, the digits, a point, a tenth, and a comma.
+    number = len(str(_TIMES_PEOPLE * people)) + 4
+    match domain.kind:
+        case "value":
+            numbers = 0
+        case "found":
+            # With the numbers of the items.
+            numbers = FOUND * (number + len(str(domain.size)) + 1)
+        case _:
+            numbers = (domain.size - 1) * number
+    said = len(json.dumps(job.guarantee_of(law).to_json(), separators=(",", ":")))
+    return numbers + said + _FEW_NUMBERS + (0 if crowds is None else crowds.crowds * _OF_A_CROWD)
+
+
+def _room(topic: TopicSettings) -> int:
+    """The most bytes of a value that a topic, and every client of ours, has room for."""
+    return min(int(topic.configs["max.message.bytes"]), REQUEST_BYTES_MAX) - _AROUND
+
+
+def _advice(job: DeployedJob, topic: TopicSettings) -> str:
+    if topic.name == JOBS_TOPIC:
+        return "It holds all that the job file says: give fewer labels, or shorter ones"
+    if topic.name == job.topic(Role.ESTIMATES):
+        return (
+            f"It holds an estimate of each of {job.domain.size - 1:,} items: give fewer, or give a "
+            "domain {bits: b} to a protocol that publishes the items most held, such as count_min"
+        )
+    if topic.name == job.topic(Role.MODEL):
+        return "It holds every number of the model: give fewer features or labels"
+    return "A report is too large for a record: give fewer rows or words of each"

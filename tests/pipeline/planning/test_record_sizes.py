@@ -1,0 +1,157 @@
+"""How large records become: never larger than was computed, and refused where that is too large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregators.attendance import Attendance
+from aggregators.cell_window import FOUND
+from aggregators.found_items import FoundItems
+from aggregators.item_estimates import ItemEstimates
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import Job, make_job
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.ledger.spending import Spending
+from pipeline.operations.deploy_plan import plan_deployment
+from pipeline.planning.record_sizes import (
+    RecordSizeError,
+    check_record_sizes,
+    largest_records,
+    most_people,
+)
+from pipeline.planning.review import warnings_for
+from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.simulate import SimulatedCluster
+from pipeline.stages.estimate_records import EstimateRecord
+from randomizers.randomness import seeded_generator
+from tests.conformance.cases import CASES, Case
+from tests.conformance.jobs import case_job_file
+from tests.support.signed_stages import KeepingLog
+from topics.manifests import Fate
+from topics.names import JOBS_TOPIC, Role
+
+USERS = 40
+ONE_OF_EACH = {case.protocol.name: case for case in CASES}
+
+
+def generators(purpose: str, number: int) -> np.random.Generator:
+    return seeded_generator(5, len(purpose), number)
+
+
+def written_by(job: DeployedJob) -> tuple[DeployedJob, KeepingLog]:
+    """A job of as many users as a window needs, who all hold the last value."""
+    log = KeepingLog(lambda: 1)
+    cluster = SimulatedCluster(job, generators, NoiseKey(bytes(range(32))), log=log)
+    producer = Producer(
+        cluster.job, None, name="one", transport=MemoryDriver(log), generators=generators
+    )
+    users = max(USERS, job.shuffle.minimum)
+    producer.enrol([str(number) for number in range(users)])
+    for epoch in (1, 2):
+        held = np.full((users, *job.domain.shape), job.domain.size - 1, np.int64)
+        producer.report_all(epoch, held)
+        producer.close(epoch)
+        cluster.settle()
+    producer.shut()
+    return cluster.job, log
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH.values(), ids=ONE_OF_EACH)
+def test_no_record_of_a_protocol_is_larger_than_computed(case: Case) -> None:
+    job, log = written_by(deploy_job(make_job(case_job_file(case)), deployed_at=0))
+    largest = largest_records(job, max(USERS, job.shuffle.minimum))
+    written = {
+        role: max(map(len, values))
+        for role in job.topic_settings()
+        if (values := [v for n in range(job.partitions) for v in log.values(role, n)])
+    }
+    assert {Role.REPORTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES} <= written.keys()
+    for role, size in written.items():
+        assert size <= largest[job.topic(role)], role
+    assert len(job.to_bytes()) <= largest[JOBS_TOPIC]
+    # What has nothing but its numbers to be large by is not computed far too large.
+    assert largest[job.topic(Role.ESTIMATES)] < written[Role.ESTIMATES] + 10_000
+
+
+def job_of(protocol: str, minimum: int = 1_000, **parameters: Any) -> Job:
+    return make_job(
+        {
+            "name": "wide",
+            "protocol": protocol,
+            "parameters": parameters,
+            "epochs": {"count": 1},
+            "shuffle": {"minimum": minimum},
+        }
+    )
+
+
+LARGE: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "domain": {"bits": 20}}
+
+
+def labels(count: int) -> list[str]:
+    return [f"{number:x}" for number in range(count)]
+
+
+def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
+    """An estimate of a whole domain, of which all items are as far off as they can be."""
+    job = deploy_job(
+        job_of("hadamard_stream", changes=1, epsilon=1, domain=labels(3_000)), deployed_at=0
+    )
+    people = 20_000
+    values = np.full(3_000, -1000.0 * people + 0.1)
+    found = ItemEstimates(values, 1e9 / 3, 1e9 / 7, 2**53, 2**53, ("gap",) * 5)
+    said = job.guarantee().to_json()
+    record = EstimateRecord(bytes(16), 1, Fate.RELEASED, 2**42, people, people, found, said)
+    size = len(record.to_bytes())
+    assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
+
+
+def test_items_of_a_large_domain_are_searched_for_and_fit() -> None:
+    """A sketch over a million items publishes those most held, and not all of them."""
+    job = deploy_job(job_of("count_mean_sketch", rows=4, buckets=64, **LARGE), deployed_at=0)
+    aggregator = job.aggregator()
+    sent = np.arange(100, dtype=job.word_form.dtype)[:, None]
+    aggregator.add(1, sent, np.full(100, 50, np.uint64))
+    found = aggregator.estimate(1, Attendance.constant(1, 2_000))
+    assert isinstance(found, FoundItems)
+    assert 0 < len(found.items) <= FOUND
+    check_record_sizes(job)
+    assert most_people(job, job.law()) is None
+
+
+def test_what_can_never_be_written_is_refused_before_anybody_is_charged() -> None:
+    job = job_of("hadamard_stream", changes=1, epsilon=1, domain=labels(120_000))
+    with pytest.raises(RecordSizeError) as caught:
+        check_record_sizes(deploy_job(job, deployed_at=0))
+    said = str(caught.value)
+    assert "wide.estimates" in said
+    assert "120,000 items" in said
+    assert "give fewer" in said
+    plan = plan_deployment(Spending(), {}, job, deployment=bytes(16), now=1)
+    assert isinstance(plan.refusal, RecordSizeError)
+    law = deploy_job(job, deployed_at=0).law()
+    assert any("deploy refuses it" in each for each in warnings_for(job, law, 5_000))
+
+
+def test_labels_that_no_deployed_job_has_room_for_are_refused() -> None:
+    job = job_of(
+        "hadamard_stream", changes=1, epsilon=1, domain=["x" * 60 + each for each in labels(20_000)]
+    )
+    with pytest.raises(RecordSizeError, match=r"dpstream\.jobs.*shorter ones"):
+        check_record_sizes(deploy_job(job, deployed_at=0))
+
+
+def test_of_how_many_people_estimates_fit_is_said() -> None:
+    job = job_of("hadamard_stream", minimum=10, changes=1, epsilon=1, domain=labels(80_000))
+    deployed = deploy_job(job, deployed_at=0)
+    most = most_people(deployed, deployed.law())
+    assert most is not None
+    law, room = deployed.law(), (1 << 20) - 1024
+    size = largest_records(deployed, most)[deployed.topic(Role.ESTIMATES)]
+    assert size <= room < largest_records(deployed, 10 * most)[deployed.topic(Role.ESTIMATES)]
+    assert any("about 1,000,000 users" in each for each in warnings_for(job, law, 10**6))
+    assert not any("for Kafka" in each for each in warnings_for(job, law, most))
