@@ -20,12 +20,12 @@ from pipeline.cli.errors import UsageProblem
 from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import console, now, say_json, tell
 from pipeline.cli.status_lines import status_lines
-from pipeline.kafka.cluster import Cluster, ClusterError, NoTopicError
+from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from pipeline.operations.deployments import DeploymentError, find_deployed, read_jobs
 from pipeline.operations.status import JobStatus, JobWatch
 
-# Gathers what there is to say: of every job, and names of jobs that nobody here can read.
-ReadStatuses = Callable[[], tuple[Sequence["JobStatus"], Sequence[str]]]
+# Gathers what there is to say of every job.
+ReadStatuses = Callable[[], "Statuses"]
 
 # Workers write a heartbeat every second.
 _SECOND_READING_SECONDS = 2.0
@@ -63,19 +63,35 @@ def status(
             watch_status(_patient(cluster, job), every or _EVERY)
             return
         read = _patient(cluster, job)
-        found, unreadable = read()
-        if _clock_may_be_off(found):
+        statuses = read()
+        if _clock_may_be_off(statuses.found):
             # Only what is written between two looks tells what time it is.
             time.sleep(_SECOND_READING_SECONDS)
-            found, unreadable = read()
+            statuses = read()
+    found = statuses.found
     if as_json:
-        for each in unreadable:
-            tell(_unreadable(each))
+        for each in (*map(_unreadable, statuses.unreadable), *statuses.hidden):
+            tell(each)
         say_json([each.to_json() for each in found] if job is None else found[0].to_json())
     else:
-        console().print(Group(*Picture(found, unreadable, now()).lines(current=True)))
-    if unreadable or any(each.problems for each in found):
+        console().print(Group(*Picture(statuses, now()).lines(current=True)))
+    if statuses.unreadable or any(each.problems for each in found):
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    """What was gathered of jobs.
+
+    Attributes:
+        found: of those that can be seen.
+        unreadable: names of those that were deployed by another version.
+        hidden: of those that this login may not see, a sentence on each.
+    """
+
+    found: Sequence[JobStatus] = ()
+    unreadable: Sequence[str] = ()
+    hidden: Sequence[str] = ()
 
 
 def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
@@ -86,21 +102,34 @@ def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
 
 
 def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
-    """Reads one job or all of them, and remembers what it has read of each deployment."""
+    """Reads one job or all of them, and remembers what it has read of each deployment.
+
+    Of all of them, those that this login may not see are left out, unless it may see none.
+    """
     watches: dict[str, tuple[bytes, JobWatch]] = {}
 
-    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> Statuses:
         state = read_jobs(cluster)
         if name is not None and name not in state.jobs:
             find_deployed(cluster, name)
-        statuses = []
+        statuses: list[JobStatus] = []
+        hidden: list[str] = []
+        refusal: AccessError | None = None
         for each in sorted(state.jobs) if name is None else (name,):
             record = state.jobs[each].to_bytes()
             known = watches.get(each)
             if known is None or known[0] != record:
                 known = watches[each] = record, JobWatch(cluster, state.jobs[each])
-            statuses.append(known[1].status(now(), state.phase(each)))
-        return statuses, () if name else sorted(state.unreadable)
+            try:
+                statuses.append(known[1].status(now(), state.phase(each)))
+            except AccessError as error:
+                if name is not None:
+                    raise
+                refusal = error
+                hidden.append(f"job {each} is not shown: {error.asking_for('page', each)}")
+        if refusal is not None and not statuses:
+            raise refusal
+        return Statuses(statuses, () if name else sorted(state.unreadable), hidden)
 
     return read
 
@@ -109,7 +138,7 @@ def _patient(cluster: Cluster, job: str | None) -> ReadStatuses:
     """Finds the job the first time that Kafka answers."""
     readers: list[ReadStatuses] = []
 
-    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> Statuses:
         if not readers:
             readers.append(
                 status_reader(cluster, None if job is None else find_job(cluster, job).name)
@@ -163,8 +192,8 @@ def watch_status(
             while True:
                 try:
                     with _after(patience, show_no_answer):
-                        found = read()
-                    latest, since, is_past = Picture(*found, now()), _clock(), False
+                        statuses = read()
+                    latest, since, is_past = Picture(statuses, now()), _clock(), False
                     show(Text(since, "dim"), *latest.lines(current=True))
                 except (KafkaError, ClusterError, DeploymentError) as error:
                     if latest is None and isinstance(error, DeploymentError):
@@ -194,18 +223,18 @@ def _after(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 class Picture:
     """What was found at a moment, in milliseconds since 1970."""
 
-    found: Sequence[JobStatus]
-    unreadable: Sequence[str]
+    statuses: Statuses
     moment: int
 
     def lines(self, *, current: bool) -> tuple[RenderableType, ...]:
         """How it looks, or looked."""
         lines: list[RenderableType] = []
-        for each in self.found:
+        for each in self.statuses.found:
             gap = [Text()] if lines else []
             lines += [*gap, *status_lines(each, self.moment, current=current)]
-        for name in self.unreadable:
+        for name in self.statuses.unreadable:
             lines.append(Text(f"problem: {_unreadable(name)}", _ALARM))
+        lines += [Text(said, "dim") for said in self.statuses.hidden]
         if not lines:
             lines.append(Text("no job is deployed: dpstream deploy JOBFILE deploys one"))
         return tuple(lines)

@@ -14,9 +14,9 @@ import pytest
 from kafka.errors import KafkaConnectionError
 from rich.console import Console
 
-from pipeline.cli.status import status_reader, watch_status
+from pipeline.cli.status import Statuses, status_reader, watch_status
 from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.cluster import AccessError, Cluster
 from pipeline.operations.deployments import DeploymentError
 from pipeline.operations.status import STAGES, JobStatus, OpenWindow, StageStatus, WorkerStatus
 from tests.support.commands import Commands
@@ -109,11 +109,11 @@ def watched(
     shown: list[str] = []
     left = iter(pictures)
 
-    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> Statuses:
         picture = next(left)
         if isinstance(picture, Exception):
             raise picture
-        return (picture,), ()
+        return Statuses((picture,))
 
     def sleep(seconds: float) -> None:
         assert seconds == 2.0
@@ -186,11 +186,11 @@ def test_who_waits_for_an_answer_is_told_so_meanwhile(
     monkeypatch.setattr("pipeline.cli.status.console", lambda: Console(file=screen, width=80))
     looks = 0
 
-    def read() -> tuple[Sequence[JobStatus], Sequence[str]]:
+    def read() -> Statuses:
         nonlocal looks
         looks += 1
         if looks == 1 and seen:
-            return (status_of(),), ()
+            return Statuses((status_of(),))
         assert told.wait(30), "nothing was said while Kafka kept still"
         raise KeyboardInterrupt
 
@@ -256,23 +256,64 @@ def test_who_watches_sees_jobs_come_and_go(
 ) -> None:
     dpstream = Commands(capsys)
     read = status_reader(cast(Cluster, cluster), None)
-    assert read() == ([], [])
+    assert read() == Statuses([], [], [])
     path = tmp_path / "small.yaml"
     path.write_text(job_text())
     assert dpstream("deploy", path).code == 0
-    ((first,), _) = read()
+    (first,) = read().found
     assert (first.job, first.phase, first.producers) == ("small", Phase.RUNNING, 0)
     registration = Registration(bytes.fromhex(first.deployment), "gateway", bytes(16), 1)
     cluster.append("small.producers", registration.to_bytes())
-    ((then,), _) = read()
+    (then,) = read().found
     assert then.producers == 1
     assert dpstream("deploy", path, "--replace", "--yes").code == 0
-    ((other,), _) = read()
+    (other,) = read().found
     assert other.deployment != first.deployment
     assert other.producers == 0
     one = status_reader(cast(Cluster, cluster), "small")
-    assert one()[0][0].deployment == other.deployment
+    assert one().found[0].deployment == other.deployment
     assert dpstream("undeploy", "small", "--yes").code == 0
-    assert read() == ([], [])
+    assert read() == Statuses([], [], [])
     with pytest.raises(DeploymentError, match="job small is not deployed"):
         one()
+
+
+def test_jobs_that_this_login_may_not_see_are_named_and_the_others_shown(
+    cluster: MemoryCluster,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dpstream = Commands(capsys)
+    for name in ("first", "hidden", "last"):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(job_text().replace("name: small", f"name: {name}"))
+        assert dpstream("deploy", path).code == 0
+
+    secret = {"hidden"}
+    counts, exists = cluster.partition_counts, cluster.exists
+
+    def visible() -> dict[str, int]:
+        return {name: n for name, n in counts().items() if name.split(".")[0] not in secret}
+
+    def exists_or_refused(topic: str) -> bool:
+        if topic.split(".")[0] in secret:
+            raise AccessError("User:ann", "see", "topic", topic)
+        return exists(topic)
+
+    monkeypatch.setattr(cluster, "partition_counts", visible)
+    monkeypatch.setattr(cluster, "exists", exists_or_refused)
+    said = dpstream("status")
+    assert "first, running" in said.output
+    assert "last, running" in said.output
+    told = " ".join(said.output.split())
+    assert "job hidden is not shown: Kafka does not allow User:ann to see topic hidden." in told
+    assert "dpstream acl hidden --role page --principal page=User:ann --apply" in told
+    read = dpstream("status", "--json")
+    assert [each["job"] for each in json.loads(read.output)] == ["first", "last"]
+    assert "job hidden is not shown" in " ".join(read.errors.split())
+    # Stages that nobody has started are what needs a person here; who is not seen, needs nobody.
+    assert said.code == read.code == 1
+    assert dpstream("status", "hidden").code != 0
+    secret.update(("first", "last"))
+    assert "does not allow" in dpstream("status").errors
