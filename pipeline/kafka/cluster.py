@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,6 +19,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
+    RequestTimedOutError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     for_code,
@@ -58,6 +59,8 @@ _METADATA_AGE_MS = 3_000
 # A cluster that has just started, or was just changed, needs a moment until all of it knows.
 _SETTLING_SECONDS = 10.0
 _SPREADING_SECONDS = 30.0
+# A request to create topics that nobody answers may have been carried out: how often to look.
+_CREATIONS = 3
 # Bytes appended and not yet acknowledged; the client itself has no limit.
 _IN_FLIGHT = 1 << 25
 # Bytes of records that are read at a time.
@@ -162,6 +165,8 @@ class Cluster:
     def create_topics(self, topics: Iterable[TopicSettings]) -> None:
         """Create the topics that do not exist; all brokers know them then.
 
+        Where it is not said whether they were created, it is looked at again what there is.
+
         Raises:
             ClusterError: one exists with another number of partitions or settings that would lose
                 records or tell when they were sent, or cannot be created.
@@ -170,7 +175,7 @@ class Cluster:
         if not wanted:
             return
         try:
-            self._patiently(lambda: self._create_missing(wanted))
+            self._create(wanted)
             wait_for_brokers(
                 lambda: metadata_of_brokers(self.admin, wanted),
                 wanted,
@@ -179,11 +184,23 @@ class Cluster:
         except KafkaError as error:
             self._check_refusal(error, "create", ", ".join(wanted))
             raise ClusterError(f"cannot create the topics: {error}") from error
+        except _UnansweredError as error:
+            raise ClusterError(
+                f"Kafka was asked {_CREATIONS} times to create {error}, and has not said whether "
+                "it has, nor are they there: see that all brokers are well, and do the same again; "
+                "what was created meanwhile is used then"
+            ) from error
         except TopicSpreadError as error:
             raise ClusterError(
                 f"the topics are created, but after {_SPREADING_SECONDS:g} s {error}: see that all "
                 "brokers are well, and do the same again"
             ) from None
+
+    def _create(self, wanted: Mapping[str, TopicSettings]) -> None:
+        for _ in range(_CREATIONS - 1):
+            with suppress(_UnansweredError):
+                return self._patiently(lambda: self._create_missing(wanted))
+        return self._patiently(lambda: self._create_missing(wanted))
 
     def _create_missing(self, wanted: Mapping[str, TopicSettings]) -> None:
         existing = self.existing_topics(wanted)
@@ -193,17 +210,21 @@ class Cluster:
         missing = [topic for name, topic in wanted.items() if name not in existing]
         if not missing:
             return
-        self.admin.create_topics(
-            [
-                NewTopic(
-                    topic.name,
-                    topic.partitions,
-                    -1 if topic.replication is None else topic.replication,
-                    topic_configs=dict(topic.configs),
-                )
-                for topic in missing
-            ]
-        )
+        requested = [
+            NewTopic(
+                topic.name,
+                topic.partitions,
+                -1 if topic.replication is None else topic.replication,
+                topic_configs=dict(topic.configs),
+            )
+            for topic in missing
+        ]
+        try:
+            self.admin.create_topics(requested)
+        except (KafkaError, RuntimeError) as error:
+            if not _tells_nothing(error):
+                raise
+            raise _UnansweredError(", ".join(topic.name for topic in missing)) from error
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
         """How those of the topics that exist are set up, with all their settings."""
@@ -490,6 +511,19 @@ def _is_settling(error: KafkaError) -> bool:
     # Who is told that a topic exists which another broker does not list asks on.
     answered = getattr(error, "errno", None) is not None
     return answered and (error.retriable or isinstance(error, TopicAlreadyExistsError))
+
+
+class _UnansweredError(Exception):
+    """A request to create topics, which are named, may have been carried out or not."""
+
+
+def _tells_nothing(error: Exception) -> bool:
+    """Whether after an error a request may have been carried out all the same."""
+    if isinstance(error, KafkaError):
+        answered = getattr(error, "errno", None) is not None
+        return isinstance(error, RequestTimedOutError) or (error.retriable and not answered)
+    # The admin client finds no controller any more, for which it has no class.
+    return "controller" in str(error)
 
 
 class KafkaTransport:

@@ -9,7 +9,13 @@ from typing import Any, cast
 
 import pytest
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
+from kafka.errors import (
+    InvalidReplicationFactorError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 
 from pipeline.kafka.cluster import Cluster, ClusterError
 from pipeline.kafka.connection import Connection
@@ -46,6 +52,9 @@ class Brokers:
         self.nodes = [Broker(number, lag) for number, lag in enumerate(lags, 1)]
         self.created: list[str] = []
         self.config_errors = 0
+        self.faults: list[Exception] = []
+        self.carries_out = True
+        self.asked = 0
         self._manager = self
         self.cluster = self
 
@@ -71,10 +80,16 @@ class Brokers:
         return list(self.created)
 
     def create_topics(self, topics: Any, wait_for_metadata: bool = False) -> None:
+        self.asked += 1
+        fault = self.faults.pop(0) if self.faults else None
+        if fault is not None and not self.carries_out:
+            raise fault
         for topic in topics:
             self.created.append(topic.name)
             for node in self.nodes:
                 node.topics[topic.name] = node.lag
+        if fault is not None:
+            raise fault
 
     def describe_configs(self, resources: Any, config_filter: str) -> dict[str, Any]:
         if self.config_errors:
@@ -128,6 +143,64 @@ def test_a_dead_broker_is_not_waited_for() -> None:
     brokers = Brokers(0, 0, 0)
     brokers.nodes[1].down = True
     cluster_of(brokers).create_topics([WANTED])
+
+
+UNANSWERED = (
+    KafkaTimeoutError("no answer within 30 s"),
+    KafkaConnectionError("the connection is closed"),
+    RequestTimedOutError("Request 'CreateTopicsRequest(...)' failed"),
+    RuntimeError("Failed to find active controller id!"),
+)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("fault", UNANSWERED, ids=lambda fault: type(fault).__name__)
+@pytest.mark.parametrize("carries_out", [True, False])
+def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for(
+    carries_out: bool, fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the answer that does not come is waited for longer than brokers are to settle."""
+    monkeypatch.setattr("pipeline.kafka.cluster._SETTLING_SECONDS", -1.0)
+    brokers = Brokers(0, 1, 2)
+    brokers.faults, brokers.carries_out = [fault], carries_out
+    cluster_of(brokers).create_topics([WANTED])
+    assert brokers.created == [WANTED.name]
+    assert brokers.asked == (1 if carries_out else 2)
+
+
+@pytest.mark.usefixtures("quick")
+def test_topics_that_were_created_otherwise_meanwhile_are_refused() -> None:
+    """What the request that nobody answered has created is compared, as any that is there."""
+    brokers = Brokers(0)
+    brokers.faults = [KafkaTimeoutError("no answer within 30 s")]
+    wanted = TopicSettings(WANTED.name, 7, 3, WANTED.configs)
+    with pytest.raises(ClusterError, match="exists with 2 partitions, the job wants 7"):
+        cluster_of(brokers).create_topics([wanted])
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_cluster_that_never_says_anything_is_given_up_in_words() -> None:
+    brokers = Brokers(0)
+    brokers.faults, brokers.carries_out = [*UNANSWERED], False
+    with pytest.raises(ClusterError) as caught:
+        cluster_of(brokers).create_topics([WANTED])
+    said = str(caught.value)
+    assert "a.reports" in said
+    assert "do the same again" in said
+    assert "CreateTopicsRequest" not in said
+    assert brokers.asked == 3
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    "fault", [InvalidReplicationFactorError("3 of 1"), RuntimeError("something else")]
+)
+def test_what_is_refused_is_asked_for_once(fault: Exception) -> None:
+    brokers = Brokers(0)
+    brokers.faults, brokers.carries_out = [fault, fault], False
+    with pytest.raises((ClusterError, RuntimeError), match=r"3 of 1|something else"):
+        cluster_of(brokers).create_topics([WANTED])
+    assert brokers.asked == 1
 
 
 def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
