@@ -122,6 +122,8 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
       ``series`` are those asked for; without ``series`` all there are, or of more than 256 those
       chosen.
     * ``smoothed``: ``{"job", "epoch"}``: the smoothed curve was made anew; ask for it.
+    * ``budget``: ``{"job", "budget"}``, the latter as of ``/api/jobs/J``: at first, and when its
+      people are charged or another budget binds them, once a second at most.
     * ``pipeline``: as of ``/api/jobs/J/pipeline``, when it changes, once a second at most.
     * ``jobs``: ``{"jobs": [SUMMARY, ...]}``, when one of them changes, once a second at most.
     * ``kafka``: ``{"answers", "since"}``, when it ceases to answer and when it is back.
@@ -130,9 +132,9 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
       anew (D, as of its SUMMARY, is another deployment) or is gone: begin again without ``after``,
       ``start`` and ``deployment``. The connection is closed after it.
 
-    Without ``job`` there is no ``epoch``, ``smoothed`` and ``pipeline``. What a client sends is
-    passed over. One that takes nothing for 2 s is dropped: connect again, with the last epoch seen.
-    The close code 1013 says that there are too many viewers; 1001 that the server ends.
+    Without ``job`` there is no ``epoch``, ``smoothed``, ``budget`` and ``pipeline``. What a client
+    sends is passed over. One that takes nothing for 2 s is dropped: connect again, with the last
+    epoch seen. The close code 1013 says that there are too many viewers; 1001 that the server ends.
 
 ``/`` is the page, ``/static/...`` what it loads, ``/bokeh/VERSION/bokeh.min.js`` BokehJS; in
 ``index.html`` the text ``BOKEH_JS`` becomes its path. ``/api`` is this text.

@@ -138,6 +138,7 @@ class _Viewer:
         self._summaries = ""
         self._pipeline: dict[str, Any] | None = None
         self._smoothed = 0
+        self._budget: dict[str, Any] = {}
         self._kafka: dict[str, Any] = {}
 
     async def send_all(self) -> None:
@@ -207,6 +208,7 @@ class _Viewer:
             or self._summaries != board.summaries()
             or (state is not None and state.pipeline is not self._pipeline)
             or (state is not None and state.smoothed_epoch != self._smoothed)
+            or (state is not None and state.budget != self._budget)
         )
 
     async def _send_slow_news(self) -> None:
@@ -221,6 +223,10 @@ class _Viewer:
         state = None if self._job is None else board.jobs.get(self._job)
         if state is None:
             return
+        if state.budget != self._budget:
+            self._budget = state.budget
+            account = {"type": "budget", "job": self._job, "budget": self._budget}
+            await self._send(encode(account))
         if state.pipeline is not self._pipeline and state.pipeline is not None:
             self._pipeline = state.pipeline
             await self._send(encode({"type": "pipeline", "job": self._job, **state.pipeline}))

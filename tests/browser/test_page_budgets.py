@@ -57,8 +57,8 @@ def test_a_budget_that_composes_charges_says_so_beside_what_they_add_up_to(
     )
     seen.page.screenshot(path=artefacts / "composed-budget.png", full_page=True)
 
+    # The page that is open follows what others charge the same people.
     served.say(replace(own, deployment="f" * 32, horizons=None))
-    seen.open("?job=weekly")
     expect(tile).to_contain_text("no end", timeout=PATIENCE)
     expect(tile).to_contain_text("charged; no budget can be kept")
     expect(account.locator("dd")).to_have_text(["ε 0.25", "without end", "no limit was set"])

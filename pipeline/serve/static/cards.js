@@ -117,23 +117,32 @@ function account({ epsilon, delta }, spent) {
   return `ε ${loses(epsilon)}${delta ? `, δ ${chance(delta, round)}` : ""}`;
 }
 
-export function privacyCard(model, named) {
-  const { trust } = model.detail;
-  return h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
-    h("div", { class: "card-head" }, h("h2", {}, titled("Who is trusted, and what is promised", model, named))),
-    trustPicture(trust),
-    // Beside others, in short.
-    named ? h("details", {}, h("summary", {}, "What is promised, in words"), promised(model)) : promised(model));
+export class PrivacyCard {
+  constructor(model, named) {
+    this.model = model;
+    this.account = h("div", {});
+    const { exposure, guarantee_words: words, trust } = model.detail;
+    const promised = [h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))), exposureOf(exposure), this.account];
+    this.element = h("section", { class: "card privacy", "aria-label": `Privacy of ${model.name}` },
+      h("div", { class: "card-head" }, h("h2", {}, titled("Who is trusted, and what is promised", model, named))),
+      trustPicture(trust),
+      // Beside others, in short.
+      named ? h("details", {}, h("summary", {}, "What is promised, in words"), promised) : promised);
+    this.show();
+  }
+
+  // Who is charged for other jobs is charged here, too.
+  show() {
+    this.account.replaceChildren(...charged(this.model.detail));
+  }
 }
 
-function promised({ detail: { budget, exposure, guarantee_words: words } }) {
+function charged({ budget }) {
   const rows = [["Stated by this job", budget.stated, true], ["Charged to these people so far", budget.charged, true],
     ...(budget.filtered === null ? [] : [["Composed, as their budget counts", { epsilon: budget.filtered }, true]]),
     ["Remaining", budget.remaining, false]];
   return [
-    h("div", { class: "words" }, words.map((each) => h("p", {}, tied(each)))),
-    exposureOf(exposure),
     h("dl", { class: "account" }, rows.map(([name, of, spent]) => h("div", {}, h("dt", {}, name), h("dd", {}, of ? account(of, spent) : "no limit was set")))),
-    budget.words.map((each) => h("p", { class: "note" }, tied(each))),
+    ...budget.words.map((each) => h("p", { class: "note" }, tied(each))),
   ];
 }

@@ -1,6 +1,6 @@
 // The page of a job, or of several side by side.
 
-import { QuantileCard, TopCard, privacyCard } from "./cards.js";
+import { PrivacyCard, QuantileCard, TopCard } from "./cards.js";
 import { CurvesCard } from "./curves_card.js";
 import { h } from "./dom.js";
 import { Items } from "./items.js";
@@ -21,6 +21,7 @@ export class JobPage {
     this.parts = models.map((model) => ({
       model,
       overview: new Overview(model, two, tilesOf(models)),
+      privacy: new PrivacyCard(model, two),
       pipeline: new PipelineCard(two ? `Pipeline of ${model.name}` : "Pipeline", Boolean(model.detail.replay_of)),
       operators: new Operators(model),
     }));
@@ -73,11 +74,10 @@ export class JobPage {
   }
 
   #build(two) {
-    const privacy = this.models.map((model) => privacyCard(model, two));
     const results = h("div", { id: "results", role: "tabpanel", "aria-labelledby": "tab-results", class: "panel-page" },
       h("div", { class: this.items ? "beside" : "" }, this.curves.element, this.items?.element),
       this.asking.length > 0 && h("div", { class: this.asking.length > 1 ? "halves" : "" }, this.asking.map((each) => each.element)),
-      h("div", { class: "stack" }, privacy));
+      h("div", { class: "stack" }, this.parts.map((part) => part.privacy.element)));
     const operators = h("div", { id: "operators", role: "tabpanel", "aria-labelledby": "tab-operators", class: "panel-page" },
       this.parts.map((part) => [part.pipeline.element, part.operators.element]));
     this.panels = { results, operators };
@@ -107,13 +107,17 @@ export class JobPage {
   }
 
   #follow(part) {
-    const { model, overview } = part;
+    const { model, overview, privacy } = part;
     for (const type of ["hello", "jobs"]) {
       model.addEventListener(type, () => {
         overview.show();
         if (model.detail.phase !== part.phase) this.#pipeline(part);
       });
     }
+    model.addEventListener("budget", () => {
+      overview.show();
+      privacy.show();
+    });
     model.addEventListener("pipeline", () => this.#pipeline(part));
     model.addEventListener("begun", () => this.begun());
     model.addEventListener("smoothed", () => this.curves.refresh());

@@ -66,7 +66,7 @@ export class Model extends EventTarget {
   #hear(message) {
     if (message.type === "hello" || message.type === "jobs") {
       const summary = message.jobs.find((each) => each.job === this.name);
-      // The budget of a summary is a text; its account is known already.
+      // The budget of a summary is a text; its account comes by itself.
       if (summary) Object.assign(this.detail, { ...summary, budget: this.detail.budget, last_epoch: this.detail.last_epoch });
     } else if (message.type === "epoch") {
       if (message.epoch <= this.lastEpoch) return;
@@ -76,6 +76,8 @@ export class Model extends EventTarget {
       Object.assign(this.detail, { last_epoch, closed_at, fate, flags, headline, estimate, sentence, told });
       // Which items there are is known from the first estimate on.
       if (begun && !this.detail.chosen.length) this.dispatchEvent(new Event("begun"));
+    } else if (message.type === "budget") {
+      this.detail.budget = message.budget;
     } else if (message.type === "pipeline") {
       this.pipeline = message;
     }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket as sockets
+from dataclasses import replace
 from typing import cast
 
 import aiohttp
 import pytest
 from aiohttp import WSCloseCode, WSMsgType
 
+from pipeline.jobs.budgets import Charge
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployments import undeploy
 from pipeline.serve.follower import Answers
@@ -26,6 +28,7 @@ from tests.support.live_page import (
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, MODES, count, gap, items
 from tests.support.waiting import until
+from topics.names import JOBS_TOPIC
 
 QUICK = Limits(news_seconds=0.05)
 
@@ -212,6 +215,29 @@ def test_a_pipeline_is_sent_when_it_changes_and_not_again(cluster: MemoryCluster
             await asyncio.sleep(0)
             assert page.site.board.jobs["count"].pipeline is held
             assert held["at"] == body["at"] + 1
+
+    run(test)
+
+
+def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster) -> None:
+    """At first, for it may have changed since it was asked for; and whenever it changes."""
+
+    async def test() -> None:
+        async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
+            job = page.site.board.jobs["count"].job
+            asked = (await page.get("/api/jobs/count"))["budget"]
+            first = await messages(viewer, "budget")
+            assert (first["job"], first["budget"]) == ("count", asked)
+            other = replace(Charge.of(job), deployment="f" * 32)
+            cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
+            page.read()
+            then = (await messages(viewer, "budget"))["budget"]
+            assert then["charged"]["epsilon"] == 2 * asked["charged"]["epsilon"] > 0
+            assert then == (await page.get("/api/jobs/count"))["budget"]
+            # Nothing else of it is sent while nothing has changed.
+            grow(cluster, 4)
+            page.read()
+            assert (await messages(viewer, "jobs", "budget"))["type"] == "jobs"
 
     run(test)
 
