@@ -116,13 +116,21 @@ class WordMultiset:
         other.close()
 
     def sorted(self) -> Words:
-        """The whole multiset in canonical order, counted where that is smaller."""
+        """The whole multiset in canonical order, counted where that is smaller.
+
+        Of what is `in_files` it takes memory by its different words, and not by how many there are.
+        """
         if self._tabular:
             return Words.from_counts(self._tabulate(), self._dtype)
-        plain = Words.canonical(self._all_plain())
-        if not self._counted:
-            return plain
-        total = _sum([plain, *self._counted])
+        if self.in_files:
+            blocks = list(distinct_of_all([self]))
+            values = np.concatenate([block.values for block in blocks])
+            total = Words(values, np.concatenate([block.occurrences for block in blocks]))
+        else:
+            plain = Words.canonical(self._all_plain())
+            if not self._counted:
+                return plain
+            total = _sum([plain, *self._counted])
         counted = pairs_are_smaller(self._row_bytes, total.rows, self.messages)
         return total if counted else Words(_written_out(total))
 

@@ -249,3 +249,25 @@ def test_a_merge_costs_what_its_rows_cost_however_many_runs_there_are(
     # The last row of a block is one of its own if the next does not go on with it.
     assert len(sizes) <= 2 * blocks
     assert largest <= 3 * (block + runs * page)
+
+
+def test_few_different_words_take_little_memory_in_one_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Messages in crowds are put together as a whole: a million of a hundred different ones."""
+    monkeypatch.setattr(multisets, "_MEMORY_LIMIT", 1 << 16)
+    monkeypatch.setattr(sorted_runs, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(sorted_runs, "PAGE_BYTES", 1 << 10)
+    multiset = WordMultiset(WordForm(np.dtype("<u1"), 2))
+    rows = np.stack(np.divmod(np.arange(10_000) % 100, 10), axis=1).astype(np.uint8)
+    for _ in range(100):
+        multiset.add(Words(rows))
+    assert multiset.in_files
+    tracemalloc.start()
+    released = multiset.sorted()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    multiset.close()
+    assert released.counts is not None
+    assert released.counts.tolist() == [10_000] * 100
+    assert peak < 2_000_000 // 2
