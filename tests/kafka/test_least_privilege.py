@@ -22,10 +22,14 @@ from pipeline.jobs.job_files import load_job
 from pipeline.jobs.sealing_keys import NO_KEYS
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.errors import AccessError
 from pipeline.operations.deployments import deploy, find_deployed
 from pipeline.operations.ledger_topic import read_spending
+from pipeline.operations.registrations import read_roster
 from pipeline.operations.status.gathering import gather_status
-from pipeline.privileges.table import roles_of
+from pipeline.privileges.bindings import Binding
+from pipeline.privileges.cluster_acls import ClusterAcls
+from pipeline.privileges.table import Kind, Operation, Resource, roles_of
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.adding_stages import adding_stages
 from pipeline.stages.publish_stage import PublishStage
@@ -43,6 +47,7 @@ from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 from topics.envelopes import CONTENT_TYPE
 from topics.names import Role, topic_name
+from topics.records import Drain, Farewell
 
 NAME = "small"
 # Of another job, whose name begins like ours.
@@ -236,6 +241,40 @@ def posted(port: int, job: str, data: bytes) -> bool:
         connection.close()
     assert status in (202, 404, 503), status
     return status == 202
+
+
+@pytest.mark.verify
+def test_who_has_registered_needs_no_right_to_and_without_it_ends_nobody(
+    secured_kafka: SecuredKafka, dpstream: Commands, tmp_path: Path
+) -> None:
+    name = "registered"
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(job_text(name) + "shuffle: {minimum: 10}\n")
+    made = secured_job(secured_kafka, load_job(job_file))
+    assert dpstream(*made.as_role("operator", "deploy", job_file)).code == 0
+    changes = write_changes(tmp_path / "changes.csv")
+    produce = made.as_role("producer", "produce", name, "--input", changes, "--json")
+    assert dpstream(*produce, "--to-epoch", 3).json["closed_epoch"] == 3
+
+    producers = Resource(Kind.TOPIC, topic_name(name, Role.PRODUCERS))
+    right = Binding(made.principal("producer"), producers, Operation.WRITE)
+    with made.cluster("admin") as admin:
+        ClusterAcls(admin).remove([right])
+        job = find_deployed(admin, name)
+        (registered,) = read_roster(admin, job)
+    with made.cluster("producer") as producer:
+        for record in (
+            Farewell(job.deployment, registered.enrolment, 1),
+            Drain(job.deployment, 0, 1),
+        ):
+            with pytest.raises(AccessError, match="does not allow"):
+                producer.append(producers.name, record.to_bytes())
+
+    with made.workers(), made.cluster("analyst") as analyst:
+        assert dpstream(*produce).json["closed_epoch"] == EPOCHS
+        wait_for(lambda: analyst.end_offsets(topic_name(name, Role.ESTIMATES)) == [EPOCHS])
+    ended = dpstream(*made.as_role("operator", "producers", name, "--retire", registered.name))
+    assert ended.code == 0, ended
 
 
 @pytest.mark.verify

@@ -27,7 +27,7 @@ from pipeline.stages.shuffle_stage import ShuffleStage
 from tests.support import cells
 from tests.support.world import BEGUN, World
 from topics.batches import Punctuation, encode_punctuation
-from topics.chunks import Chunk, encode_chunk
+from topics.chunks import Chunk, decode_chunk, encode_chunk
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
@@ -52,7 +52,12 @@ def folder() -> Iterator[Path]:
 
 
 def deployed(
-    epochs: int = 4096, *, calendar: bool = False, order: str = "sorted", **keys: object
+    epochs: int = 4096,
+    *,
+    calendar: bool = False,
+    order: str = "sorted",
+    minimum: int = 1,
+    **keys: object,
 ) -> DeployedJob:
     """Four producers; with a calendar, epoch 1 begins with the world, and each lasts an hour."""
     times: dict[str, object] = {"start": "2023-11-14T22:13:20Z", "length": "PT1H"}
@@ -62,7 +67,7 @@ def deployed(
             "protocol": cells.NAME,
             "parameters": {"cells": 8},
             "epochs": {"count": epochs, **(times if calendar else {}), **keys},
-            "shuffle": {"minimum": 1, "grace": "60 s", "producers": 4, "order": order},
+            "shuffle": {"minimum": minimum, "grace": "60 s", "producers": 4, "order": order},
             "topics": {"partitions": 2},
         }
     )
@@ -159,6 +164,37 @@ def test_retiring_those_who_are_gone_says_that_the_time_has_come(folder: Path) -
         world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
     settle(world)
     assert world.manifests()[2].contributors == 4
+    world.shut()
+
+
+def test_who_ends_all_the_others_gets_no_window_below_the_minimum(folder: Path) -> None:
+    """Whoever may write to the topic of producers can end and drain others, and has all decided."""
+    world = World(deployed(minimum=3), folder, values())
+    close(world, 1)
+    settle(world)
+    close(world, 2, "north")
+    for partition in range(2):
+        end = world.log.end(Role.REPORTS, partition)
+        world.log.append(Append(Role.PRODUCERS, 0, Drain(DEPLOYMENT, partition, end).to_bytes()))
+    settle(world)
+    for name in ("south", "east", "west"):
+        farewell = Farewell(DEPLOYMENT, world.producer(name).enrolment, 1)
+        world.log.append(Append(Role.PRODUCERS, 0, farewell.to_bytes()))
+    settle(world)
+    close(world, 3)
+    settle(world)
+    decided = world.manifests()
+    assert [decided[epoch].fate for epoch in (1, 2, 3)] == [
+        Fate.RELEASED,
+        Fate.TOO_SMALL,
+        Fate.TOO_SMALL,
+    ]
+    released = {
+        decode_chunk(value).epoch
+        for partition in range(2)
+        for value in world.log.values(Role.SHUFFLED, partition)
+    }
+    assert released == {1}
     world.shut()
 
 
