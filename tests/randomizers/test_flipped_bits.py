@@ -8,6 +8,7 @@ from scipy import stats
 
 from randomizers import flipped_bits
 from randomizers.flipped_bits import MOST_TRIALS, FlippedBits
+from randomizers.noise_tables import binomial_table
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
@@ -65,6 +66,20 @@ def test_many_trials_are_made_of_several_draws(monkeypatch: pytest.MonkeyPatch) 
 
 def test_tables_are_far_closer_to_their_laws_than_any_delta() -> None:
     assert FlippedBits(Fraction(1, 1_000_003)).distance((1 << 20) - 1) < 1e-30
+
+
+@pytest.mark.parametrize(("digits", "draws"), [(24, [1, 1, 1, 1]), (2, [1, 1, 1, 2])])
+def test_what_all_draws_of_a_number_are_off_is_added_up(
+    digits: int, draws: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flipped_bits, "_TABLE_DIGITS", digits)
+    flipped_bits._table.cache_clear()
+    probability = Fraction(1, 3)
+    stated = FlippedBits(probability).distance(11)
+    flipped_bits._table.cache_clear()
+    tables = [binomial_table(1 << min(place, digits), probability) for place in range(4)]
+    all_of_them = sum(table.distance * times for table, times in zip(tables, draws, strict=True))
+    assert 0 < all_of_them <= stated <= all_of_them * (1 + 1e-12)
 
 
 def test_too_many_bits_are_refused() -> None:

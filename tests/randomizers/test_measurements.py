@@ -136,6 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"calibration": "any"}, "calibration is 'any', must be one of"),
     ({"delta": 1.0}, "delta is 1.0"),
     ({"beta": 1}, "beta is 1, must be above 0 and below 1"),
+    ({"beta": -0.5}, "beta is -0.5, must be above 0 and below 1"),
     ({"measurements": 0}, "measurements is 0, must be from 1 to"),
     ({"sparsity": 0}, "sparsity is 0, must be from 1 to"),
     ({"hashes": 0}, "hashes is 0, must be from 1 to"),

@@ -12,9 +12,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from aggregators.estimate import Estimate
+from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
 from pipeline.planning.influence import influence_of_one
+from pipeline.stages.device_decision import Collectors
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from tests.support.device_world import (
@@ -33,6 +35,7 @@ from topics.records import DeadLetter, Reason
 from topics.sealing import key_id
 
 JOB = device_job()
+DEEP = b"[" * 200_000
 PRIVATE_KEYS = tuple(X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2, 3))
 SEALED_JOB = device_job(private_keys=PRIVATE_KEYS)
 
@@ -40,6 +43,13 @@ SEALED_JOB = device_job(private_keys=PRIVATE_KEYS)
 def ones(devices: Sequence[int], *, enrols: bool = False) -> list[Sent]:
     """Each of these devices reports a 1 of order 0, which is due at every epoch."""
     return [Sent(device, [1], enrols) for device in devices]
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"stage": 1}', b"\xff", DEEP])
+def test_what_is_no_word_of_a_collector_is_passed_over(value: bytes) -> None:
+    collectors = Collectors(JOB)
+    collectors.apply(LogRecord(0, value, timestamp=1_000, key=b"anybody"))
+    assert collectors.alive(1_000) == set()
 
 
 def story(world: DeviceWorld, rng: random.Random) -> None:

@@ -43,13 +43,13 @@ EPOCHS = 2
 pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
-def deployed(instances: int = 2, **shuffle: Any) -> DeployedJob:
+def deployed(instances: int = 2, epochs: int = EPOCHS, **shuffle: Any) -> DeployedJob:
     job = make_job(
         {
             "name": "instances",
             "protocol": "cells",
             "parameters": {"cells": CELLS},
-            "epochs": {"count": EPOCHS, "start": "2023-01-01", "length": "PT1H"},
+            "epochs": {"count": epochs, "start": "2023-01-01", "length": "PT1H"},
             "shuffle": {
                 "minimum": 10,
                 "grace": "60 s",
@@ -391,6 +391,19 @@ def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -
     worker.run(worker.stage.record(1, len(records), stranger, 0.0))
     (letter,) = worker.driver.pending
     assert DeadLetter.from_record(letter.value, letter.headers).reason is Reason.ENROLMENT
+    world.shut()
+
+
+def test_an_instance_takes_what_is_as_far_ahead_as_the_first_one_takes_it(folder: Path) -> None:
+    """Somebody runs ahead of the others: what the first instance takes, none of them refuses."""
+    job = deployed(epochs=12)
+    users = {epoch: {f"north{cell}": cell for cell in range(15)} for epoch in range(1, 13)}
+    world = World(job, folder, {"north": users, "south": {1: {"south15": 15}}})
+    world.close_epoch("south", 1)
+    for epoch in range(1, 13):
+        world.close_epoch("north", epoch)
+    world.settle(["shuffle", "instance-2"])
+    assert not world.log.values(Role.DEAD_LETTERS)
     world.shut()
 
 
