@@ -137,10 +137,12 @@ class _Written:
                 key = budget.key
                 budgets.pop(key, None)
                 budgets[key] = budget
+        by_hash = {entry.hash: entry for entry in chain.entries}
         withdrawn = {
-            str(entry.said.facts.get("deployment")): entry
+            deployment: entry
             for entry in chain.entries
             if entry.said.kind == Kind.WITHDRAWN
+            for deployment in _taken_back(entry, by_hash.get(str(entry.said.facts.get("entry"))))
         }
         return cls(len(chain.places), charges, budgets, withdrawn)
 
@@ -153,6 +155,13 @@ def effective(chain: Chain) -> Iterator[Entry]:
         if entry.said.kind == Kind.WITHDRAWN
     }
     return (entry for entry in chain.entries if entry.hash not in withdrawn)
+
+
+def _taken_back(withdrawal: Entry, withdrawn: Entry | None) -> set[str]:
+    """Whose charge counts no more: who is named, and whoever was charged, whatever is said."""
+    named = {str(withdrawal.said.facts.get("deployment"))}
+    charges = () if withdrawn is None else withdrawn.said.charges
+    return named | {charge.deployment for charge in charges}
 
 
 def _larger(one: Charge, other: Charge) -> Charge:

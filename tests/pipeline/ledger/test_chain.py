@@ -16,6 +16,7 @@ from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.ledger.chain import Chain, Problem
 from pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of, read_entry
 from pipeline.ledger.spending import Spending
+from pipeline.ledger.verification import Published, verify
 from pipeline.ledger.writing import Writing, writing
 from topics.frames import CodecError
 
@@ -280,6 +281,20 @@ def test_after_a_reopening_earlier_damage_stops_nobody_and_is_told_for_good() ->
     assert not chain.forgiven("d" * 64)
     chain.apply(4, b"garbage again")
     assert [each.offset for each in chain.damage] == [4]
+
+
+def test_a_withdrawal_is_found_by_whose_charge_it_takes_back_whomever_it_names() -> None:
+    records = log_of(2)
+    chain = chain_of(records)
+    (charge,) = read_entry(records[1]).said.charges
+    facts = {"entry": hash_of(records[1]), "deployment": "f" * 32}
+    chain.apply(2, Draft(Kind.WITHDRAWN, 5, facts=facts).under(chain.head, nonce="x", software="1"))
+    begun = {charge.deployment: Published("job", since=0)}
+    found = verify(Spending(chain=chain), None, published=begun)
+    assert (
+        f"the charge of deployment {charge.deployment[:8]} is withdrawn, which was deployed",
+        2,
+    ) in [(each.what, each.offset) for each in found]
 
 
 def test_what_is_withdrawn_counts_no_more() -> None:
