@@ -17,6 +17,9 @@ _ROWS_WAITING = 1 << 16
 class WordCounts:
     """A multiset of words, sorted and counted. What is added waits until there is as much of it.
 
+    What comes in increasing order, as the words of a released window do, is counted as it comes,
+    and takes no more memory than its bytes do until it is asked for.
+
     >>> received = WordCounts(np.dtype("<u4"))
     >>> received.add(np.array([7, 5, 7], np.uint32), None)
     >>> received.words.tolist(), received.counts.tolist()
@@ -33,6 +36,8 @@ class WordCounts:
         self._plain: list[NDArray[np.unsignedinteger]] = []
         self._counted: list[tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]] = []
         self._rows_waiting = 0
+        # In increasing order, with counts that are as narrow as they may be.
+        self._rising: list[tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]] = []
 
     @property
     def words(self) -> NDArray[np.unsignedinteger]:
@@ -57,6 +62,9 @@ class WordCounts:
         counts: NDArray[np.integer] | None,
     ) -> None:
         """Add words, shape (n,), each once or as often as `counts`, shape (n,), says."""
+        if self._goes_on(words):
+            self._append(words.astype(self._dtype), counts)
+            return
         if counts is None:
             self._plain.append(words.astype(self._dtype))
         else:
@@ -71,10 +79,14 @@ class WordCounts:
 
     def to_bytes(self) -> bytes:
         """Rows (u8), bytes of a count (u1), the words, and their counts."""
-        largest = int(self.counts.max(initial=0))
-        size = next(size for size in _COUNTS if largest < 1 << 8 * size)
-        header = len(self.words).to_bytes(_ROWS_BYTES, "little") + bytes([size])
-        return header + self.words.tobytes() + self.counts.astype(_COUNTS[size]).tobytes()
+        parts = self._rising if self._only_rises else [(self.words, self.counts)]
+        largest = max((int(counts.max(initial=0)) for _, counts in parts), default=0)
+        size = _narrowest(largest).itemsize
+        rows = sum(len(words) for words, _ in parts)
+        header = rows.to_bytes(_ROWS_BYTES, "little") + bytes([size])
+        contents = [words for words, _ in parts]
+        occurring = [counts.astype(_COUNTS[size], copy=False) for _, counts in parts]
+        return b"".join([header, *(each.data for each in (*contents, *occurring))])
 
     @classmethod
     def from_bytes(
@@ -103,7 +115,43 @@ class WordCounts:
         received._words, received._counts = words, counts.astype(np.int64)
         return received, end
 
+    @property
+    def _only_rises(self) -> bool:
+        return not self._rows_waiting and not len(self._words)
+
+    def _goes_on(self, words: NDArray[np.unsignedinteger]) -> bool:
+        """Whether words are in increasing order, and after all that there is."""
+        if not self._only_rises or not len(words) or (words[1:] < words[:-1]).any():
+            return False
+        return not self._rising or bool(words[0] >= self._rising[-1][0][-1])
+
+    def _append(
+        self, words: NDArray[np.unsignedinteger], counts: NDArray[np.integer] | None
+    ) -> None:
+        starts = _starts(words)
+        times = (
+            np.diff(starts, append=len(words))
+            if counts is None
+            else np.add.reduceat(counts.astype(np.int64), starts)
+        )
+        words = words[starts]
+        if self._rising and words[0] == self._rising[-1][0][-1]:
+            # It went on from one part to the next.
+            before, counted = self._rising[-1]
+            total = int(counted[-1]) + int(times[0])
+            if total > np.iinfo(counted.dtype).max:
+                counted = counted.astype(_narrowest(total))
+            counted[-1] = total
+            self._rising[-1] = before, counted
+            words, times = words[1:], times[1:]
+        if len(words):
+            self._rising.append((words, times.astype(_narrowest(int(times.max())))))
+
     def _sort(self) -> None:
+        if self._rising:
+            self._words = np.concatenate([words for words, _ in self._rising])
+            self._counts = np.concatenate([counts.astype(np.int64) for _, counts in self._rising])
+            self._rising = []
         if not self._rows_waiting:
             return
         # Most words come once: sorted before they are counted, they take a fifth of the time.
@@ -119,6 +167,10 @@ class WordCounts:
         starts = _starts(words)
         self._words, self._counts = words[starts], np.add.reduceat(counts, starts)
         self._plain, self._counted, self._rows_waiting = [], [], 0
+
+
+def _narrowest(largest: int) -> np.dtype[np.unsignedinteger]:
+    return next(dtype for size, dtype in _COUNTS.items() if largest < 1 << 8 * size)
 
 
 def _starts(words: NDArray[np.unsignedinteger]) -> NDArray[np.intp]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -33,6 +34,44 @@ def test_counts_are_what_was_added_in_any_order(
     assert received.counts.tolist() == [expected[word] for word in sorted(expected)]
     assert received.messages == expected.total()
     assert merged.to_bytes() == received.to_bytes()
+
+
+@pytest.mark.parametrize("then", ["nothing", "words in between", "what was before"])
+def test_words_in_increasing_order_are_counted_as_they_come(then: str) -> None:
+    """As chunks of a window have them: a word may go on in the next one, and in many."""
+    rng = np.random.default_rng(2)
+    window = np.sort(np.concatenate([rng.integers(0, 2_000, 3_000), np.full(700, 1_000)]))
+    window = window.astype(np.uint32)
+    received, expected = WordCounts(DTYPE), Counter(window.tolist())
+    for start in range(0, len(window), 50):
+        piece = window[start : start + 50]
+        values, counts = np.unique(piece, return_counts=True)
+        plain = start % 100 == 0
+        received.add(piece if plain else values, None if plain else counts.astype(np.uint32))
+    assert received._rising
+    if then == "words in between":
+        received.add(np.array([1_500, 3, 3], np.uint32), None)
+        expected.update([1_500, 3, 3])
+    elif then == "what was before":
+        assert received.messages == len(window)
+        received.add(np.array([5_000], np.uint32), np.array([300], np.uint32))
+        expected[5_000] = 300
+    read, end = WordCounts.from_bytes(DTYPE, data := received.to_bytes(), 0)
+    assert end == len(data)
+    for each in (read, received):
+        assert each.words.tolist() == sorted(expected)
+        assert each.counts.tolist() == [expected[word] for word in sorted(expected)]
+    assert received.to_bytes() == data
+
+
+def test_a_released_window_takes_little_more_memory_than_its_bytes() -> None:
+    received, pieces = WordCounts(DTYPE), 300
+    tracemalloc.start()
+    for number in range(pieces):
+        received.add(np.arange(number * 16_000, (number + 1) * 16_000, dtype=np.uint32), None)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1.1 * pieces * 16_000 * (4 + 1)
 
 
 @pytest.mark.parametrize(("most", "size"), [(1, 1), (255, 1), (256, 2), (1 << 16, 4), (1 << 32, 8)])
