@@ -81,6 +81,10 @@ class AggregateStage(ChunkStage[Total]):
         if sealed:
             self.counts["chaff"] += chunk.words.messages - reports
 
+    def _end(self, content: Total) -> None:
+        if content.opened is not None:
+            content.opened.close()
+
     def _write(self, chunk: Chunk, parts: Sequence[Total]) -> Steps[None]:
         total = parts[0].aggregator
         if len(parts) > 1:

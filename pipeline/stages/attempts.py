@@ -83,11 +83,18 @@ class Attempts(Generic[Content]):
     Args:
         begin: makes what chunks are added to.
         add: adds a chunk; `ValueError` if the protocol has no such words.
+        end: gives back what an attempt holds when it is forgotten.
     """
 
-    def __init__(self, begin: Callable[[], Content], add: Callable[[Content, Chunk], None]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], Content],
+        add: Callable[[Content, Chunk], None],
+        end: Callable[[Content], None] = lambda content: None,
+    ) -> None:
         self._begin = begin
         self._add = add
+        self._end = end
         self._open: dict[tuple[int, bytes], Attempt[Content]] = {}
 
     @property
@@ -117,7 +124,7 @@ class Attempts(Generic[Content]):
         """Forget all attempts at epochs that are finished."""
         for epoch, attempt in list(self._open):
             if finished(epoch):
-                del self._open[epoch, attempt]
+                self._end(self._open.pop((epoch, attempt)).content)
 
     def floor(self, position: int) -> int:
         """Below this offset nothing is needed any more, when all before `position` was read."""

@@ -85,6 +85,9 @@ class ChunkStage(ABC, Generic[Content]):
     def _add(self, content: Content, chunk: Chunk) -> None:
         """Add a chunk; raises `ValueError` for one that is refused, and then leaves all as is."""
 
+    def _end(self, content: Content) -> None:
+        """Give back what an attempt holds, which nobody needs any more."""
+
     @abstractmethod
     def _write(self, chunk: Chunk, parts: Sequence[Content]) -> Steps[None]:
         """Write a window that is complete with this chunk, up to what is to be flushed.
@@ -98,13 +101,15 @@ class ChunkStage(ABC, Generic[Content]):
         start = self._job.start_offset(self.role, partition)
         floor = start if committed is None else max(start, committed)
         yield from self._partial_log.catch_up()
-        attempts = Attempts(self._begin, self._add)
+        attempts = Attempts(self._begin, self._add, self._end)
         self._partitions[partition] = _Partition(partition, floor, floor, attempts)
         return floor
 
     def revoke(self, partition: int) -> None:
         """Forget a partition."""
-        self._partitions.pop(partition, None)
+        state = self._partitions.pop(partition, None)
+        if state is not None:
+            state.attempts.drop(lambda epoch: True)
 
     def record(
         self, partition: int, offset: int, value: bytes, now: float, written: int | None = None

@@ -78,6 +78,9 @@ class HopStage(ChunkStage[Opened]):
         self.counts["reports"] += len(inner)
         self.counts["boxes that do not open"] += chunk.words.rows - len(inner)
 
+    def _end(self, content: Opened) -> None:
+        content.words.close()
+
     def _write(self, chunk: Chunk, parts: Sequence[Opened]) -> Steps[None]:
         # Stages in series pass on what one stage has decided: there are no instances.
         (content,) = parts

@@ -24,3 +24,11 @@ def folder() -> Iterator[Path]:
 def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     """The protocol `cells`, for as long as a test lasts."""
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+
+
+@pytest.fixture
+def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a window holds waits in files, and is read a page of one row at a time."""
+    monkeypatch.setattr("pipeline.stages.multisets._MEMORY_LIMIT", 1)
+    monkeypatch.setattr("pipeline.stages.sorted_runs.BLOCK_BYTES", 200)
+    monkeypatch.setattr("pipeline.stages.sorted_runs.PAGE_BYTES", 1)

@@ -89,6 +89,14 @@ def test_reports_pass_through_one_of_the_instances_and_are_counted_once(
     assert DeployedJob.from_bytes(job.to_bytes()) == job
 
 
+@pytest.mark.usefixtures("small_records", "nothing_in_memory")
+def test_parts_too_large_for_memory_are_counted_once(folder: Path) -> None:
+    """Boxes of all parts are merged from files, of which nothing is left open."""
+    world = run(begun(deployed(), folder, KEYS))
+    check(world)
+    assert not world.log.values(Role.DEAD_LETTERS)
+
+
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize(
     "keep",

@@ -83,6 +83,18 @@ def test_reports_pass_through_all_stages_and_are_counted_once(folder: Path, stag
             assert words.counts is None
 
 
+@pytest.mark.usefixtures("small_records", "nothing_in_memory")
+def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) -> None:
+    """Every stage sorts boxes in files, of which nothing is left open."""
+    world = run(begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES)))
+    check(world)
+    assert not world.log.values(Role.DEAD_LETTERS)
+    for role in (Role.HOP_1, Role.SHUFFLED):
+        chunks = [decode_chunk(value).words.values for value in world.log.values(role, 1)]
+        rows = [row for chunk in chunks for row in chunk.tolist()]
+        assert rows == sorted(rows)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize(
