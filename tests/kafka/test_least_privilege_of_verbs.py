@@ -399,6 +399,11 @@ def test_a_page_of_all_jobs_shows_those_that_its_user_may_see(
         while "dpstream acl hidden --role page" not in said:
             said = served.stderr.readline()
             assert said
+    listed = dpstream(*origin.as_role(PAGE, "status", "--json"))
+    assert ORIGIN in [each["job"] for each in json.loads(listed.output)]
+    told = " ".join(listed.errors.split())
+    assert "job hidden is not shown: Kafka does not allow" in told
+    assert "dpstream acl hidden --role page" in told
 
 
 # Verbs, and who of those that run no stage may give them. Who drains is not asked of a producer: it
