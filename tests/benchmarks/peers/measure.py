@@ -42,6 +42,8 @@ SEARCHES: Final = (("PEM", "flh"), ("PEM", "hcms"), ("TreeHist", "flh"))
 """Algorithms, and the oracle of their sketches: Hadamard count-mean sketch, fast local hashing."""
 
 _TOGETHER: Final = 20_000
+# Seconds of a tick: rates of what takes less are those of one.
+_TICK: Final = 0.004
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +215,8 @@ def _measured(
                     epsilon,
                     *_errors(np.array(done["estimates"]), held),
                     done["bytes"],
-                    len(held) / done["randomizing_seconds"],
-                    len(held) / done["server_seconds"],
+                    _rate(len(held), done["randomizing_seconds"]),
+                    _rate(len(held), done["server_seconds"]),
                 )
             )
 
@@ -257,9 +259,17 @@ def _own_oracle(protocol: str, parameters: Any, epsilon: float, held: NDArray[np
         epsilon,
         *_errors(estimate.values, held),
         entry.word_form(law).report_bytes,
-        users / (between - before),
-        users / (after - between),
+        _rate(users, between - before),
+        _rate(users, after - between),
     )
+
+
+def _rate(users: int, seconds: float) -> float:
+    """Users a second of processor time; of what took less than a tick of its clock, of that tick.
+
+    Of a process with several threads, as some libraries have, Linux may count in ticks.
+    """
+    return users / max(seconds, _TICK)
 
 
 def _errors(estimates: NDArray[np.float64], held: NDArray[np.int64]) -> tuple[float, float]:
