@@ -56,7 +56,9 @@ class EpochWords:
     def to_bytes(self) -> bytes:
         """For every epoch with words: epoch (u8) and `WordCounts.to_bytes`; ascending."""
         return b"".join(
-            epoch.to_bytes(_EPOCH_BYTES, "little") + self.of(epoch).to_bytes() for epoch in self
+            piece
+            for epoch in self
+            for piece in (epoch.to_bytes(_EPOCH_BYTES, "little"), *self.of(epoch).buffers())
         )
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
@@ -32,12 +33,12 @@ class WordCounts:
     def __init__(self, dtype: np.dtype[np.unsignedinteger]) -> None:
         self._dtype = dtype
         self._words: NDArray[np.unsignedinteger] = np.zeros(0, dtype)
-        self._counts = np.zeros(0, np.int64)
+        self._counts: NDArray[np.integer] = np.zeros(0, np.int64)
         self._plain: list[NDArray[np.unsignedinteger]] = []
         self._counted: list[tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]] = []
         self._rows_waiting = 0
         # In increasing order, with counts that are as narrow as they may be.
-        self._rising: list[tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]] = []
+        self._rising: list[tuple[NDArray[np.unsignedinteger], NDArray[np.integer]]] = []
 
     @property
     def words(self) -> NDArray[np.unsignedinteger]:
@@ -49,7 +50,9 @@ class WordCounts:
     def counts(self) -> NDArray[np.int64]:
         """How often each of `words` was received, at least once; int64, shape (rows,)."""
         self._sort()
-        return self._counts
+        counts = self._counts.astype(np.int64, copy=False)
+        self._counts = counts
+        return counts
 
     @property
     def messages(self) -> int:
@@ -79,14 +82,21 @@ class WordCounts:
 
     def to_bytes(self) -> bytes:
         """Rows (u8), bytes of a count (u1), the words, and their counts."""
-        parts = self._rising if self._only_rises else [(self.words, self.counts)]
+        return b"".join(self.buffers())
+
+    def buffers(self) -> Iterator[bytes | memoryview]:
+        """The same, piece by piece: what may be large is never there twice."""
+        if not self._only_rises:
+            self._sort()
+        parts = self._rising or [(self._words, self._counts)]
         largest = max((int(counts.max(initial=0)) for _, counts in parts), default=0)
         size = _narrowest(largest).itemsize
         rows = sum(len(words) for words, _ in parts)
-        header = rows.to_bytes(_ROWS_BYTES, "little") + bytes([size])
-        contents = [words for words, _ in parts]
-        occurring = [counts.astype(_COUNTS[size], copy=False) for _, counts in parts]
-        return b"".join([header, *(each.data for each in (*contents, *occurring))])
+        yield rows.to_bytes(_ROWS_BYTES, "little") + bytes([size])
+        for words, _ in parts:
+            yield words.data
+        for _, counts in parts:
+            yield counts.astype(_COUNTS[size], copy=False).data
 
     @classmethod
     def from_bytes(
@@ -105,14 +115,14 @@ class WordCounts:
         end = middle + rows * counted.itemsize
         if end > len(data):
             raise ValueError(f"counts of {len(data)} bytes end before byte {end}")
-        words = np.frombuffer(data[begin:middle], dtype)
-        counts = np.frombuffer(data[middle:end], counted)
+        words = np.frombuffer(data, dtype, rows, begin)
+        counts = np.frombuffer(data, counted, rows, middle)
         if (words[1:] <= words[:-1]).any():
             raise ValueError("counted words do not strictly increase")
         if (counts < 1).any() or (counts > _COUNT_CAP).any():
             raise ValueError("the count of a word must be from 1 to 2^53")
         received = cls(dtype)
-        received._words, received._counts = words, counts.astype(np.int64)
+        received._words, received._counts = words, counts
         return received, end
 
     @property
@@ -150,7 +160,7 @@ class WordCounts:
     def _sort(self) -> None:
         if self._rising:
             self._words = np.concatenate([words for words, _ in self._rising])
-            self._counts = np.concatenate([counts.astype(np.int64) for _, counts in self._rising])
+            self._counts = np.concatenate([counts for _, counts in self._rising])
             self._rising = []
         if not self._rows_waiting:
             return
@@ -158,7 +168,7 @@ class WordCounts:
         plain = np.sort(np.concatenate([self._words[:0], *self._plain]))
         starts = _starts(plain)
         once = plain[starts], np.diff(starts, append=len(plain))
-        parts = [(self._words, self._counts), once, *self._counted]
+        parts = [(self._words, self._counts.astype(np.int64)), once, *self._counted]
         words = np.concatenate([words for words, _ in parts])
         counts = np.concatenate([counts for _, counts in parts])
         # Parts that are sorted are merged.

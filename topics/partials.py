@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from topics.frames import (
@@ -66,18 +66,14 @@ def split_partial(
     manifest_offset: int,
     attempt: bytes,
     payload: bytes,
-) -> list[PartialPart]:
+) -> Iterator[PartialPart]:
     """Cut a partial into parts that fill a record each; there is always one, be it empty."""
-    pieces = [
-        payload[start : start + _PART_BYTES]
-        for start in range(0, max(len(payload), 1), _PART_BYTES)
-    ]
-    return [
-        PartialPart(
-            fingerprint, deployment, epoch, manifest_offset, attempt, index, len(pieces), piece
+    starts = range(0, max(len(payload), 1), _PART_BYTES)
+    for index, start in enumerate(starts):
+        piece = payload[start : start + _PART_BYTES]
+        yield PartialPart(
+            fingerprint, deployment, epoch, manifest_offset, attempt, index, len(starts), piece
         )
-        for index, piece in enumerate(pieces)
-    ]
 
 
 def join_parts(parts: Iterable[PartialPart]) -> bytes:

@@ -198,7 +198,7 @@ def _parts(payload: bytes, **fields: Any) -> list[PartialPart]:
         "manifest_offset": 4,
         "attempt": bytes(16),
     }
-    return split_partial(**(defaults | fields), payload=payload)
+    return list(split_partial(**(defaults | fields), payload=payload))
 
 
 @pytest.mark.parametrize("size", [0, 1, RECORD_CAP - 88, RECORD_CAP - 87, 3 * RECORD_CAP])

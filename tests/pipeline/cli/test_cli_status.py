@@ -404,14 +404,14 @@ def test_a_watch_goes_on_where_it_was(registered: Topics) -> None:
         registered.add(Role.MANIFESTS, encode_manifest(decided))
     registered.add(Role.ESTIMATES, publication(4).to_bytes())
     registered.add(Role.ESTIMATES, publication(3).to_bytes())
-    part = split_partial(
+    (part,) = split_partial(
         fingerprint=JOB.fingerprint,
         deployment=JOB.deployment,
         epoch=9,
         manifest_offset=0,
         attempt=bytes(16),
         payload=b"sum",
-    )[0]
+    )
     registered.add(Role.PARTIALS, encode_partial(part))
     then = watch.status(NOW)
     assert then.windows == {"released": 4, "too small": 1, "empty": 2}
