@@ -38,6 +38,7 @@ HANDLED_BEFORE = {
     "pipeline.serve.sockets.BlockedError": "ends the connection of one viewer",
     "pipeline.operations.signals.SignalledError": "`up` ends with 128 and the number of the signal",
     "pipeline.kafka.topic_spread.TopicSpreadError": "becomes a ClusterError that says what to do",
+    "pipeline.kafka.cluster._UnansweredError": "topics are looked for; becomes a ClusterError",
     "pipeline.whole_files.WholeFileError": "an OSError with the name of a file, told as those are",
     "pipeline.stages.windows.PunctuationError": "the stage sends the record to dead letters",
     "pipeline.kafka.workers.errors.AbandonedError": "a worker goes on with its next assignment",
