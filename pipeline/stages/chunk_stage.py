@@ -8,6 +8,7 @@ by side, the window is the first complete attempts of all of them.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -154,6 +155,12 @@ class ChunkStage(ABC, Generic[Content]):
         yield from self._partial_log.catch_up()
         for state in list(self._partitions.values()):
             yield from self._commit_floor(state)
+
+    def rests(self) -> float | None:
+        """See `Stage.rests`: what is not complete yet holds the floor, and no clock takes part."""
+        states = self._partitions.values()
+        idle = states and all(state.floor == state.position for state in states)
+        return math.inf if idle else None
 
     def unfinished(self, partition: int) -> str:
         """Epochs without a partial."""

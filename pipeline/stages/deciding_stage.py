@@ -207,6 +207,17 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
             yield from self._write_owed(state)
             yield from self._commit_floor(state)
 
+    def rests(self) -> float | None:
+        """See `Stage.rests`; also of partitions of others no epoch is left out before a later one.
+
+        Such an epoch is decided when its time has come, though no record of it may ever come.
+        """
+        log, decided = self._log, self._log.decided
+        left_out = log.first_epoch is not None and (
+            decided.first_missing(log.first_epoch) <= decided.highest
+        )
+        return None if left_out else super().rests()
+
     def unfinished(self, partition: int) -> str:
         """Epochs that are decided and not written, or not decided."""
         first = self._decision.oldest_undecided

@@ -118,6 +118,14 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
     def _decision(self) -> DeviceDecision:
         return self._decides
 
+    def rests(self) -> float | None:
+        """See `Stage.rests`; the calendar alone says that an epoch is over."""
+        now, running = self._timeline.now, self._timeline.running_epoch
+        if now is None or running is None or self._decision.oldest_undecided < running:
+            return None
+        left = self._timeline.seconds_until_end(running)
+        return None if left is None or super().rests() is None else left
+
     def _begin_logs(self) -> None:
         super()._begin_logs()
         self._decides = DeviceDecision(

@@ -156,6 +156,10 @@ class InstanceStage(RawStage[_Partition, Window]):
                     self._forget(state, epoch)
             yield from self._commit_floor(state)
 
+    def rests(self) -> float | None:
+        """See `Stage.rests`; also of partitions of others every part has a manifest."""
+        return None if self._released > self._said else super().rests()
+
     def unfinished(self, partition: int) -> str:
         """Epochs whose part is not written, or not decided."""
         first = self._oldest_undecided
@@ -182,6 +186,7 @@ class InstanceStage(RawStage[_Partition, Window]):
     def _begin_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
         self._parts = {number: EpochSet() for number in self._numbers}
+        self._released = self._said = 0
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
 
     def _apply(self, record: LogRecord) -> None:
@@ -201,6 +206,7 @@ class InstanceStage(RawStage[_Partition, Window]):
         epoch = decision.manifest.epoch
         if decision.manifest.fate is not Fate.RELEASED:
             return
+        self._released += len(self._numbers)
         for number in self._numbers:
             state = self._partitions.get(self._job.partition_of(epoch, number))
             if state is not None:
@@ -215,6 +221,7 @@ class InstanceStage(RawStage[_Partition, Window]):
         epoch = part.epoch
         if epoch not in self._decisions.decided or not self._parts[part.instance].add(epoch):
             return
+        self._said += 1
         if part == self._proposed:
             self._accepted = True
         state = self._partitions.get(self._job.partition_of(epoch, part.instance))

@@ -83,6 +83,11 @@ class LaneStage:
         for each in (self._first, self._others):
             yield from replacing(each.tick(now), partial(self._pass_on, each))
 
+    def rests(self) -> float | None:
+        """See `Stage.rests`: both have nothing left to do."""
+        first, others = self._first.rests(), self._others.rests()
+        return None if first is None or others is None else min(first, others)
+
     def unfinished(self, partition: int) -> str:
         """See `Stage`."""
         first, others = self._first.unfinished(partition), self._others.unfinished(partition)

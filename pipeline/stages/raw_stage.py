@@ -7,6 +7,7 @@ committed offset pass its first record. When and by whom that manifest is made, 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -168,6 +169,15 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         state = self._partitions.pop(partition, None)
         for window in state.windows.values() if state is not None else ():
             window.close()
+
+    def rests(self) -> float | None:
+        """See `Stage.rests`: what is collected or owed holds the floor.
+
+        What clocks or decisions have left to do without any record, a subclass knows.
+        """
+        states = self._partitions.values()
+        idle = states and all(state.floor == state.position for state in states)
+        return math.inf if idle else None
 
     def _catch_up(self) -> Steps[None]:
         yield from self._producer_log.catch_up()

@@ -142,6 +142,10 @@ class SignedStage:
         """See `Stage`."""
         yield from replacing(self._stage.tick(now), self._signing)
 
+    def rests(self) -> float | None:
+        """See `Stage`."""
+        return self._stage.rests()
+
     def unfinished(self, partition: int) -> str:
         """See `Stage`."""
         return self._stage.unfinished(partition)

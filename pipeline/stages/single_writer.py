@@ -7,6 +7,7 @@ the active one; the records shown to it only wake it up.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from typing import ClassVar
@@ -76,6 +77,10 @@ class SingleWriter(ABC):
         """Look for what is new in the other logs."""
         if self._active:
             yield from self._go_on()
+
+    def rests(self) -> float | None:
+        """See `Stage.rests`: a function of logs, and all that was read of them is made use of."""
+        return math.inf if self._active and not self._waiting else None
 
     def _start_over(self) -> None:
         self._active = False

@@ -43,6 +43,15 @@ class Stage(Protocol):
         """Let time pass."""
         ...
 
+    def rests(self) -> float | None:
+        """For how many seconds there is nothing left to do, unless a topic that it reads grows.
+
+        That holds of the whole stage, whoever owns which partition, if moreover every record of its
+        topic is finished with: what is committed is where each partition ends. Infinite where no
+        clock takes part; None where there is something left, or nothing is owned that would tell.
+        """
+        ...
+
     def unfinished(self, partition: int) -> str:
         """Which epochs of a partition are not finished, in words for an error."""
         ...

@@ -13,6 +13,7 @@ and the producers that any manifest names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -102,6 +103,17 @@ class Timeline:
         """Whether an epoch has ended by the calendar; None while that does not say."""
         now = self.now
         return None if self._times is None or now is None else self._times.has_ended(epoch, now)
+
+    def seconds_until_end(self, epoch: int) -> float | None:
+        """Seconds until an epoch ends by the calendar, infinite after the year 9999; None: unknown.
+
+        Zero for one that has ended.
+        """
+        now = self.now
+        if self._times is None or now is None:
+            return None
+        end = self._times.start(epoch + 1)
+        return math.inf if end is None else max(0.0, (end - now) / 1000)
 
     def reached(self, roster: Roster, decisions: DecisionLog) -> NDArray[np.int64]:
         """The latest epoch that each producer is known to have punctuated, as registered."""

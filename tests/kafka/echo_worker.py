@@ -102,6 +102,9 @@ class EchoStage:
         for partition in list(self.copied):
             yield from self._commit(partition)
 
+    def rests(self) -> float | None:
+        return None
+
     def unfinished(self, partition: int) -> str:
         return f"epoch {partition} and later ones"
 

@@ -77,6 +77,9 @@ class ChangedStage:
     def tick(self, now: float) -> Steps[None]:
         return self._changed(self.stage.tick(now))
 
+    def rests(self) -> float | None:
+        return self.stage.rests()
+
     def unfinished(self, partition: int) -> str:
         return self.stage.unfinished(partition)
 

@@ -52,6 +52,9 @@ class ScriptedStage:
         self.seen.append("tick")
         yield from self._ask(())
 
+    def rests(self) -> float | None:
+        return None
+
     def unfinished(self, partition: int) -> str:
         return f"epoch {partition} and later ones"
 

@@ -51,6 +51,9 @@ class Scripted:
     def tick(self, now: float) -> Steps[None]:
         yield from self._act()
 
+    def rests(self) -> float | None:
+        return 7.0
+
     def unfinished(self, partition: int) -> str:
         return f"partition {partition}"
 

@@ -1,0 +1,254 @@
+"""Workers that rest whenever they may, and are woken by ends alone, leave nothing undone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryWorker
+from pipeline.stages.rests import Rest, rest_before_all, waking_roles
+from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
+from tests.support.world import World, reader_of
+from topics.names import Role
+
+EPOCHS = 4
+CELLS = 30
+
+
+def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> DeployedJob:
+    times = {"start": "2023-11-14T22:13:20Z", "length": "PT100S"} if calendar else {}
+    job = make_job(
+        {
+            "name": "rests",
+            "protocol": "cells",
+            "parameters": {"cells": CELLS},
+            "epochs": {"count": EPOCHS, **times},
+            "shuffle": {
+                "minimum": 10,
+                "grace": "60 s",
+                "producers": 2,
+                **({"instances": instances} if instances > 1 else {}),
+                **shuffle,
+            },
+            "topics": {"partitions": 2},
+        }
+    )
+    return deploy_job(job, deployment=bytes(16), deployed_at=0)
+
+
+def values() -> dict[str, dict[int, dict[str, int]]]:
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
+            for epoch in range(1, EPOCHS + 1)
+        }
+        for name, first in (("north", 0), ("south", 15))
+    }
+
+
+class RestingWorkers:
+    """The workers of a world: each ends when it may rest, and is started when it is woken."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rests: dict[str, tuple[Rest, float]] = {}
+        for stage in world.job.stages:
+            rest = rest_before_all(world.job, stage)
+            if rest is not None:
+                self.rests[stage] = rest, world.now
+        self.starts = 0
+
+    def ends(self, stage: str) -> dict[Role, tuple[int, ...]]:
+        job, log = self.world.job, self.world.log
+        return {
+            role: tuple(log.end(role, number) for number in range(len(job.start_offsets[role])))
+            for role in waking_roles(job, stage)
+        }
+
+    def work(self) -> None:
+        """Have everybody who is awake, or is woken, do all there is."""
+        for stage in self.world.job.stages:
+            rest = self.rests.get(stage)
+            if rest is not None:
+                until = rest[1] + rest[0].seconds
+                if rest[0].holds(self.ends(stage)) and self.world.now < until:
+                    continue
+                del self.rests[stage]
+                self.starts += 1
+            self.world.settle([stage])
+            ends = self.ends(stage)
+            self.world.settle([stage])
+            self._lay_to_rest(stage, ends)
+
+    def work_until_all_rest(self) -> None:
+        for _ in range(20):
+            self.work()
+            if len(self.rests) == len(self.world.job.stages):
+                return
+            self.world.now += 10.0
+        pytest.fail("not all stages rest")
+
+    def _lay_to_rest(self, stage: str, ends: dict[Role, tuple[int, ...]]) -> None:
+        worker = self.world.worker(stage)
+        role, committed = worker.stage.role, self.world.log.committed_by[reader_of(stage)]
+        finished = all(
+            committed.get((role, number), self.world.job.start_offset(role, number)) == end
+            for number, end in enumerate(ends[role])
+        )
+        seconds = worker.stage.rests()
+        if finished and seconds is not None:
+            self.rests[stage] = Rest(ends, seconds), self.world.now
+            self.world.kill(stage)
+
+
+def told(world: World) -> dict[int, tuple[object, ...]]:
+    return {
+        epoch: (record.fate, record.contributors, record.population)
+        for epoch, record in world.published().items()
+    }
+
+
+@pytest.mark.usefixtures("cells_protocol")
+@pytest.mark.parametrize(
+    "make",
+    [cells_job, lambda: cells_job(instances=2), lambda: cells_job(calendar=True)],
+    ids=["plain", "instances", "calendar"],
+)
+def test_what_resting_workers_publish_is_what_others_do(
+    folder: Path, make: Callable[[], DeployedJob]
+) -> None:
+    published = []
+    for resting in (False, True):
+        world = World(make(), folder / str(resting), values())
+        workers = RestingWorkers(world)
+        world.now = 1000.0
+        # The south is missing from epoch 3, and nobody reports in epoch 2.
+        for name, epoch in (
+            ("north", 1), ("south", 1), ("north", 3), ("south", 4), ("north", 4),
+        ):  # fmt: skip
+            world.close_epoch(name, epoch)
+            for _ in range(3):
+                workers.work() if resting else world.settle()
+                world.now += 1.0
+        for _ in range(12):
+            world.now += 30.0
+            workers.work() if resting else world.settle()
+        if resting:
+            workers.work_until_all_rest()
+            # Woken for nothing, they do nothing.
+            before = told(world)
+            world.settle()
+            assert told(world) == before
+        world.shut()
+        published.append(told(world))
+        assert sorted(published[-1]) == [1, 2, 3, 4]
+    assert published[0] == published[1]
+    assert workers.starts > 2 * len(world.job.stages)
+
+
+@pytest.mark.usefixtures("cells_protocol")
+def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None:
+    world = World(cells_job(), folder, values())
+    workers = RestingWorkers(world)
+    assert set(workers.rests) == {"shuffle", "aggregate", "publish"}
+    world.close_epoch("north", 1)
+    workers.work()
+    assert set(workers.rests) == {"aggregate", "publish"}
+    assert world.worker("shuffle").stage.rests() is None
+    world.close_epoch("south", 1)
+    workers.work()
+    workers.work_until_all_rest()
+    assert sorted(world.published()) == [1]
+    world.shut()
+
+
+@pytest.mark.usefixtures("cells_protocol")
+def test_an_epoch_that_is_left_out_before_a_decided_one_keeps_the_stage_awake(
+    folder: Path,
+) -> None:
+    world = World(cells_job(calendar=True), folder, values())
+    shuffle = world.worker("shuffle").stage
+    for epoch, now in ((1, 150.0), (3, 151.0)):
+        world.now = now
+        for name in ("north", "south"):
+            world.close_epoch(name, epoch)
+            world.settle()
+        assert epoch in world.manifests()
+        assert shuffle.rests() == (math.inf if epoch == 1 else None)
+    for world.now in (201.0, 262.0):
+        world.settle()
+    assert sorted(world.manifests()) == [1, 2, 3]
+    assert shuffle.rests() == math.inf
+    world.shut()
+
+
+@pytest.mark.usefixtures("cells_protocol")
+def test_an_instance_stays_awake_while_a_part_of_whatever_partition_is_not_said(
+    folder: Path,
+) -> None:
+    world = World(cells_job(instances=2), folder, values())
+    stage = world.stage("instance-2")
+    beside = MemoryWorker(stage, world.log, reader="beside")
+    assert stage.rests() is None, "of what it does not own it knows nothing"
+    beside.run(beside.assign(0))
+    assert stage.rests() == math.inf
+    # Epoch 1 lies in the other partition.
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle"])
+    beside.run(beside.drain())
+    assert stage.rests() is None
+    world.settle()
+    beside.run(beside.drain())
+    assert stage.rests() == math.inf
+    world.shut()
+
+
+@pytest.mark.usefixtures("cells_protocol")
+def test_whoever_owns_nothing_cannot_tell(folder: Path) -> None:
+    world = World(cells_job(), folder, values())
+    assert [world.stage(stage).rests() for stage in world.job.stages] == [None] * 3
+
+
+def test_stages_of_devices_rest_until_the_epoch_ends() -> None:
+    world = DeviceWorld(device_job())
+    workers = RestingWorkers(world)
+    assert set(workers.rests) == {"aggregate", "publish"}
+    world.at(1, 20)
+    workers.work()
+    rest, _ = workers.rests["shuffle"]
+    assert rest.seconds == pytest.approx(80.0, abs=0.01)
+    world.at(1, 50)
+    world.collect(1, [Sent(device, [1], True) for device in range(5)])
+    workers.work()
+    assert "shuffle" not in workers.rests
+    world.at(2, GRACE + 1)
+    workers.work()
+    workers.work_until_all_rest()
+    assert sorted(world.published()) == [1]
+    # Nobody reports any more: the calendar goes on all the same.
+    for _ in range(20):
+        world.now += 50.0
+        workers.work()
+    assert sorted(world.published())[:3] == [1, 2, 3]
+    world.shut()
+
+
+def test_a_rest_is_read_as_it_was_written() -> None:
+    for rest in (Rest({Role.REPORTS: (3, 4)}), Rest({Role.PARTIALS: (1,)}, 5.5)):
+        assert Rest.from_json(json.dumps(rest.to_json())) == rest
+    for text in ("[]", "{}", '{"ends": 3}', "x", '{"ends": {"nothing": [1]}, "seconds": 1}'):
+        with pytest.raises(ValueError, match="rest of a stage|Expecting|not a valid"):
+            Rest.from_json(text)
+
+
+def test_more_partitions_wake_nobody_and_a_topic_that_is_gone_does() -> None:
+    rest = Rest({Role.REPORTS: (3, 4)}, math.inf)
+    assert rest.holds({Role.REPORTS: (3, 4, 9)})
+    assert not rest.holds({Role.REPORTS: (3,)})
