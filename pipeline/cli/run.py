@@ -27,12 +27,15 @@ from pipeline.kafka.workers.job_facts import JobFacts
 from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.kafka.workers.monitor import MonitorAddress
 from pipeline.kafka.workers.observer import WindowTally
+from pipeline.kafka.workers.resting import Resting
 from pipeline.operations.attestations import document_of, find_attestation
 from pipeline.operations.deployments import check_has_devices
 from pipeline.operations.installed_software import installed_software, python_version
 from pipeline.operations.lifeline import tell
 from pipeline.operations.status.facts import hides_messages, stages_of
+from pipeline.operations.supervisor.children import METRICS_VARIABLE
 from pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
+from pipeline.operations.supervisor.wanted import Task
 from pipeline.results.watched_estimates import WatchedEstimates
 from pipeline.stages.adding_stages import adding_stage
 from pipeline.stages.estimate_records import EstimateListener
@@ -40,6 +43,7 @@ from pipeline.stages.finished_windows import WindowListener
 from pipeline.stages.hop_stage import HopStage
 from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
+from pipeline.stages.rests import waking_roles
 from pipeline.stages.shuffling_stage import shuffling_stage
 from pipeline.stages.signed_stage import SignedStage, Signer, is_signed
 from pipeline.stages.stage import Stage
@@ -146,7 +150,18 @@ def run(
         str,
         typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics serves."),
     ] = "127.0.0.1",
-    metrics_descriptor: Annotated[int | None, typer.Option(hidden=True)] = None,
+    metrics_descriptor: Annotated[
+        int | None, typer.Option(hidden=True, envvar=METRICS_VARIABLE)
+    ] = None,
+    rest_after: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="Without JOB: a worker that has had nothing to do for so long ends, and is "
+            "started when there is something; for many jobs on one machine. Default: never.",
+        ),
+    ] = None,
     log_format: Annotated[
         LogFormat,
         typer.Option(help="Of the lines on standard error: one for every window."),
@@ -180,6 +195,7 @@ def run(
             monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
             stage_key=None if stage_key is None else stage_key.absolute(),
             attestation=attestation,
+            rest_after=rest_after,
         )
         with cluster_of(servers, kafka_config) as cluster:
             raise typer.Exit(supervise(cluster.connection, settings))
@@ -231,6 +247,7 @@ def run(
         monitor=monitor,
         clock=clock,
         used=topic_uses(deployed, stage).topics,
+        resting=_resting(deployed, stage, rest_after),
     )
     raise typer.Exit(code)
 
@@ -289,6 +306,13 @@ def _make_stage(
                 keys=keys,
                 listener=listener,
             )
+
+
+def _resting(job: DeployedJob, stage: StageName, after: float | None) -> Resting | None:
+    """When the worker of a supervisor rests, which then reads the note of it."""
+    if after is None:
+        return None
+    return Resting(after, waking_roles(job, stage), Task.version_of(job).hex())
 
 
 def _noise_key_digest(stage: StageName, job: DeployedJob, noise_key: Path | None) -> bytes | None:

@@ -9,7 +9,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pipeline.cli.output import duration, instant, number, table_of
-from pipeline.operations.status import CollectorStatus, JobStatus, OpenWindow, StageStatus
+from pipeline.operations.status import (
+    CollectorStatus,
+    JobStatus,
+    OpenWindow,
+    StageStatus,
+    WorkerStatus,
+)
 
 
 def status_lines(
@@ -85,12 +91,18 @@ def _stage_rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
         yield (
             *first,
             worker.worker,
-            f"{duration(worker.age)} ago" if worker.alive else f"gone {duration(worker.age)}",
+            _heard(worker),
             " ".join(map(str, worker.partitions)) or "-",
             number(worker.reports_per_second) if worker.alive else "-",
             *last,
         )
         first, last = ("", ""), ("", "")
+
+
+def _heard(worker: WorkerStatus) -> str:
+    if not worker.alive:
+        return f"gone {duration(worker.age)}"
+    return "resting" if worker.resting else f"{duration(worker.age)} ago"
 
 
 def _collector_row(collector: CollectorStatus) -> tuple[str, ...]:

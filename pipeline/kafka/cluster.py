@@ -296,6 +296,26 @@ class Cluster:
         ends = self._consumer.end_offsets(partitions)
         return [int(ends[partition]) for partition in partitions]
 
+    def ends(self, partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Where many topics end, by partition: asked of all of them at once.
+
+        Args:
+            partitions: by topic, of how many it is asked. Topics that are not there, or have
+                fewer, are left out.
+        """
+        wanted = {
+            topic: [TopicPartition(topic, number) for number in range(count)]
+            for topic, count in partitions.items()
+        }
+        try:
+            found = self._consumer.end_offsets([each for all in wanted.values() for each in all])
+        except KeyError:
+            # One of them is not there.
+            if len(wanted) == 1:
+                return {}
+            return {t: e for each, n in partitions.items() for t, e in self.ends({each: n}).items()}
+        return {topic: tuple(int(found[each]) for each in all) for topic, all in wanted.items()}
+
     def start_offsets(self, topic: str) -> list[int]:
         """The offset of the first record that is still there, by partition."""
         partitions = self._partitions(topic)

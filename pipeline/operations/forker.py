@@ -16,7 +16,7 @@ import runpy
 import selectors
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -30,25 +30,35 @@ IMPORTED = b"imported"
 REQUEST_BYTES = 1 << 17
 """No request is longer."""
 
+MORE_DESCRIPTORS = 4
+"""No process is handed down more of them."""
+
 _KERNEL_NAME = Path("/proc/self/comm")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A process that is wanted. With it come three descriptors, see `send`.
+    """A process that is wanted. With it come three descriptors and more, see `send`.
 
     Attributes:
         name: that the system shows.
         module: that it runs.
         arguments: of the module.
+        variables: of the environment, which name the further descriptors that it is handed down.
     """
 
     name: str
     module: str
     arguments: Sequence[str]
+    variables: Sequence[str] = ()
 
     def send(
-        self, channel: socket.socket, answers: socket.socket, held: socket.socket, log: int
+        self,
+        channel: socket.socket,
+        answers: socket.socket,
+        held: socket.socket,
+        log: int,
+        more: Sequence[int] = (),
     ) -> None:
         """Send it.
 
@@ -58,8 +68,9 @@ class Request:
                 end its exit code or the negative number of a signal.
             held: the end of the lifeline that the process holds.
             log: takes what the process prints.
+            more: the further descriptors.
         """
-        descriptors = [answers.fileno(), held.fileno(), log]
+        descriptors = [answers.fileno(), held.fileno(), log, *more]
         socket.send_fds(channel, [json.dumps(asdict(self)).encode()], descriptors)
 
 
@@ -85,16 +96,20 @@ class _Forker:
                 if key.fileobj is not self._channel:
                     self._bury(key.fd)
                     continue
-                text, descriptors, _, _ = socket.recv_fds(self._channel, REQUEST_BYTES, 3)
+                text, descriptors, _, _ = socket.recv_fds(
+                    self._channel, REQUEST_BYTES, 3 + MORE_DESCRIPTORS
+                )
                 if not text:
                     return None
                 request = Request(**json.loads(text))
-                if self._fork(*descriptors):
+                answers, held, log, *more = descriptors
+                if self._fork(answers, (held, log, *more)):
                     self._leave()
-                    _become(request.name, *descriptors[1:])
+                    named = dict(zip(request.variables, more, strict=True))
+                    _become(request.name, held, log, named)
                     return request
 
-    def _fork(self, answers_number: int, held: int, log: int) -> bool:
+    def _fork(self, answers_number: int, handed_down: Sequence[int]) -> bool:
         """Fork; returns whether this is the new process."""
         answers = socket.socket(fileno=answers_number)
         try:
@@ -106,8 +121,8 @@ class _Forker:
         if pid == 0:
             answers.close()
             return True
-        os.close(held)
-        os.close(log)
+        for descriptor in handed_down:
+            os.close(descriptor)
         if pid > 0:
             descriptor = os.pidfd_open(pid)
             self._children[descriptor] = _Forked(pid, answers)
@@ -133,13 +148,14 @@ class _Forker:
             child.answers.close()
 
 
-def _become(name: str, held: int, log: int) -> None:
+def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
     """Be what `operations.processes.Process` starts."""
     os.setsid()
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     os.environ[lifeline.VARIABLE] = str(held)
+    os.environ.update({variable: str(number) for variable, number in more.items()})
     with suppress(OSError):
         _KERNEL_NAME.write_text(name)
 

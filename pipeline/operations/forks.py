@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
@@ -92,20 +92,38 @@ class Forks:
             OSError: the system has no room for it.
         """
         if child.on_line is None:
-            with suppress(OSError):
-                return self._fork(child)
+            with suppress(OSError), child.log.open("ab") as log:
+                return self.fork(child.name, child.command, log.fileno())
         return start_process(child)
 
-    def _fork(self, child: Child) -> Running:
-        module, *arguments = module_and_arguments(child.command)
-        request = Request(child.name, module, arguments)
+    def fork(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: int,
+        descriptors: Mapping[str, int] | None = None,
+    ) -> Running:
+        """Fork a process.
+
+        Args:
+            name: that the system shows.
+            command: of one of our modules.
+            log: a descriptor that takes what it prints.
+            descriptors: that are handed down, by the variable of the environment that names each.
+
+        Raises:
+            OSError: it cannot be forked; perhaps it can be started.
+        """
+        more = descriptors or {}
+        module, *arguments = module_and_arguments(command)
+        request = Request(name, module, arguments, tuple(more))
         with ExitStack() as ours:
             lifeline_end, held = socket.socketpair()
             ours.enter_context(lifeline_end)
             answers, for_answers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.enter_context(answers)
-            with held, for_answers, child.log.open("ab") as log:
-                request.send(self._channel, for_answers, held, log.fileno())
+            with held, for_answers:
+                request.send(self._channel, for_answers, held, log, tuple(more.values()))
             forked = _Forked(lifeline_end, answers)
             ours.pop_all()
             return forked

@@ -89,8 +89,9 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 ``GET /api/jobs/J/pipeline``
     ``{"at", "workers_needed" (false where it needs nobody that none is alive: the job is paused or
     drained, its last epoch is published, or it is a replay for which nothing waits), "stages":
-    [{"stage", "reads" (the last part of a topic's name), "workers": [{"name", "alive", "age"
-    (seconds since it was heard of), "partitions", "records_per_second", "reports_per_second"}],
+    [{"stage", "reads" (the last part of a topic's name), "workers": [{"name", "alive",
+    "resting" (it has nothing to do, and is started when it has), "age" (seconds since it was heard
+    of), "partitions", "records_per_second", "reports_per_second"}],
     "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one that was decided, added up
     or published), "alive" (whether a worker is)}], "windows": [{"epoch", "reports", "devices",
     "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows", "decided": {fate:

@@ -115,6 +115,7 @@ def _worker(worker: WorkerStatus, *, hidden: bool) -> dict[str, Any]:
     return {
         "name": worker.worker,
         "alive": worker.alive,
+        "resting": worker.alive and worker.resting,
         "age": round(worker.age, 1),
         "partitions": list(worker.partitions),
         "records_per_second": worker.records_per_second if said else None,

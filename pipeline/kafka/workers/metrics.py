@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -247,6 +247,13 @@ class _Worker(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return metric_families(self._snapshot())
+
+
+def metrics_text(snapshot: WorkerSnapshot) -> str:
+    """Metrics of a worker as Prometheus reads them, without those of its process."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Worker(lambda: snapshot))
+    return generate_latest(registry).decode()
 
 
 def registry_of(snapshot: Callable[[], WorkerSnapshot]) -> CollectorRegistry:

@@ -40,13 +40,16 @@ from pipeline.kafka.workers.heartbeats import heartbeat
 from pipeline.kafka.workers.internals import refusal_of
 from pipeline.kafka.workers.kafka_log import KafkaLog
 from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import WorkerSnapshot, registry_of
+from pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text, registry_of
 from pipeline.kafka.workers.monitor import MonitorAddress, serve
 from pipeline.kafka.workers.observer import Observer, WindowTally
 from pipeline.kafka.workers.outage import Outage
+from pipeline.kafka.workers.pulses import FilePulse
+from pipeline.kafka.workers.resting import Quiet, Resting, RestNote, told_at_rest
 from pipeline.kafka.workers.timings import Timings
 from pipeline.kafka.workers.topic_watch import TopicWatch
 from pipeline.kafka.workers.watchdog import Pulse, Watchdog, guard
+from pipeline.stages.rests import Rest
 from pipeline.stages.stage import Stage
 from pipeline.state import FolderInUse, FolderLock
 from pipeline.whole_files import naming
@@ -76,6 +79,7 @@ def run_worker(
     monitor: MonitorAddress | None = None,
     clock: BrokerClock | None = None,
     used: Collection[Role] = (),
+    resting: Resting | None = None,
 ) -> int:
     """Run a stage until this process is told to stop; returns the exit code.
 
@@ -96,6 +100,8 @@ def run_worker(
         clock: is told by every acknowledgement what the broker's clock says.
         used: topics that the stage reads or writes, to see whether they stay as they were deployed;
             that of the stage is among them.
+        resting: when to end since there is nothing to do, which a note in `directory` says then;
+            never by default.
     """
     lines = lines or LogLines(job.name, stage_name, worker)
     for library in _LIBRARIES:
@@ -112,6 +118,7 @@ def run_worker(
         lines,
         clock or BrokerClock(),
         used=used,
+        resting=resting,
     )
     if monitor is not None:
         process.watch(monitor, windows or WindowTally())
@@ -146,6 +153,8 @@ class _Process:
     lines: LogLines
     clock: BrokerClock
     used: Collection[Role] = ()
+    resting: Resting | None = None
+    rest: Rest | None = None
     ends: dict[int, int] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     faust: _FaustWorker | None = None
@@ -211,7 +220,7 @@ class _Process:
             await self._say_goodbye()
         await self._stop()
         if code == 0:
-            self.lines.info("stopped")
+            self.lines.info("stopped" if self.rest is None else "nothing to do: resting")
         return code
 
     @property
@@ -257,6 +266,7 @@ class _Process:
         self._start(self._watch_topics())
         self._start(self._tick())
         self._start(self._tell_status())
+        self._start(self._rest_when_idle())
         app = build_app(
             self.execution,
             self.connection,
@@ -284,9 +294,10 @@ class _Process:
                 return
 
     async def _beat(self) -> None:
-        execution = self.execution
+        execution, pulse = self.execution, FilePulse(self.directory)
         while True:
             execution.beat()
+            pulse.beat(time.monotonic())
             self.watchdog.beat(
                 Pulse(
                     restored=execution.restored,
@@ -319,6 +330,48 @@ class _Process:
                 clock_ahead=self.clock.ahead(),
             )
             await asyncio.sleep(self.timings.status)
+
+    async def _rest_when_idle(self) -> None:
+        """End this worker when there has been nothing to do for some time, if it is to."""
+        if self.resting is None:
+            return
+        RestNote.forget(self.directory)
+        quiet = Quiet(self.resting)
+        while self.rest is None:
+            await asyncio.sleep(self.timings.tick)
+            idle = self.execution.restored and self._has_read(self.ends)
+            idle = idle and self.stage.rests() is not None
+            if quiet.lasts(time.monotonic(), self.execution.records, idle=idle):
+                self.rest = await self._find_rest(self.resting.roles)
+                quiet.begin_anew()
+        self._end(None)
+
+    def _has_read(self, ends: Mapping[int, int]) -> bool:
+        """Whether all that there is of the partitions owned was read."""
+        positions = self.execution.positions
+        return bool(positions) and all(ends.get(each) == at for each, at in positions.items())
+
+    async def _find_rest(self, roles: Collection[Role]) -> Rest | None:
+        """See whether nothing is left to do, of any partition; what wakes whoever rests then."""
+        starts, role = self.job.start_offsets, self.stage.role
+        try:
+            async with asyncio.timeout(self.timings.probe):
+                ends = {
+                    each: await self.log.end_offsets(each, range(len(starts[each])))
+                    for each in roles
+                }
+        except (KafkaError, TimeoutError):
+            return None
+        # Everything up to these ends is taken in now.
+        await self.execution.tick()
+        for partition, end in ends[role].items():
+            committed = await self.execution.membership.committed(partition)
+            if max(committed or 0, starts[role][partition]) != end:
+                return None
+        seconds = self.stage.rests()
+        if seconds is None or not self.execution.restored or not self._has_read(ends[role]):
+            return None
+        return Rest({each: tuple(found.values()) for each, found in ends.items()}, seconds)
 
     async def _tick(self) -> None:
         while True:
@@ -436,11 +489,27 @@ class _Process:
         with suppress(Exception):
             # What was decided is not forgotten with whoever has said it.
             kept = {key: said for key, said in self.stage.heartbeat().items() if key == "decided"}
+            words = {"stopped": True, **kept} if self.rest is None else told_at_rest(**kept)
             async with asyncio.timeout(_GOODBYE_SECONDS):
-                await self._say({"stopped": True, **kept})
+                await self._say(words)
+                if self.rest is not None and self.resting is not None:
+                    # Not before it is said: whoever reads the note says it again.
+                    RestNote(self.rest, self.resting.version, self._word(words)).write(
+                        self.directory, self._metrics()
+                    )
+
+    def _metrics(self) -> str:
+        """What this worker told of itself last, without its process."""
+        observer = self.observer
+        return "" if observer is None else metrics_text(observer.snapshot)
 
     async def _say(self, words: Mapping[str, object]) -> None:
-        said = {
+        value = json.dumps(self._word(words), allow_nan=False, separators=(",", ":")).encode()
+        key = f"{self.stage_name}/{self.worker}".encode()
+        await self.log.write(Append(Role.STATUS, 0, value, key=key))
+
+    def _word(self, words: Mapping[str, object]) -> dict[str, object]:
+        return {
             **words,
             "deployment": self.job.deployment.hex(),
             "stage": self.stage_name,
@@ -448,9 +517,6 @@ class _Process:
             "time": own_milliseconds(),
             "clock_ahead": None if (ahead := self.clock.ahead()) is None else round(ahead, 1),
         }
-        value = json.dumps(said, allow_nan=False, separators=(",", ":")).encode()
-        key = f"{self.stage_name}/{self.worker}".encode()
-        await self.log.write(Append(Role.STATUS, 0, value, key=key))
 
 
 def _unexpected(error: BaseException) -> str:

@@ -18,6 +18,9 @@ STAGES: Mapping[str, Role] = stage_roles()
 # A worker whose last heartbeat is older than this, in seconds, is gone.
 SILENCE = 10.0
 
+# So is one that rests: every minute it is said that it does.
+RESTING_SILENCE = 180.0
+
 
 def stages_of(job: DeployedJob) -> Mapping[str, Role]:
     """The stages of a job and what they read, in the order of the data flow.
@@ -78,6 +81,7 @@ class WorkerStatus:
         ahead: producers that send epochs whose time has not come, and by how many.
         unusable_reports: of devices that report for themselves: that did not open, or say what the
             protocol does not know, since the worker started.
+        resting: whether it has ended since there is nothing to do, and is started when there is.
     """
 
     stage: str
@@ -93,11 +97,12 @@ class WorkerStatus:
     clock_ahead: float | None = None
     ahead: Mapping[str, int] = field(default_factory=dict)
     unusable_reports: int = 0
+    resting: bool = False
 
     @property
     def alive(self) -> bool:
-        """Whether it has spoken lately."""
-        return self.age <= SILENCE
+        """Whether it has spoken lately, or it was said lately that it rests."""
+        return self.age <= (RESTING_SILENCE if self.resting else SILENCE)
 
 
 @dataclass(frozen=True, slots=True)

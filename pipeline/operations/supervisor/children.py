@@ -6,7 +6,9 @@ runs out, Linux ends a worker before it ends the supervisor, and none but the wo
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from pipeline.operations.processes import Process, dpstream_command, end_all
+from pipeline.operations.forks import Forks
+from pipeline.operations.processes import Process, Running, dpstream_command, end_all
+
+METRICS_VARIABLE = "DPSTREAM_METRICS_DESCRIPTOR"
+"""The variable of the environment that names the descriptor of a worker's socket for metrics."""
 
 _OOM_SCORE_ADDED, _OOM_SCORE_MAX = 200, 1000
 
@@ -36,6 +42,8 @@ class Children:
             is to serve its metrics on; None where it is to serve none.
         on_line: is given what workers print, job and line, in other threads.
         monitored: whether workers serve metrics.
+        forks: has workers forked from a process that has imported all that they need; without it
+            each imports that itself.
     """
 
     def __init__(
@@ -44,11 +52,13 @@ class Children:
         on_line: Callable[[str, str], None],
         *,
         monitored: bool,
+        forks: Forks | None = None,
     ) -> None:
+        self._forks = forks
         self._command = command
         self._on_line = on_line
         self._monitored = monitored
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, Running] = {}
         self._sockets: dict[str, socket.socket] = {}
 
     def __enter__(self) -> Self:
@@ -67,7 +77,7 @@ class Children:
         """
         listening = self._socket_of(job) if self._monitored else None
         descriptor = None if listening is None else listening.fileno()
-        process = Process(
+        process = self._fork(job, descriptor) or Process(
             dpstream_command(*self._command(job, descriptor)),
             on_line=partial(self._on_line, job),
             descriptors=() if descriptor is None else (descriptor,),
@@ -101,15 +111,82 @@ class Children:
                 del self._processes[job]
         return ended
 
+    @property
+    def running(self) -> tuple[str, ...]:
+        """Jobs whose worker was started and has not ended, as far as `ended` has said."""
+        return tuple(self._processes)
+
     def forget(self, job: str) -> None:
         """There will be no worker of a job for now."""
         if listening := self._sockets.pop(job, None):
             listening.close()
 
+    def _fork(self, job: str, descriptor: int | None) -> Running | None:
+        """Have the worker of a job forked; None where that is not possible."""
+        if self._forks is None:
+            return None
+        heard, said = os.pipe()
+        more = {} if descriptor is None else {METRICS_VARIABLE: descriptor}
+        try:
+            forked = self._forks.fork(job, dpstream_command(*self._command(job, None)), said, more)
+        except OSError:
+            os.close(heard)
+            return None
+        finally:
+            os.close(said)
+        return _Heard(forked, heard, partial(self._on_line, job))
+
     def _socket_of(self, job: str) -> socket.socket:
         if job not in self._sockets:
             self._sockets[job] = socket.create_server(("127.0.0.1", 0))
         return self._sockets[job]
+
+
+class _Heard:
+    """A process that was forked, and what it prints, line by line."""
+
+    def __init__(self, forked: Running, heard: int, on_line: Callable[[str], None]) -> None:
+        self._forked = forked
+        self.pid = forked.pid
+
+        def pass_on() -> None:
+            with os.fdopen(heard, errors="replace") as lines:
+                for line in lines:
+                    if text := line.rstrip():
+                        on_line(text)
+
+        self._relay = threading.Thread(target=pass_on, daemon=True)
+        self._relay.start()
+
+    @property
+    def returncode(self) -> int | None:
+        """See `Running`."""
+        return self._forked.returncode
+
+    def poll(self) -> int | None:
+        """See `Running`."""
+        return self._forked.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """See `Running`."""
+        return self._forked.wait(timeout)
+
+    def terminate(self) -> None:
+        """See `Running`."""
+        self._forked.terminate()
+
+    def kill(self) -> None:
+        """See `Running`."""
+        self._forked.kill()
+
+    def reason(self, seconds: float = 1.0) -> str:
+        """See `Running`."""
+        self._relay.join(seconds)
+        return self._forked.reason(seconds)
+
+    def let_go(self) -> None:
+        """See `Running`."""
+        self._forked.let_go()
 
 
 def _offer_to_the_oom_killer(pid: int) -> None:

@@ -41,6 +41,9 @@ class Kill:
     job: str
 
 
+START_SECONDS = 2.0
+"""About what a worker takes until it works."""
+
 Step = Start | Terminate | Kill
 
 
@@ -48,6 +51,7 @@ Step = Start | Terminate | Kill
 class _Slot:
     wanted: bytes | None = None
     running: bytes | None = None
+    resting: bytes | None = None
     failed: bytes | None = None
     started_at: float = 0.0
     asked_at: float | None = None
@@ -72,10 +76,26 @@ class Schedule:
     1.0
     >>> list(schedule.steps(5.5)), list(schedule.steps(6.0))
     ([], [Start(job='students', version=b'1')])
+
+    A worker that rests has ended since it had nothing to do, and is not started before it is woken,
+    or another version is wanted:
+
+    >>> schedule.rests("students")
+    >>> list(schedule.steps(500.0)), schedule.resting
+    ([], frozenset({'students'}))
+    >>> schedule.woken("students")
+    >>> list(schedule.steps(501.0))
+    [Start(job='students', version=b'1')]
+
+    Args:
+        patience: seconds between asking a worker to end and ending it by force.
+        at_once: at most so many workers are started within `START_SECONDS`, those that have waited
+            the longest; any number by default.
     """
 
-    def __init__(self, patience: float = PATIENCE) -> None:
+    def __init__(self, patience: float = PATIENCE, at_once: int | None = None) -> None:
         self._patience = patience
+        self._at_once = at_once
         self._slots: dict[str, _Slot] = {}
 
     @property
@@ -88,6 +108,29 @@ class Schedule:
         for job in versions.keys() | self._slots.keys():
             self._slots.setdefault(job, _Slot()).wanted = versions.get(job)
         self._forget()
+
+    @property
+    def resting(self) -> frozenset[str]:
+        """Jobs whose worker rests."""
+        return frozenset(
+            job
+            for job, slot in self._slots.items()
+            if slot.resting is not None and slot.resting == slot.wanted and slot.running is None
+        )
+
+    def rests(self, job: str) -> None:
+        """The worker of a job has ended, or was not started, since there is nothing to do."""
+        slot = self._slots[job]
+        ran, asked = slot.running, slot.asked_at is not None
+        slot.running, slot.asked_at, slot.killed = None, None, False
+        slot.back_off.failures, slot.failed = 0, None
+        slot.resting = None if asked else ran
+        self._forget()
+
+    def woken(self, job: str) -> None:
+        """There is something to do for a job, or may be."""
+        if (slot := self._slots.get(job)) is not None:
+            slot.resting = None
 
     def ended(self, job: str, now: float) -> float | None:
         """The worker of a job has ended, or could not be started.
@@ -109,14 +152,22 @@ class Schedule:
 
     def steps(self, now: float) -> Iterator[Step]:
         """What to do now, each step once."""
+        young = sum(
+            slot.running is not None and now < slot.started_at + START_SECONDS
+            for slot in self._slots.values()
+        )
         for job, slot in self._slots.items():
             if slot.running is None:
+                if slot.resting is not None and slot.resting == slot.wanted:
+                    continue
                 # What failed says nothing of another version.
                 if slot.wanted != slot.failed:
                     slot.back_off.failures = 0
                 rested = slot.back_off.failures == 0 or now >= slot.restart_at
-                if slot.wanted is not None and rested:
-                    slot.running, slot.started_at = slot.wanted, now
+                room = self._at_once is None or young < self._at_once
+                if slot.wanted is not None and rested and room:
+                    slot.running, slot.started_at, slot.resting = slot.wanted, now, None
+                    young += 1
                     yield Start(job, slot.wanted)
             elif slot.asked_at is None:
                 if slot.wanted != slot.running:

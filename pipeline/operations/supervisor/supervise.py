@@ -9,27 +9,43 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
 from pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
+from pipeline.jobs.phases import Phase
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.workers.monitor import MonitorAddress, serve
+from pipeline.kafka.workers.pulses import PULSE_SECONDS, pulse_of
+from pipeline.operations.forks import Forks
 from pipeline.operations.processes import how_it_ended
 from pipeline.operations.signals import Signals
 from pipeline.operations.supervisor.children import Children, Ended
 from pipeline.operations.supervisor.lines import Lines
+from pipeline.operations.supervisor.pulses import HUNG_SECONDS, Pulses
+from pipeline.operations.supervisor.rests import RestWatch, first_rest, noted_rest
 from pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
 from pipeline.operations.supervisor.wanted import SHUFFLE, Away, Follower, Task, Tasks, tasks_of
 from pipeline.operations.supervisor.watch import View, Watched, liveness, readiness, registry_of
-from pipeline.state import FolderLock, noise_key_file, supervisor_folder
+from pipeline.state import FolderLock, noise_key_file, supervisor_folder, worker_folder
 
 _LOOK_SECONDS = 0.1
+# Of workers that rest, so many are started within two seconds: all may be woken at once.
+_AT_ONCE = 8
+WORKER_MODULES = ("pipeline.cli.run", "pipeline.kafka.workers.worker")
+"""What every worker imports."""
 # What keeps a worker from being started is said again after so many seconds.
 _SAY_AGAIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """There is something to do for a job whose worker rests."""
+
+    job: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +62,7 @@ class SupervisorSettings:
         attestation: what vouches for the machine; nothing without it.
         as_json: whether lines are JSON.
         monitor: where metrics and health of all workers are served; nowhere by default.
+        rest_after: seconds without anything to do after which a worker rests; never by default.
     """
 
     stage: str
@@ -57,6 +74,7 @@ class SupervisorSettings:
     attestation: str | None = None
     as_json: bool = False
     monitor: MonitorAddress | None = None
+    rest_after: float | None = None
 
     def noise_key(self, job: str) -> Path:
         """The file of a job's noise key."""
@@ -74,6 +92,8 @@ class SupervisorSettings:
             command += ["--stage-key", str(self.stage_key)]
         if self.attestation is not None:
             command += ["--attestation", self.attestation]
+        if self.rest_after is not None:
+            command += ["--rest-after", str(self.rest_after)]
         if descriptor is not None:
             command += ["--metrics-descriptor", str(descriptor)]
         return [*command, *connection.arguments()]
@@ -102,21 +122,21 @@ class _Supervisor:
         self._settings = settings
         self._signals = signals
         self._lines = Lines(settings.stage, settings.name, settings.as_json)
-        self._schedule = Schedule()
-        self._events: Queue[Tasks | Away | Exception | None] = Queue()
+        self._schedule = Schedule(at_once=None if settings.rest_after is None else _AT_ONCE)
+        self._events: Queue[Tasks | Woken | Away | Exception | None] = Queue()
+        self._rests: RestWatch | None = None
         self._tasks = Tasks({}, frozenset())
         self._started_at: dict[str, float] = {}
+        self._awake: set[str] = set()
+        self._pulses = Pulses()
+        self._felt_at = 0.0
         self._restarts: Counter[str] = Counter()
         self._said_at: dict[str, float] = {}
         self._informed = False
         self._broker_answers = True
         self._stopping = False
         self._view = View(time.monotonic(), settings.stage)
-        self._children = Children(
-            lambda job, descriptor: settings.command(job, connection, descriptor),
-            self._lines.relay,
-            monitored=settings.monitor is not None,
-        )
+        self._stack = ExitStack()
 
     def run(self) -> int:
         """Look around until there is nothing left to do."""
@@ -130,16 +150,40 @@ class _Supervisor:
         pattern = self._settings.pattern
         self._lines.info(None, f"supervising {'all jobs' if pattern == '*' else f'jobs {pattern}'}")
         follower = Follower(self._connection, partial(tasks_of, pattern=pattern), self._events.put)
-        with self._children, closing(follower):
+        with self._stack, closing(follower):
+            self._children = self._make_children()
             while not self._stopping or self._schedule.jobs:
                 self._take_events()
                 self._obey_signals()
                 for ended in self._children.ended():
                     self._take_note(ended)
                 self._work()
+                self._end_what_hangs()
                 self._look()
         self._lines.info(None, "stopped")
         return 0
+
+    def _make_children(self) -> Children:
+        """Workers, and where they may rest what that takes: closed with `_stack`."""
+        settings, connection, forks = self._settings, self._connection, None
+        if settings.rest_after is not None:
+            # They come and go: none is to import everything anew.
+            log = supervisor_folder(settings.stage, settings.name) / "forker.log"
+            forks = self._stack.enter_context(Forks(WORKER_MODULES, log))
+            self._rests = self._stack.enter_context(
+                closing(RestWatch(connection, settings.stage, settings.name, self._note_woken))
+            )
+        return self._stack.enter_context(
+            Children(
+                lambda job, descriptor: settings.command(job, connection, descriptor),
+                self._lines.relay,
+                monitored=settings.monitor is not None,
+                forks=forks,
+            )
+        )
+
+    def _note_woken(self, job: str) -> None:
+        self._events.put(Woken(job))
 
     def _take_events(self) -> None:
         """Wait a moment for what the jobs topic says."""
@@ -159,10 +203,18 @@ class _Supervisor:
             case None:
                 self._broker_answers = True
                 self._lines.info(None, "Kafka is back")
+            case Woken(job):
+                self._schedule.woken(job)
+                self._awake.add(job)
             case Tasks():
                 self._informed = True
                 for job in sorted(event.unreadable - self._tasks.unreadable):
                     self._lines.warning(job, "not run: deployed by another version of dpstream")
+                for job in self._schedule.resting:
+                    before, after = (each.tasks.get(job) for each in (self._tasks, event))
+                    if before and after and before.phase is not after.phase:
+                        # Who drains a job wants its workers.
+                        self._schedule.woken(job)
                 self._tasks = event
         if not self._stopping:
             stage = self._settings.stage
@@ -190,13 +242,32 @@ class _Supervisor:
                 case Kill(job):
                     self._lines.warning(job, "the worker does not end: ending it by force")
                     self._children.kill(job)
+        if self._rests is not None:
+            self._rests.keep(self._schedule.resting)
         for job in self._started_at.keys() - self._schedule.jobs:
             self._children.forget(job)
             for held in (self._started_at, self._restarts, self._said_at):
                 held.pop(job, None)
+            self._awake.discard(job)
+
+    def _end_what_hangs(self) -> None:
+        """End workers that do nothing any more, not even end themselves."""
+        now, settings = time.monotonic(), self._settings
+        if now < self._felt_at + PULSE_SECONDS:
+            return
+        self._felt_at = now
+        for job in self._children.running:
+            stamp = pulse_of(worker_folder(job, settings.stage, settings.name))
+            silent = self._pulses.silent(job, (self._started_at[job], stamp), now)
+            if silent > HUNG_SECONDS:
+                self._lines.warning(job, f"the worker hangs, silent for {silent:.0f} s: ending it")
+                self._children.kill(job)
+        self._pulses.keep(self._children.running)
 
     def _start(self, job: str, now: float) -> None:
         self._started_at[job] = now
+        if self._lay_to_rest(job):
+            return
         try:
             self._check_noise_key(self._tasks.tasks[job])
             pid = self._children.start(job)
@@ -209,6 +280,28 @@ class _Supervisor:
             self._said_at.pop(job, None)
             self._lines.info(job, f"starting a worker, process {pid}")
 
+    def _lay_to_rest(self, job: str, *, ended: bool = False) -> bool:
+        """Have a job's worker rest if there is nothing to do for it; `ended`: it has just said so.
+
+        Who drains a job wants its workers, and what was woken is not laid to rest unasked.
+        """
+        task = self._tasks.tasks.get(job)
+        if self._rests is None or task is None:
+            return False
+        settings, deployed = self._settings, task.deployed
+        if not ended and (job in self._awake or task.phase is not Phase.RUNNING):
+            return False
+        rest = noted_rest(deployed, task.version, settings.stage, settings.name)
+        if rest is None and not ended:
+            rest = first_rest(deployed, settings.stage, settings.name)
+        if rest is None:
+            self._awake.add(job)
+            return False
+        self._awake.discard(job)
+        self._schedule.rests(job)
+        self._rests.add(rest, said=ended)
+        return True
+
     def _check_noise_key(self, task: Task) -> None:
         """See that a worker that needs its key could read it; starting it would take seconds."""
         if task.needs_noise_key and self._settings.stage == SHUFFLE:
@@ -216,6 +309,8 @@ class _Supervisor:
 
     def _take_note(self, ended: Ended) -> None:
         job, how = ended.job, how_it_ended(ended.code)
+        if ended.code == 0 and self._lay_to_rest(job, ended=True):
+            return
         wait = self._schedule.ended(job, time.monotonic())
         if wait is None:
             self._lines.info(job, f"the worker has ended {how}")
@@ -237,11 +332,18 @@ class _Supervisor:
         return "its record has changed" if task.phase.works else f"the job is {task.phase}"
 
     def _look(self) -> None:
+        resting = self._schedule.resting
+        told = {} if self._rests is None else self._rests.metrics()
         self._view = View(
             at=time.monotonic(),
             stage=self._settings.stage,
             workers=tuple(
-                Watched(job, self._children.port(job), self._started_at.get(job, 0.0))
+                Watched(
+                    job,
+                    self._children.port(job),
+                    self._started_at.get(job, 0.0),
+                    told.get(job, "") if job in resting else None,
+                )
                 for job in sorted(self._schedule.jobs)
             ),
             restarts=dict(self._restarts),

@@ -41,6 +41,7 @@ class Task:
         phase: what its operator wants.
         stages: that it has.
         needs_noise_key: whether its shuffle stage adds noise.
+        deployed: the job as it is deployed.
     """
 
     job: str
@@ -48,17 +49,24 @@ class Task:
     phase: Phase
     stages: frozenset[str]
     needs_noise_key: bool
+    deployed: DeployedJob
 
     @classmethod
     def of(cls, job: DeployedJob, phase: Phase) -> Task:
         """Of a job in a phase."""
         return cls(
             job.name,
-            hashlib.sha256(job.to_bytes()).digest(),
+            cls.version_of(job),
             phase,
             frozenset(stages_of(job)),
             job.needs_noise_key,
+            job,
         )
+
+    @staticmethod
+    def version_of(job: DeployedJob) -> bytes:
+        """Of a job's record."""
+        return hashlib.sha256(job.to_bytes()).digest()
 
     def is_for(self, stage: str) -> bool:
         """Whether a stage has anything to do for it at present."""

@@ -34,11 +34,13 @@ class Watched:
         job: its name.
         port: where it answers on 127.0.0.1; None if it is not running.
         since: when it was started.
+        rested: of one that rests, what it told Prometheus last; None: it does not rest.
     """
 
     job: str
     port: int | None
     since: float
+    rested: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,10 @@ def liveness(view: View, now: float, ask: Ask = ask) -> Health:
             faults.append(f"job {worker.job} does not answer")
         elif answer is not None and answer[0] != 200:
             faults.append(f"job {worker.job}: {answer[1].strip()}")
-    waiting = len(view.workers) - len(running)
-    rest = f", {waiting} to be started again" if waiting else ""
+    resting = sum(worker.rested is not None for worker in view.workers)
+    waiting = len(view.workers) - len(running) - resting
+    rest = f", {resting} resting" if resting else ""
+    rest += f", {waiting} to be started again" if waiting else ""
     return Health(not faults, "; ".join(faults) or f"alive, workers: {len(running)}{rest}")
 
 
@@ -103,13 +107,20 @@ def readiness(view: View, now: float, ask: Ask = ask) -> Health:
         return Health(False, "the jobs topic has not been read")
     if not view.broker_answers:
         return Health(False, "the broker is not reachable")
-    faults = [f"job {worker.job} is not running" for worker in view.workers if worker.port is None]
+    resting = sum(worker.rested is not None for worker in view.workers)
+    faults = [
+        f"job {worker.job} is not running"
+        for worker in view.workers
+        if worker.port is None and worker.rested is None
+    ]
     for worker, answer in _ask_all(view.workers, "/readyz", ask):
         if answer is None:
             faults.append(f"job {worker.job} does not answer")
         elif answer[0] != 200:
             faults.append(f"job {worker.job}: {answer[1].strip()}")
-    return Health(not faults, "; ".join(faults) or f"ready, workers: {len(view.workers)}")
+    rest = f", {resting} resting" if resting else ""
+    ready = f"ready, workers: {len(view.workers) - resting}{rest}"
+    return Health(not faults, "; ".join(faults) or ready)
 
 
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
@@ -166,7 +177,17 @@ class _Supervised(Collector):
         for worker in view.workers:
             restarts.add_metric([worker.job, view.stage], view.restarts.get(worker.job, 0))
         yield restarts
+        resting = GaugeMetricFamily(
+            "dpstream_worker_resting",
+            "1 if the worker has nothing to do and is started when there is something.",
+            labels=["dpstream_job", "stage"],
+        )
+        for worker in view.workers:
+            resting.add_metric([worker.job, view.stage], worker.rested is not None)
+        yield resting
         answers = _ask_all(view.workers, "/metrics", self._ask)
+        # What was so when it was laid to rest is so still: nothing has come since.
+        answers += [(each, (200, each.rested)) for each in view.workers if each.rested]
         yield from merge(
             (
                 (worker.job, text_string_to_metric_families(answer[1]))

@@ -21,7 +21,7 @@ function stageRows(stages, idle) {
     const behind = [count(lag), seconds(waiting)];
     if (!workers.length) return [[stage, idle || "none", "–", "–", "–", "–", ...behind]];
     return workers.map((worker, index) => [
-      index ? "" : stage, worker.name, worker.alive ? `${seconds(worker.age)} ago` : idle ? silent(worker) : h("b", { class: "bad" }, silent(worker)),
+      index ? "" : stage, worker.name, worker.resting ? "resting" : worker.alive ? `${seconds(worker.age)} ago` : idle ? silent(worker) : h("b", { class: "bad" }, silent(worker)),
       worker.partitions.join(" ") || "–", worker.alive ? rate(worker.records_per_second) : "–", worker.alive ? rate(worker.reports_per_second) : "–",
       ...(index ? ["", ""] : behind)]);
   });

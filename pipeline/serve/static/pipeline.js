@@ -31,7 +31,7 @@ function workers(x, y, all, idle) {
   const shown = all.slice(0, 9);
   const left = x - (shown.length - 1) * 8;
   return shown.map((worker, index) => svg("g", {},
-    svg("title", {}, `${worker.name}: ${worker.alive ? "alive" : "silent for " + seconds(worker.age)}`),
+    svg("title", {}, `${worker.name}: ${worker.resting ? "resting" : worker.alive ? "alive" : "silent for " + seconds(worker.age)}`),
     worker.alive || idle
       ? svg("circle", { cx: left + index * 16, cy: y, r: 5, class: worker.alive ? "alive" : "ended" })
       : svg("path", { d: `M${left + index * 16 - 4} ${y - 4}l8 8m0 -8l-8 8`, class: "gone" })));

@@ -244,7 +244,7 @@ def test_a_rest_is_read_as_it_was_written() -> None:
     for rest in (Rest({Role.REPORTS: (3, 4)}), Rest({Role.PARTIALS: (1,)}, 5.5)):
         assert Rest.from_json(json.dumps(rest.to_json())) == rest
     for text in ("[]", "{}", '{"ends": 3}', "x", '{"ends": {"nothing": [1]}, "seconds": 1}'):
-        with pytest.raises(ValueError, match="rest of a stage|Expecting|not a valid"):
+        with pytest.raises(ValueError, match=r"rest of a stage|Expecting|not a valid"):
             Rest.from_json(text)
 
 
