@@ -21,8 +21,10 @@ from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import console, now, say_json, tell
 from pipeline.cli.status_lines import status_lines
 from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
+from pipeline.kafka.many_topics import ManyTopics
 from pipeline.operations.deployments import DeploymentError, find_deployed, read_jobs
 from pipeline.operations.status import JobStatus, JobWatch
+from pipeline.operations.status.looking_ahead import HEARTBEATS_READ, look_ahead
 
 # Gathers what there is to say of every job.
 ReadStatuses = Callable[[], "Statuses"]
@@ -30,6 +32,8 @@ ReadStatuses = Callable[[], "Statuses"]
 # Workers write a heartbeat every second.
 _SECOND_READING_SECONDS = 2.0
 _EVERY = 2.0
+# Of one job.
+_HEARTBEATS = 5_000
 _ALARM = "bold red"
 # Seconds after which Kafka is said not to answer; the clients themselves ask on for minutes.
 _ANSWER_SECONDS = 3.0
@@ -58,7 +62,7 @@ def status(
         raise UsageProblem("--watch is for people: leave --json out, and call status repeatedly")
     if every is not None and not watch:
         raise UsageProblem("--every is for --watch, which is not there: status looks once")
-    with cluster_of(servers, kafka_config) as cluster:
+    with cluster_of(servers, kafka_config) as one, _for_many(one, job) as cluster:
         if watch:
             watch_status(_patient(cluster, job), every or _EVERY)
             return
@@ -94,6 +98,16 @@ class Statuses:
     hidden: Sequence[str] = ()
 
 
+@contextmanager
+def _for_many(cluster: Cluster, job: str | None) -> Iterator[Cluster]:
+    """The cluster, for questions about one job, or about all of them; one in memory stays it."""
+    if job is not None or not isinstance(cluster, Cluster):
+        yield cluster
+        return
+    with ManyTopics(cluster.connection) as many:
+        yield many
+
+
 def _clock_may_be_off(found: Sequence[JobStatus]) -> bool:
     """Whether workers look as if they had stopped, which a clock that is ahead makes of them."""
     workers = [worker for each in found for stage in each.stages for worker in stage.workers]
@@ -115,11 +129,16 @@ def status_reader(cluster: Cluster, name: str | None) -> ReadStatuses:
         statuses: list[JobStatus] = []
         hidden: list[str] = []
         refusal: AccessError | None = None
+        many = cluster if isinstance(cluster, ManyTopics) else None
+        heartbeats = _HEARTBEATS if many is None else HEARTBEATS_READ
+        if many is not None:
+            look_ahead(many, state.jobs.values())
         for each in sorted(state.jobs) if name is None else (name,):
             record = state.jobs[each].to_bytes()
             known = watches.get(each)
             if known is None or known[0] != record:
-                known = watches[each] = record, JobWatch(cluster, state.jobs[each])
+                watch = JobWatch(cluster, state.jobs[each], heartbeats=heartbeats)
+                known = watches[each] = record, watch
             try:
                 statuses.append(known[1].status(now(), state.phase(each)))
             except AccessError as error:

@@ -71,6 +71,7 @@ class JobWatch:
         cluster: where it runs.
         job: as deployed; for another deployment, or changed settings, make another watch.
         steady: seconds of any origin, of a clock that nobody sets.
+        heartbeats: how many of the latest are read the first time.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class JobWatch:
         cluster: Cluster,
         job: DeployedJob,
         steady: Callable[[], float] = steady_seconds,
+        heartbeats: int = _HEARTBEATS_READ,
     ) -> None:
+        self._heartbeats_read = heartbeats
         self._cluster = cluster
         self._job = job
         self._counts: dict[str, int] = {}
@@ -161,7 +164,7 @@ class JobWatch:
         )
 
     def _catch_up(self) -> None:
-        for record in self._new(Role.STATUS, at_most=_HEARTBEATS_READ):
+        for record in self._new(Role.STATUS, at_most=self._heartbeats_read):
             self._heartbeats.apply(record)
         for record in self._new(Role.PRODUCERS):
             self._roster.apply(record)

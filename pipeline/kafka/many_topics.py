@@ -1,0 +1,204 @@
+"""A cluster for whoever looks at hundreds of jobs at once.
+
+Asked one after the other, a job takes some thirty small requests. `ManyTopics.look` asks all that
+is known to be asked soon in a handful: partitions, beginnings, what groups have committed, ends,
+and the latest records of small topics. What is asked afterwards is answered from there, as of that
+moment; anything else is asked of the brokers as ever. Where any of it is refused or fails, nothing
+is known beforehand, and whoever asks for it learns why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kafka import TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaError
+
+from pipeline.actions import LogRecord
+from pipeline.kafka.cluster import Cluster
+from topics.names import TIMESTAMP_TYPE, TopicSettings
+
+_READ_SECONDS = 10.0
+_POLL_MS = 500
+_SETTINGS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The latest records of a topic of one partition.
+
+    Attributes:
+        start: nothing before this offset.
+        at_most: records, counted from the end.
+    """
+
+    start: int
+    at_most: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    counts: dict[str, int] = field(default_factory=dict)
+    starts: dict[str, list[int]] = field(default_factory=dict)
+    committed: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    ends: dict[str, list[int]] = field(default_factory=dict)
+    tails: dict[str, tuple[int, list[LogRecord]]] = field(default_factory=dict)
+
+
+class ManyTopics(Cluster):
+    """A `Cluster` that may be told what it will be asked; see `look`."""
+
+    _seen = _Seen()
+    _settings_seen: Mapping[str, TopicSettings] = {}
+    _settings_at = float("-inf")
+
+    def look(
+        self, topics: Iterable[str], groups: Mapping[str, str], tails: Mapping[str, Tail]
+    ) -> None:
+        """Ask all that is going to be asked.
+
+        Args:
+            topics: whose partitions, beginnings and ends.
+            groups: whose committed offsets, and of which topic.
+            tails: of which topics the latest records are read.
+        """
+        self._seen = _Seen()
+        try:
+            self._seen = self._look(topics, groups, tails)
+        except (KafkaError, KeyError):
+            # Whoever asks for it learns why.
+            return
+
+    def _look(
+        self, topics: Iterable[str], groups: Mapping[str, str], tails: Mapping[str, Tail]
+    ) -> _Seen:
+        counts = super().partition_counts()
+        wanted = {
+            topic: [TopicPartition(topic, number) for number in range(counts[topic])]
+            for topic in topics
+            if topic in counts
+        }
+        flat = [each for partitions in wanted.values() for each in partitions]
+        self._see_settings(wanted)
+        # In this order: what a stage has finished may be deleted while we read.
+        starts = self._consumer.beginning_offsets(flat)
+        found = self.admin.list_group_offsets(
+            {group: wanted[topic] for group, topic in groups.items() if topic in wanted}
+        )
+        ends = self._consumer.end_offsets(flat)
+        seen = _Seen(
+            counts,
+            {topic: [int(starts[each]) for each in all] for topic, all in wanted.items()},
+            {
+                group: {each: int(entry.offset) for each, entry in offsets.items()}
+                for group, offsets in found.items()
+            },
+            {topic: [int(ends[each]) for each in all] for topic, all in wanted.items()},
+        )
+        self._read_tails(seen, tails)
+        return seen
+
+    def _read_tails(self, seen: _Seen, tails: Mapping[str, Tail]) -> None:
+        positions = {}
+        for topic, tail in tails.items():
+            if topic in seen.ends:
+                (end, *_), (first, *_) = seen.ends[topic], seen.starts[topic]
+                start = max(tail.start, first, end - tail.at_most)
+                seen.tails[topic] = start, []
+                if start < end:
+                    positions[TopicPartition(topic, 0)] = start
+        if not positions:
+            return
+        consumer, deadline = self._consumer, time.monotonic() + _READ_SECONDS
+        consumer.assign(list(positions))
+        for each, start in positions.items():
+            consumer.seek(each, start)
+        left = set(positions)
+        while left:
+            for each, records in consumer.poll(_POLL_MS).items():
+                seen.tails[each.topic][1].extend(
+                    LogRecord(
+                        record.offset,
+                        record.value if record.value is not None else b"",
+                        record.timestamp,
+                        record.key,
+                        tuple(record.headers),
+                    )
+                    for record in records
+                    if record.offset < seen.ends[each.topic][0]
+                )
+            left = {
+                each
+                for each in left
+                if (at := consumer.position(each)) is None or at < seen.ends[each.topic][0]
+            }
+            if left and time.monotonic() > deadline:
+                for each in left:
+                    del seen.tails[each.topic]
+                return
+
+    def _see_settings(self, topics: Iterable[str]) -> None:
+        """Of the settings of topics only whose clock they go by, and not every time."""
+        now = time.monotonic()
+        if now < self._settings_at + _SETTINGS_SECONDS:
+            return
+        asked = [
+            ConfigResource(ConfigResourceType.TOPIC, topic, {TIMESTAMP_TYPE: None})
+            for topic in topics
+        ]
+        found = self.admin.describe_configs(asked, config_filter="all")["topic"] if asked else {}
+        self._settings_seen = {
+            topic: TopicSettings(topic, 0, 0, {key: each["value"] for key, each in entries.items()})
+            for topic, entries in found.items()
+        }
+        self._settings_at = now
+
+    def partition_counts(self) -> dict[str, int]:
+        """See `Cluster.partition_counts`."""
+        return self._seen.counts or super().partition_counts()
+
+    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
+        """See `Cluster.existing_topics`; of topics looked at only whose clock they go by.
+
+        Of one that was not seen the brokers are asked: it may be there, and hidden.
+        """
+        asked = list(names)
+        known = self._settings_seen
+        if self._seen.counts and all(name in known for name in asked):
+            return {name: known[name] for name in asked}
+        return super().existing_topics(asked)
+
+    def start_offsets(self, topic: str) -> list[int]:
+        """See `Cluster.start_offsets`."""
+        seen = self._seen.starts.get(topic)
+        return super().start_offsets(topic) if seen is None else list(seen)
+
+    def end_offsets(self, topic: str) -> list[int]:
+        """See `Cluster.end_offsets`."""
+        seen = self._seen.ends.get(topic)
+        return super().end_offsets(topic) if seen is None else list(seen)
+
+    def committed(self, group: str, topic: str) -> list[int | None]:
+        """See `Cluster.committed`."""
+        seen, count = self._seen.committed.get(group), self._seen.counts.get(topic)
+        if seen is None or count is None:
+            return super().committed(group, topic)
+        offsets = [seen.get(TopicPartition(topic, number), -1) for number in range(count)]
+        return [None if offset < 0 else offset for offset in offsets]
+
+    def read(
+        self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
+    ) -> Iterator[LogRecord]:
+        """See `Cluster.read`."""
+        tail = self._seen.tails.get(topic)
+        if tail is None or partition or stop is None or stop > self._seen.ends[topic][0]:
+            yield from super().read(topic, partition, start, stop)
+            return
+        begins, records = tail
+        if max(start, self._seen.starts[topic][0]) < begins:
+            yield from super().read(topic, partition, start, stop)
+            return
+        yield from (record for record in records if start <= record.offset < stop)
