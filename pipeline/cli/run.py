@@ -219,6 +219,7 @@ def run(
             descriptor=metrics_descriptor,
         )
     # Not at the top: a supervisor, which runs without JOB, needs neither Faust nor its memory.
+    from pipeline.kafka.workers.timings import Timings
     from pipeline.kafka.workers.worker import run_worker
 
     made = _make_stage(
@@ -248,6 +249,7 @@ def run(
         clock=clock,
         used=topic_uses(deployed, stage).topics,
         resting=_resting(deployed, stage, rest_after),
+        timings=None if rest_after is None else Timings.of_many(),
     )
     raise typer.Exit(code)
 

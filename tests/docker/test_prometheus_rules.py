@@ -183,6 +183,19 @@ SCENARIOS = {
         {own("dpstream_worker_ready", "aggregate"): STALE},
         frozenset({"WorkerMissing", "StageGone"}),
     ),
+    "a supervised worker that rests since nothing ever came": Scenario(
+        {
+            own("dpstream_worker_ready", "aggregate"): None,
+            own("dpstream_worker_resting", "aggregate"): "1x120",
+        }
+    ),
+    "a supervised worker that never came": Scenario(
+        {
+            own("dpstream_worker_ready", "aggregate"): None,
+            own("dpstream_worker_resting", "aggregate"): "0x120",
+        },
+        frozenset({"WorkerMissing"}),
+    ),
     "a supervised worker that keeps ending": Scenario(
         {own("dpstream_worker_restarts_total", "shuffle"): "0x100 0+1x20"},
         frozenset({"WorkerRestarting"}),

@@ -79,7 +79,7 @@ def build_app(
         autodiscover=False,
     )
     app.transport.Consumer = partial(  # type: ignore[assignment,misc]  # a ClassVar of Faust's
-        StageConsumer, execution=execution, topic=topic
+        StageConsumer, execution=execution, topic=topic, timings=timings
     )
 
     async def show_records(stream: StreamT[bytes]) -> None:

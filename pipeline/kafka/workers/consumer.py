@@ -19,6 +19,7 @@ from faust.types import TP
 from pipeline.kafka.workers.execution import Execution
 from pipeline.kafka.workers.internals import ClientThread, PromptConsumer
 from pipeline.kafka.workers.patience import RETRY_SECONDS, patiently
+from pipeline.kafka.workers.timings import Timings
 
 
 class StageConsumer(PromptConsumer):
@@ -26,7 +27,10 @@ class StageConsumer(PromptConsumer):
 
     client_thread: StageConsumerThread
 
-    def __init__(self, *args: Any, execution: Execution, topic: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, execution: Execution, topic: str, timings: Timings, **kwargs: Any
+    ) -> None:
+        self.timings = timings
         self._execution = execution
         self._dropped = False
         super().__init__(*args, **kwargs)
@@ -35,7 +39,9 @@ class StageConsumer(PromptConsumer):
 
     def new_thread(self) -> StageConsumerThread:
         """A thread that commits for the stage."""
-        return StageConsumerThread(self, loop=self.loop, beacon=self.beacon)
+        thread = StageConsumerThread(self, loop=self.loop, beacon=self.beacon)
+        thread.timings = self.timings
+        return thread
 
     def stop_flow(self) -> None:
         """Shut the flow and forget the partitions: a rebalance begins, or the worker stops."""

@@ -17,11 +17,9 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP, AppT, Message
 
 from pipeline.kafka.errors import refused_kind
+from pipeline.kafka.workers.timings import Timings
 
-_FETCH_WAIT_MILLISECONDS = 50
 _POLL_SECONDS = 0.02
-# Records that come end it at once, but no rebalance does.
-_IDLE_SECONDS = 0.1
 
 
 class PromptConsumer(Consumer):
@@ -31,13 +29,16 @@ class PromptConsumer(Consumer):
     the idle ones while that buffer runs empty.
     """
 
+    timings = Timings()
+
     def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Message]]:
         """Fetch some records, and look again soon for which partitions there is room.
 
         Where there is room for all, nothing is missed by waiting: each look takes a worker that has
-        nothing to do a millisecond of processor time.
+        nothing to do a millisecond of processor time. Records that come end it at once, but no
+        rebalance does.
         """
-        patience = _POLL_SECONDS if self._paused_partitions else _IDLE_SECONDS
+        patience = _POLL_SECONDS if self._paused_partitions else self.timings.idle
         return super().getmany(min(timeout, patience))
 
     async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
@@ -60,11 +61,14 @@ class PromptConsumer(Consumer):
 class ClientThread(AIOKafkaConsumerThread):
     """Faust's consumer thread, with its aiokafka client and what that knows of its group."""
 
+    timings = Timings()
+
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         # Faust's 1,500 ms, which no setting changes, let one long poll over idle partitions delay
         # the busy one. Read first: nothing may be set in vain.
         consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = min(_FETCH_WAIT_MILLISECONDS, consumer._fetch_max_wait_ms)
+        patience = round(1000 * self.timings.fetch)
+        consumer._fetch_max_wait_ms = min(patience, consumer._fetch_max_wait_ms)
         return consumer
 
     @property

@@ -21,6 +21,8 @@ class Timings:
         blocked: the watchdog's patience with an event loop that does not tick,
         unrestored: with a worker whose partitions are not restored,
         stalled: with records that wait and are not read.
+        fetch: for so long a broker may hold a question for records back until there are some.
+        idle: between two looks for records while there is room for more.
     """
 
     session: float = 10.0
@@ -34,6 +36,8 @@ class Timings:
     blocked: float = 30.0
     unrestored: float = 60.0
     stalled: float = 120.0
+    fetch: float = 0.05
+    idle: float = 0.1
 
     def __post_init__(self) -> None:
         if not 2 * self.heartbeat <= self.session <= self.request:
@@ -41,6 +45,11 @@ class Timings:
                 f"session is {self.session} s; allowed is from twice the heartbeat, "
                 f"{2 * self.heartbeat} s, to the request timeout, {self.request} s"
             )
+
+    @classmethod
+    def of_many(cls) -> Timings:
+        """Of a worker beside which many others run: it asks less often, and is as safe."""
+        return cls(heartbeat=3.0, tick=1.0, status=3.0, topics=15.0, fetch=0.25, idle=0.5)
 
     @property
     def pause(self) -> float:

@@ -238,3 +238,41 @@ def test_in_a_hurry_there_is_no_patience() -> None:
     assert list(schedule.steps(1.0)) == [Terminate("a")]
     schedule.hurry()
     assert list(schedule.steps(1.0)) == [Kill("a")]
+
+
+def test_a_worker_that_rests_is_started_when_woken_or_another_version_is_wanted() -> None:
+    schedule = Schedule()
+    schedule.wanted({"a": b"1", "b": b"1"})
+    list(schedule.steps(0.0))
+    schedule.rests("a")
+    assert schedule.resting == {"a"}
+    assert schedule.jobs == {"a", "b"}
+    assert list(schedule.steps(100.0)) == []
+    schedule.woken("a")
+    assert list(schedule.steps(101.0)) == [Start("a", b"1")]
+    schedule.rests("a")
+    schedule.wanted({"a": b"2", "b": b"1"})
+    assert list(schedule.steps(102.0)) == [Start("a", b"2")]
+    schedule.rests("a")
+    schedule.wanted({"b": b"1"})
+    assert not schedule.resting
+    assert schedule.jobs == {"b"}
+
+
+def test_of_many_that_are_woken_some_are_started_at_a_time() -> None:
+    schedule = Schedule(at_once=2)
+    schedule.wanted(dict.fromkeys("abc", b"1"))
+    first = {each.job for each in schedule.steps(0.0)}
+    assert len(first) == 2
+    assert list(schedule.steps(1.0)) == []
+    assert {each.job for each in schedule.steps(2.5)} == set("abc") - first
+
+
+def test_one_that_was_asked_to_end_does_not_rest() -> None:
+    schedule = Schedule()
+    schedule.wanted({"a": b"1"})
+    list(schedule.steps(0.0))
+    schedule.wanted({"a": b"2"})
+    assert list(schedule.steps(1.0)) == [Terminate("a")]
+    schedule.rests("a")
+    assert list(schedule.steps(2.0)) == [Start("a", b"2")]

@@ -111,3 +111,30 @@ def test_who_does_not_know_the_jobs_or_has_no_broker_is_not_ready() -> None:
     assert liveness(away, 100.5, asking(GOOD, GOOD)).good
     nothing = replace(VIEW, workers=())
     assert readiness(nothing, 100.5, asking()).line == "ready, workers: 0"
+
+
+RESTING = replace(VIEW, workers=(VIEW.workers[0], Watched("b", None, since=50.0, rested="")))
+
+
+def test_one_that_rests_is_no_fault_and_ready() -> None:
+    answers: dict[int, tuple[int, str]] = {1: (200, "fine")}
+    for check, line in (
+        (liveness, "alive, workers: 1, 1 resting"),
+        (readiness, "ready, workers: 1, 1 resting"),
+    ):
+        health = check(RESTING, 101.0, lambda port, path: answers.get(port))
+        assert (health.good, health.line) == (True, line)
+
+
+def test_one_that_rests_tells_what_it_told_last() -> None:
+    rested = Watched("b", None, since=50.0, rested=SCRAPE.format(job="b", value=6))
+    view = replace(VIEW, workers=(VIEW.workers[0], rested))
+    registry = registry_of(lambda: view, lambda port, path: None)
+    families = {
+        family.name: family
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+    }
+    windows = {s.labels["dpstream_job"]: s.value for s in families["dpstream_windows"].samples}
+    assert windows == {"b": 6}
+    told = families["dpstream_worker_resting"].samples
+    assert {s.labels["dpstream_job"]: s.value for s in told} == {"a": 0, "b": 1}

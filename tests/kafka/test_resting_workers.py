@@ -1,0 +1,205 @@
+"""Workers that rest, on a real broker: they are there when needed, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.devices.change_log import load_change_log
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster, KafkaTransport
+from pipeline.kafka.connection import Connection
+from pipeline.operations.deployments import deploy
+from pipeline.operations.supervisor.pulses import HUNG_SECONDS
+from pipeline.results.follow import EstimateReader
+from tests.support.commands import Commands
+from tests.support.small_run import EPOCHS, job_text, write_changes
+from topics.manifests import Fate
+from topics.names import Role
+
+pytestmark = pytest.mark.verify
+
+ROOT = Path(__file__).parents[2]
+STAGES = ("shuffle", "aggregate", "publish")
+REST = 2.0
+PATIENCE = 120.0
+"""Far longer than anything takes: who needs it has failed."""
+
+
+class Supervisor:
+    """``dpstream run STAGE`` whose workers rest."""
+
+    def __init__(self, stage: str, pattern: str, servers: str, home: Path) -> None:
+        self.stage = stage
+        self.log = home / f"{stage}.log"
+        options = ["--jobs", pattern, "--name", "w1", "--log-format", "json"]
+        options += ["--rest-after", str(REST), "--bootstrap-servers", servers]
+        with self.log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline.cli", "run", stage, *options],
+                cwd=ROOT,
+                env={**os.environ, "DPSTREAM_HOME": str(home)},
+                stdin=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def lines(self, job: str) -> list[str]:
+        """What was said about a job."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [line["message"] for line in lines if line["job"] == job and "message" in line]
+
+    def pids(self, job: str) -> list[int]:
+        """The processes that were started for a job, the latest last."""
+        found = (re.fullmatch(r"starting a worker, process (\d+)", x) for x in self.lines(job))
+        return [int(match[1]) for match in found if match]
+
+    def rests(self, job: str) -> bool:
+        """Whether no process of a job runs."""
+        return all(not psutil.pid_exists(pid) for pid in self.pids(job))
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
+        time.sleep(0.1)
+
+
+class Operator:
+    """Somebody with jobs, a gateway for each, and a supervisor for each stage."""
+
+    def __init__(self, servers: str, prefix: str, home: Path) -> None:
+        self.cluster = Cluster(Connection((servers,)))
+        self.prefix, self.home = prefix, home
+        self.changes = load_change_log(write_changes(home / "changes.csv"), last_epoch=EPOCHS)
+        self.supervisors = [Supervisor(stage, f"{prefix}-*", servers, home) for stage in STAGES]
+        self.producers: dict[str, Producer] = {}
+
+    def deploy(self, name: str) -> DeployedJob:
+        job = parse_job(job_text(f"{self.prefix}-{name}"))
+        return deploy(self.cluster, job, deployment=secrets.token_bytes(16), now=0)
+
+    def produce(self, job: DeployedJob, first: int, last: int) -> None:
+        producer = self.producers.get(job.name)
+        if producer is None:
+            transport = KafkaTransport(self.cluster, job.name)
+            producer = Producer(job, self.home / job.name, name="gateway", transport=transport)
+            producer.enrol(self.changes.users)
+            self.producers[job.name] = producer
+        for epoch, values in enumerate(self.changes.values_by_epoch(), 1):
+            if first <= epoch <= last:
+                producer.report_all(epoch, values)
+                producer.close(epoch)
+
+    def expect_published(self, job: DeployedJob, last: int) -> None:
+        """All epochs, each with all devices, and none else."""
+        reader, found = EstimateReader(self.cluster, job), dict[int, tuple[Fate, int]]()
+
+        def complete() -> bool:
+            found.update({each.epoch: (each.fate, each.contributors) for each in reader.read()})
+            return len(found) >= last
+
+        wait_until(complete, f"{job.name} is published")
+        everybody = (Fate.RELEASED, len(self.changes.users))
+        assert found == dict.fromkeys(range(1, last + 1), everybody)
+
+    def all_rest(self, job: DeployedJob) -> bool:
+        return all(supervisor.rests(job.name) for supervisor in self.supervisors)
+
+    def close(self) -> None:
+        for producer in self.producers.values():
+            producer.shut()
+        for supervisor in self.supervisors:
+            supervisor.process.kill()
+            supervisor.process.wait()
+            print(supervisor.log.name, supervisor.log.read_text(), sep="\n")
+        self.cluster.close()
+
+
+@pytest.fixture
+def operator(
+    bootstrap_servers: str, job_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Operator]:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
+    operator = Operator(bootstrap_servers, job_name, tmp_path)
+    yield operator
+    operator.close()
+
+
+def test_workers_rest_and_are_woken_and_nothing_is_lost_or_doubled(
+    operator: Operator, bootstrap_servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dpstream = Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
+    job, silent = operator.deploy("woken"), operator.deploy("silent")
+    for first, last in ((1, 4), (5, 5), (6, EPOCHS)):
+        operator.produce(job, first, last)
+        operator.expect_published(job, last)
+        wait_until(lambda: operator.all_rest(job), "all workers rest")
+        for name in (job.name, silent.name):
+            status = json.loads(dpstream("status", name, "--json").output)
+            assert status["problems"] == []
+            heard = [worker for stage in status["stages"] for worker in stage["workers"]]
+            assert [worker["resting"] for worker in heard] == [True] * len(STAGES)
+    for supervisor in operator.supervisors:
+        assert len(supervisor.pids(job.name)) >= 3, "it was woken every time"
+        assert supervisor.pids(silent.name) == [], "nothing ever came"
+    everything = json.loads(dpstream("status", "--json").output)
+    (listed,) = (each for each in everything if each["job"] == job.name)
+    alone = json.loads(dpstream("status", job.name, "--json").output)
+    ages = re.compile(r'"(age|time)": [0-9.]+')
+    assert ages.sub("", json.dumps(listed)) == ages.sub("", json.dumps(alone))
+
+
+def test_jobs_that_crash_hang_or_are_hostile_disturb_no_other(operator: Operator) -> None:
+    jobs = {name: operator.deploy(name) for name in ("sound", "crashing", "hanging", "hostile")}
+    shuffle = operator.supervisors[0]
+    for job in jobs.values():
+        # A window that waits for its grace keeps the shuffle worker awake.
+        operator.produce(job, 1, 1)
+        operator.expect_published(job, 1)
+
+    hostile = jobs["hostile"].topic(Role.REPORTS)
+    for size in (0, 1, 100, 200_000) * 25:
+        operator.cluster.append(hostile, secrets.token_bytes(size))
+    operator.cluster.append(jobs["hanging"].topic(Role.REPORTS), b"wakes it")
+    wait_until(lambda: not shuffle.rests(jobs["hanging"].name), "it is awake")
+    stopped = shuffle.pids(jobs["hanging"].name)[-1]
+    os.kill(stopped, signal.SIGSTOP)
+    for _ in range(3):
+        before = len(shuffle.pids(jobs["crashing"].name))
+        operator.cluster.append(jobs["crashing"].topic(Role.REPORTS), b"wakes it")
+        wait_until(lambda: not shuffle.rests(jobs["crashing"].name), "it is awake")
+        os.kill(shuffle.pids(jobs["crashing"].name)[-1], signal.SIGKILL)
+        wait_until(
+            lambda before=before: len(shuffle.pids(jobs["crashing"].name)) > before,  # type: ignore[misc]
+            "it is started again",
+        )
+    for epoch in range(2, 5):
+        operator.produce(jobs["sound"], epoch, epoch)
+        operator.expect_published(jobs["sound"], epoch)
+    said = " ".join(shuffle.lines(jobs["sound"].name))
+    assert "exit code" not in said
+    assert "signal" not in said
+
+    wait_until(
+        lambda: "the worker has ended by signal 9" in " ".join(shuffle.lines(jobs["hanging"].name)),
+        "what hangs is ended",
+        patience=HUNG_SECONDS + PATIENCE,
+    )
+    for job in jobs.values():
+        operator.produce(job, 5 if job is jobs["sound"] else 2, 6)
+        operator.expect_published(job, 6)

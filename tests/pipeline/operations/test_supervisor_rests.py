@@ -1,0 +1,141 @@
+"""What a supervisor takes for a rest, and what wakes it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from pipeline.kafka.cluster import Cluster
+from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.resting import NOTE, RestNote, told_at_rest
+from pipeline.operations.supervisor.rests import RestingJob, RestWatch, first_rest, noted_rest
+from pipeline.operations.supervisor.wanted import Task
+from pipeline.stages.rests import Rest
+from pipeline.state import private_folder, worker_folder
+from tests.support.small_run import job_text
+from topics.names import Role
+
+JOB = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
+VERSION = Task.version_of(JOB)
+ENDS = Rest({Role.PARTIALS: (3,), Role.MANIFESTS: (4,)})
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
+    return private_folder(worker_folder(JOB.name, "publish", "w"))
+
+
+def test_a_note_counts_for_the_version_it_was_left_by(folder: Path) -> None:
+    assert noted_rest(JOB, VERSION, "publish", "w") is None
+    RestNote(ENDS, VERSION.hex(), told_at_rest(stage="publish")).write(folder, "metrics 1")
+    rest = noted_rest(JOB, VERSION, "publish", "w")
+    assert rest is not None
+    assert (rest.rest, rest.metrics, rest.words["resting"]) == (ENDS, "metrics 1", True)
+    assert rest.until == pytest.approx(time.monotonic() + 86_400, abs=60)
+    assert noted_rest(JOB, b"another", "publish", "w") is None
+    (folder / NOTE).write_text("{")
+    assert noted_rest(JOB, VERSION, "publish", "w") is None
+
+
+def test_time_goes_on_while_no_supervisor_runs(folder: Path) -> None:
+    RestNote(Rest({}, 500.0), VERSION.hex(), {}).write(folder, "")
+    body = json.loads((folder / NOTE).read_text())
+    (folder / NOTE).write_text(json.dumps(body | {"since": body["since"] - 400}))
+    rest = noted_rest(JOB, VERSION, "publish", "w")
+    assert rest is not None
+    assert rest.until == pytest.approx(time.monotonic() + 100, abs=60)
+
+
+class Broker:
+    """Ends of topics, and what is said."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, tuple[int, ...]] = {
+            JOB.topic(Role.PARTIALS): (3,),
+            JOB.topic(Role.MANIFESTS): (4,),
+        }
+        self.said: list[dict[str, Any]] = []
+
+    @property
+    def producer(self) -> Broker:
+        return self
+
+    def send(self, topic: str, value: bytes, *, key: bytes, partition: int) -> None:
+        assert (topic, key, partition) == (JOB.topic(Role.STATUS), b"publish/w", 0)
+        self.said.append(json.loads(value))
+
+    def ends(self, partitions: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        assert partitions == {JOB.topic(Role.PARTIALS): 1, JOB.topic(Role.MANIFESTS): 1}
+        return self.topics
+
+
+def resting(rest: Rest = ENDS, seconds: float = math.inf) -> RestingJob:
+    return RestingJob(JOB, rest, {"resting": True}, "", time.monotonic() + seconds)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {JOB.topic(Role.MANIFESTS): (5,)},
+        {JOB.topic(Role.PARTIALS): (2,)},
+        {JOB.topic(Role.PARTIALS): ()},
+    ],
+    ids=["grown", "made anew", "gone"],
+)
+def test_an_end_that_differs_wakes_once_and_nothing_else_does(
+    change: dict[str, tuple[int, ...]],
+) -> None:
+    broker, woken = Broker(), list[str]()
+    # It looks when the test has it look.
+    watch = RestWatch(Connection(("127.0.0.1:1",)), "publish", "w", woken.append, look=1e6)
+    try:
+        watch.add(resting(), said=False)
+        for _ in range(3):
+            watch._look(cast(Cluster, broker))
+        assert woken == []
+        assert len(broker.said) == 1, "it is said once a minute"
+        broker.topics |= change
+        for _ in range(2):
+            watch._look(cast(Cluster, broker))
+        assert woken == [JOB.name]
+    finally:
+        watch._over.set()
+
+
+def test_a_rest_that_is_over_wakes_and_one_that_is_given_up_does_not() -> None:
+    broker, woken = Broker(), list[str]()
+    watch = RestWatch(Connection(("127.0.0.1:1",)), "publish", "w", woken.append, look=1e6)
+    try:
+        watch.add(resting(seconds=-1.0), said=True)
+        watch._look(cast(Cluster, broker))
+        assert woken == [JOB.name]
+        assert broker.said == [], "its worker has just said it"
+        watch.add(resting(seconds=-1.0), said=True)
+        watch.keep(())
+        watch._look(cast(Cluster, broker))
+        assert woken == [JOB.name]
+    finally:
+        watch._over.set()
+
+
+def test_who_never_ran_rests_until_anything_is_written() -> None:
+    rest = first_rest(JOB, "shuffle", "w")
+    assert rest is not None
+    assert rest.rest.ends[Role.REPORTS] == JOB.start_offsets[Role.REPORTS]
+    assert rest.words["deployment"] == JOB.deployment.hex()
+    assert _of_devices() is None
+
+
+def _of_devices() -> RestingJob | None:
+    from tests.support.device_world import device_job
+
+    job: DeployedJob = device_job()
+    return first_rest(job, "shuffle", "w")
