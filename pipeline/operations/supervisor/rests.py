@@ -169,8 +169,15 @@ class RestWatch:
                 if now >= self._said.get(name, now - SAY_SECONDS) + SAY_SECONDS
             }
             self._said.update(dict.fromkeys(due, now))
+        if not due:
+            return
+        # Where there is no such topic, writing to it would hold up all jobs.
+        there = cluster.ends({each.job.topic(Role.STATUS): 1 for each in due.values()})
         for each in due.values():
+            topic = each.job.topic(Role.STATUS)
+            if topic not in there:
+                continue
             words = {**each.words, "time": own_milliseconds()}
             value = json.dumps(words, allow_nan=False, separators=(",", ":")).encode()
             # Who may not write there says nothing; the next word may get through.
-            cluster.producer.send(each.job.topic(Role.STATUS), value, key=self._key, partition=0)
+            cluster.producer.send(topic, value, key=self._key, partition=0)

@@ -10,11 +10,13 @@ from typing import Any, cast
 
 import pytest
 
+from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.workers.resting import NOTE, RestNote, told_at_rest
+from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.operations.supervisor.rests import RestingJob, RestWatch, first_rest, noted_rest
 from pipeline.operations.supervisor.wanted import Task
 from pipeline.stages.rests import Rest
@@ -61,6 +63,7 @@ class Broker:
         self.topics: dict[str, tuple[int, ...]] = {
             JOB.topic(Role.PARTIALS): (3,),
             JOB.topic(Role.MANIFESTS): (4,),
+            JOB.topic(Role.STATUS): (9,),
         }
         self.said: list[dict[str, Any]] = []
 
@@ -73,8 +76,10 @@ class Broker:
         self.said.append(json.loads(value))
 
     def ends(self, partitions: dict[str, int]) -> dict[str, tuple[int, ...]]:
-        assert partitions == {JOB.topic(Role.PARTIALS): 1, JOB.topic(Role.MANIFESTS): 1}
-        return self.topics
+        status = {JOB.topic(Role.STATUS): 1}
+        woken_by = {JOB.topic(Role.PARTIALS): 1, JOB.topic(Role.MANIFESTS): 1}
+        assert partitions in (status, woken_by)
+        return {topic: ends for topic, ends in self.topics.items() if topic in partitions}
 
 
 def resting(rest: Rest = ENDS, seconds: float = math.inf) -> RestingJob:
@@ -124,6 +129,28 @@ def test_a_rest_that_is_over_wakes_and_one_that_is_given_up_does_not() -> None:
         assert woken == [JOB.name]
     finally:
         watch._over.set()
+
+
+def test_what_can_be_said_nowhere_holds_up_nobody() -> None:
+    broker, woken = Broker(), list[str]()
+    del broker.topics[JOB.topic(Role.STATUS)]
+    watch = RestWatch(Connection(("127.0.0.1:1",)), "publish", "w", woken.append, look=1e6)
+    try:
+        watch.add(resting(), said=False)
+        watch._look(cast(Cluster, broker))
+        assert broker.said == []
+    finally:
+        watch._over.set()
+
+
+@pytest.mark.parametrize(("age", "alive"), [(100, True), (200, False)])
+def test_one_that_rests_is_alive_as_long_as_it_is_said(age: int, alive: bool) -> None:
+    heartbeats = Heartbeats(JOB.deployment)
+    words = told_at_rest(deployment=JOB.deployment.hex(), stage="publish", worker="w")
+    record = LogRecord(0, json.dumps(words).encode(), 1000, b"publish/w")
+    heartbeats.apply(record)
+    (worker,) = heartbeats.workers(1000 + 1000 * age)
+    assert (worker.resting, worker.alive) == (True, alive)
 
 
 def test_who_never_ran_rests_until_anything_is_written() -> None:
