@@ -162,7 +162,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=8)
 
-    for module in ("devices.epoch_records", "stages.window_writer"):
+    for module in ("devices.epoch_records", "stages.multisets"):
         monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
 
 

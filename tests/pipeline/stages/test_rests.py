@@ -21,7 +21,9 @@ EPOCHS = 4
 CELLS = 30
 
 
-def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> DeployedJob:
+def cells_job(
+    instances: int = 1, lanes: int = 1, calendar: bool = False, **shuffle: object
+) -> DeployedJob:
     times = {"start": "2023-11-14T22:13:20Z", "length": "PT100S"} if calendar else {}
     job = make_job(
         {
@@ -36,7 +38,7 @@ def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> 
                 **({"instances": instances} if instances > 1 else {}),
                 **shuffle,
             },
-            "topics": {"partitions": 2},
+            "topics": {"partitions": 2, **({"lanes": lanes} if lanes > 1 else {})},
         }
     )
     return deploy_job(job, deployment=bytes(16), deployed_at=0)
@@ -117,8 +119,13 @@ def told(world: World) -> dict[int, tuple[object, ...]]:
 @pytest.mark.usefixtures("cells_protocol")
 @pytest.mark.parametrize(
     "make",
-    [cells_job, lambda: cells_job(instances=2), lambda: cells_job(calendar=True)],
-    ids=["plain", "instances", "calendar"],
+    [
+        cells_job,
+        lambda: cells_job(instances=2),
+        lambda: cells_job(lanes=2),
+        lambda: cells_job(calendar=True),
+    ],
+    ids=["plain", "instances", "lanes", "calendar"],
 )
 def test_what_resting_workers_publish_is_what_others_do(
     folder: Path, make: Callable[[], DeployedJob]
