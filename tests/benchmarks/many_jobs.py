@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -169,7 +169,11 @@ def _supervisors(connection: Connection, folder: Path) -> Iterator[Supervisors]:
 
 def _idle(supervisors: Supervisors) -> dict[str, object]:
     """Memory, and what runs while nothing comes."""
-    time.sleep(10.0)
+    # Some are woken by the registration of those who report there later.
+    settled = 0
+    while settled < 10:
+        settled = settled + 1 if len(supervisors.tree()) == 2 * len(STAGES) else 0
+        time.sleep(1.0)
     pid = LocalKafka(kafka_folder()).status().pid
     if pid is None:
         raise BenchmarkError("the local broker has ended")
@@ -224,7 +228,12 @@ def _pass(supervisors: Supervisors, senders: Sequence[Sender], epochs: int) -> t
 
 
 def _memory(processes: Sequence[psutil.Process]) -> int:
-    return round(sum(each.memory_full_info().pss for each in processes) / MEGABYTE)
+    shares = []
+    for each in processes:
+        # Some may have ended meanwhile.
+        with suppress(psutil.NoSuchProcess):
+            shares.append(each.memory_full_info().pss)
+    return round(sum(shares) / MEGABYTE)
 
 
 def _processor(processes: Sequence[psutil.Process]) -> float:
