@@ -211,6 +211,13 @@ def cuts_unnoticed(patch: Patch) -> None:
     patch.setattr("pipeline.ledger.verification._cut_in_front", lambda *cut: iter(()))
 
 
+def names_believed(patch: Patch) -> None:
+    patch.setattr(
+        "pipeline.ledger.spending._taken_back",
+        lambda withdrawal, withdrawn: {withdrawal.said.facts["deployment"]},
+    )
+
+
 @pytest.mark.parametrize(
     ("attacking", "broken", "reason"),
     thinned(
@@ -242,6 +249,7 @@ def cuts_unnoticed(patch: Patch) -> None:
             (attack_spending, constants_unread, "loses 1.01 times what its parameters say"),
             (attack_ledger, edits_unnoticed, "and nobody notices"),
             (attack_ledger, cuts_unnoticed, "charges that are still there count no more"),
+            (attack_ledger, names_believed, "nobody is told of the entry"),
         ],
         2,
     ),
