@@ -13,6 +13,7 @@ from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.cluster import CLIENT_ID
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.errors import access_problem, refused_kind
+from pipeline.kafka.silent_peers import close_silent_connections
 from topics.names import BATCH_BYTES_MAX
 
 # The client counts the records of a batch, the topic what is around them too.
@@ -57,6 +58,7 @@ class KafkaWriter:
         """
         if self._started:
             return
+        close_silent_connections()
         try:
             await self._producer.start()
         except (KafkaError, OSError) as error:

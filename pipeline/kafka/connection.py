@@ -21,6 +21,7 @@ from pipeline.kafka.client_properties import (
 )
 from pipeline.kafka.local_kafka import LocalKafka
 from pipeline.kafka.local_kafka.jars import Progress
+from pipeline.kafka.silent_peers import socket_options
 from pipeline.state import kafka_folder
 
 SERVERS_VARIABLE = "DPSTREAM_BOOTSTRAP_SERVERS"
@@ -68,7 +69,11 @@ class Connection:
 
     def kafka_python(self) -> dict[str, Any]:
         """Return the settings of a kafka-python producer, consumer or admin client."""
-        return {**self._settings(), "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS}
+        return {
+            **self._settings(),
+            "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS,
+            "socket_options": list(socket_options()),
+        }
 
     def aiokafka(self) -> dict[str, Any]:
         """Return the settings of an aiokafka producer, consumer or admin client."""

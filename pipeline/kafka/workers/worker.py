@@ -30,6 +30,7 @@ from pipeline.actions import Append
 from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.errors import AccessError, access_problem, refused_kind
+from pipeline.kafka.silent_peers import close_silent_connections
 from pipeline.kafka.workers import groups, topic_watch
 from pipeline.kafka.workers.app import build_app
 from pipeline.kafka.workers.errors import WorkerError
@@ -107,6 +108,7 @@ def run_worker(
     for library in _LIBRARIES:
         # A hundred lines a second during an outage, of which we say one.
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
+    close_silent_connections()
     process = _Process(
         stage,
         job,
