@@ -106,7 +106,8 @@ class TopicWatch:
             raise WorkerError(
                 f"{self._job.topic(self._role)}, partition {partition} ends at offset {end}, and "
                 f"{at} was reached before: the topic was deleted and made again, or its brokers "
-                f"have lost records; {self._remedy}"
+                f"have lost records, unless a broker is away: others learn late where it ends, and "
+                f"this passes; if it stays, {self._remedy}"
             )
 
     @property
