@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -83,7 +83,7 @@ class HttpDevices:
         state.add(self.job.local_epoch(epoch), np.concatenate(self.words[epoch]), None)
         return state.to_bytes()
 
-    async def send(self, epochs: Sequence[int], urls: Sequence[str]) -> None:
+    async def send(self, epochs: Iterable[int], urls: Sequence[str]) -> None:
         """Have every device report every epoch from its beginning on, until it is acknowledged."""
         times = times_of(self.job)
         assert times is not None

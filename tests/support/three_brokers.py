@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
@@ -24,7 +25,7 @@ from tests.support.namespaces import Namespaces
 
 NODES = (1, 2, 3)
 ROOT = Path(__file__).parents[2]
-_CLIENTS_PORT, _CONTROLLERS_PORT = 21_000, 21_001
+_CLIENTS_PORT, _CONTROLLERS_PORT, _OBSERVERS_PORT = 21_000, 21_001, 21_002
 # Starts a broker in a namespace, whose loopback address is the namespace's own.
 _START = """
 import json, pathlib, sys
@@ -134,12 +135,14 @@ class BrokersInNamespaces:
     Args:
         folder: of everything.
         network: has a namespace for each `broker_name`.
-        clocks: of the brokers, by name.
+        clocks: of the brokers, by name; this machine's by default.
     """
 
-    def __init__(self, folder: Path, network: Namespaces, clocks: Mapping[str, Clock]) -> None:
+    def __init__(
+        self, folder: Path, network: Namespaces, clocks: Mapping[str, Clock] | None = None
+    ) -> None:
         self._network = network
-        self._clocks = clocks
+        self._clocks = clocks or {}
         self._cluster_id = secrets.token_urlsafe(16)
         addresses = {node: network.address(broker_name(node)) for node in NODES}
         self.servers = ",".join(f"{each}:{_CLIENTS_PORT}" for each in addresses.values())
@@ -195,7 +198,7 @@ class BrokersInNamespaces:
             [*self._network.prefix(name), sys.executable, "-c", _START, orders],
             check=True,
             cwd=ROOT,
-            env={**os.environ, **self._clocks[name].environment},
+            env={**os.environ, **(self._clocks[name].environment if self._clocks else {})},
         )
 
     def kill(self, name: str) -> None:
@@ -211,6 +214,50 @@ class BrokersInNamespaces:
     def set_clock(self, name: str, seconds: float) -> None:
         """Have the clock of a broker go so many seconds fast."""
         self._clocks[name].set(seconds)
+
+
+class BrokersByName(BrokersInNamespaces):
+    """A cluster of three that know each other, and are known, by names: addresses may change.
+
+    Whoever tests them reaches them as `connection` says, where nothing changes.
+    """
+
+    def __init__(self, folder: Path, network: Namespaces) -> None:
+        super().__init__(folder, network)
+        observed = [f"{network.observed_at(name)}:{_OBSERVERS_PORT}" for name in self.names]
+        self.connection = Connection(tuple(observed))
+        self.servers = ",".join(f"{name}:{_CLIENTS_PORT}" for name in self.names)
+        voters = ",".join(f"{n}@{broker_name(n)}:{_CONTROLLERS_PORT}" for n in NODES)
+        for name, where in zip(self.names, observed, strict=True):
+            self._settings[name] |= {
+                "controller.quorum.voters": voters,
+                "listener.security.protocol.map": (
+                    "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,OBSERVERS:PLAINTEXT"
+                ),
+                "inter.broker.listener.name": "PLAINTEXT",
+                "listeners": (
+                    f"PLAINTEXT://0.0.0.0:{_CLIENTS_PORT},CONTROLLER://:{_CONTROLLERS_PORT},"
+                    f"OBSERVERS://0.0.0.0:{_OBSERVERS_PORT}"
+                ),
+                "advertised.listeners": f"PLAINTEXT://{name}:{_CLIENTS_PORT},OBSERVERS://{where}",
+            }
+
+    def are_in_sync(self) -> bool:
+        """Whether each of them has all that was ever written, as far as they answer."""
+        try:
+            admin = KafkaAdminClient(**self.connection.kafka_python())
+        except KafkaError:
+            return False
+        try:
+            return all(
+                len(partition["isr_nodes"]) == len(NODES)
+                for topic in admin.describe_topics(admin.list_topics())
+                for partition in topic["partitions"]
+            )
+        except KafkaError:
+            return False
+        finally:
+            admin.close()
 
 
 Node = TypeVar("Node")

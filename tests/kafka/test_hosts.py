@@ -1,0 +1,494 @@
+"""A fleet of real hosts is upgraded under load, and loses hosts, links and addresses.
+
+Three brokers, four hosts of workers, two of collectors and three of gateways are machines of their
+own in a network, and run what is installed from a wheel: at first that of an earlier version. In
+one job every report is its own cell, so that nothing can be lost or counted twice; to the other,
+devices report over HTTP what follows from a seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster
+from pipeline.operations.deployments import find_deployed
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.stages.partial_log import PartialLog
+from tests.support import cells, namespaces, wheels
+from tests.support.hosts import Hosts
+from tests.support.http_devices import HttpDevices
+from tests.support.namespaces import Namespaces
+from tests.support.publications import Publications
+from tests.support.three_brokers import NODES, BrokersByName, broker_name
+from tests.support.wheels import Installation
+from topics.manifests import Fate, Manifest, decode_manifest
+from topics.names import Role
+
+GATEWAY = Path(__file__).with_name("gateway_program.py")
+PATIENCE = 300.0
+"""Seconds, far longer than anything takes: who needs them has failed."""
+READY = 120.0
+"""Seconds until services have ended or are there."""
+
+CELLS = 12_000
+GATEWAYS = {"gateway-1": (0, 6_000), "gateway-2": (6_000, 4_000), "gateway-3": (10_000, 2_000)}
+PACE = 1.0
+"""Seconds between two epochs of gateways."""
+WORKERS = {
+    "worker-1": ("shuffle", "publish"),
+    "worker-2": ("aggregate",),
+    "worker-3": ("shuffle",),
+    "worker-4": ("aggregate", "publish"),
+}
+COLLECTORS = ("collector-1", "collector-2")
+DESK = "desk"
+PHONES, LENGTH, LATE = 100, 40, 120
+"""How many devices report for themselves; seconds of their epochs, and for which they may be late.
+"""
+BEGINS = 60
+"""Seconds until their first epoch, in which everything is started."""
+PORT = 8300
+SETTLED, HELD = 3, 8
+"""Epochs after which all goes on; and while something is amiss, twice as many as partitions."""
+
+
+@dataclass
+class Event:
+    """Something that befell the fleet: what, and from when until when, in seconds since 1970."""
+
+    what: str
+    began: float
+    ended: float = 0.0
+
+
+@dataclass
+class Fleet:
+    """Everything, as the story needs it."""
+
+    network: Namespaces
+    hosts: Hosts
+    brokers: BrokersByName
+    cluster: Cluster
+    folder: Path
+    watches: dict[str, Publications] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    failed: list[BaseException] = field(default_factory=list)
+
+    @property
+    def cells(self) -> Publications:
+        return self.watches["cells"]
+
+    @property
+    def stop(self) -> Path:
+        """The file that names the last epoch of gateways."""
+        return self.folder / "stop"
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Have hosts do their work until something holds."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self.hosts.keep_running()
+            for watch in self.watches.values():
+                watch.read()
+            if condition():
+                return
+            assert not self.failed, f"devices: {self.failed[0]!r}\n{self.hosts.logs()}"
+            assert time.monotonic() < deadline, (
+                f"after {PATIENCE:.0f} s still waiting: {what}; published up to epoch "
+                f"{self.published}\n{self.hosts.logs()}"
+            )
+            time.sleep(0.1)
+
+    @property
+    def published(self) -> int:
+        return max(self.cells.published, default=0)
+
+    def over(self, gateway: str) -> dict[int, float]:
+        """The epochs that a gateway says it has closed, and when it began to close each."""
+        lines = (line.split() for line in self.hosts.log(gateway).splitlines())
+        return {int(line[1]): float(line[-1]) for line in lines if line[:1] == ["closed"]}
+
+    def closed(self, gateway: str) -> int:
+        """The last epoch that a gateway says it has closed."""
+        return max(self.over(gateway), default=0)
+
+    def have_closed(self, gateways: Iterable[str], epoch: int) -> bool:
+        """Whether gateways have closed an epoch."""
+        return min(map(self.closed, gateways)) >= epoch
+
+    def go_on(self, epochs: int) -> None:
+        """Wait until such epochs are published as are closed from now on."""
+        wanted = max(map(self.closed, GATEWAYS)) + epochs
+        self.wait_until(lambda: self.published >= wanted, f"epoch {wanted} is published")
+
+    @contextmanager
+    def event(self, what: str) -> Iterator[None]:
+        """What happens within it, and until all goes on afterwards, has this name."""
+        print(f"{self.published:6} published; {what}", flush=True)
+        happening = Event(what, time.time())
+        self.events.append(happening)
+        yield
+        self.go_on(SETTLED)
+        happening.ended = time.time()
+
+    def beside(self, work: Callable[[], object], what: str) -> None:
+        """Do something that takes a while, and have hosts do their work meanwhile."""
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(work)
+            self.wait_until(done.done, what)
+            done.result()
+
+    def services(self, version: Installation) -> dict[str, dict[str, Sequence[str]]]:
+        """The commands of all services by host and name."""
+        servers = ("--bootstrap-servers", self.brokers.servers)
+        dpstream = version.dpstream
+        key = self.hosts.disk(DESK) / "home" / "collector-keys" / "phones"
+        found: dict[str, dict[str, Sequence[str]]] = {}
+        for host, stages in WORKERS.items():
+            found[host] = {
+                f"{host}-{stage}": (dpstream, "run", stage, "--name", host, *servers)
+                for stage in stages
+            }
+        for host in COLLECTORS:
+            collect = (dpstream, "collect", "--job", "phones", "--bind", f"0.0.0.0:{PORT}")
+            found[host] = {host: (*collect, "--collector-key", str(key), *servers)}
+        for host, numbers in GATEWAYS.items():
+            state = str(self.hosts.disk(host) / "state")
+            arguments = ["cells", host, self.brokers.servers, state, *map(str, numbers), str(PACE)]
+            program = (version.python, "-P", str(GATEWAY), *arguments, str(self.stop))
+            found[host] = {host: program}
+        return found
+
+    def is_ready(self, host: str, times: int) -> bool:
+        """Whether the services of a host have said so often that they are there."""
+        return self.ready(host) >= times
+
+    def ready(self, host: str) -> int:
+        """How often the services of a host have said that they are there."""
+        if host in GATEWAYS:
+            return self.closed(host)
+        if host in COLLECTORS:
+            return self.hosts.log(host).count("collector: ")
+        return min(
+            sum(
+                self.hosts.log(f"{host}-{stage}").count(f" {job} {stage} {host}: partitions:")
+                for job in ("cells", "phones")
+            )
+            for stage in WORKERS[host]
+        )
+
+
+def deploy(fleet: Fleet, version: Installation, name: str, **sections: object) -> DeployedJob:
+    """Deploy a job as an operator does, from the desk."""
+    path = fleet.hosts.disk(DESK) / f"{name}.json"
+    path.write_text(json.dumps({"name": name, **sections}))
+    command = (version.dpstream, "deploy", str(path), "--bootstrap-servers", fleet.brokers.servers)
+    fleet.hosts.command(DESK, *command)
+    return find_deployed(fleet.cluster, name)
+
+
+def deploy_both(fleet: Fleet, version: Installation) -> tuple[DeployedJob, DeployedJob]:
+    """The job of the gateways and that of the devices."""
+    by_gateways = deploy(
+        fleet,
+        version,
+        "cells",
+        protocol=cells.NAME,
+        parameters={"cells": CELLS},
+        epochs={"count": 64, "renew": True},
+        shuffle={"minimum": 1, "producers": len(GATEWAYS), "grace": "1h"},
+        topics={"partitions": 4, "replication": 3},
+    )
+    begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=BEGINS)
+    by_phones = deploy(
+        fleet,
+        version,
+        "phones",
+        protocol="future_rand",
+        parameters={"epsilon": 4, "changes": 2},
+        epochs={"count": 256, "start": begins.isoformat(), "length": f"PT{LENGTH}S"},
+        shuffle={"minimum": 2, "grace": f"PT{LATE + 20}S"},
+        topics={"partitions": 2, "replication": 3},
+        devices={"late": f"PT{LATE}S"},
+    )
+    return by_gateways, by_phones
+
+
+def upgrade(fleet: Fleet, before: Installation, after: Installation) -> None:
+    """Host by host: stop in good order, start what is installed new, go on."""
+    services = fleet.services(after)
+    for host in (*WORKERS, *COLLECTORS, *GATEWAYS):
+        with fleet.event(f"{host} is upgraded"):
+            ready = fleet.ready(host)
+            fleet.beside(partial(fleet.hosts.replace, host, services[host], READY), host)
+            # A worker of each job for each of its stages.
+            wanted = ready + (2 if host in WORKERS else 1)
+            fleet.wait_until(partial(fleet.is_ready, host, wanted), f"{host} is ready")
+
+
+def lose_hosts(fleet: Fleet, lost: Iterable[str]) -> None:
+    """One after the other is gone, and comes back; others do its work meanwhile."""
+    hosts, brokers = fleet.hosts, fleet.brokers
+    for host in lost:
+        with fleet.event(f"{host} is lost, and back after {HELD} epochs"):
+            hosts.lose(host)
+            fleet.go_on(HELD)
+            hosts.bring_back(host)
+            if host in brokers.names:
+                fleet.beside(partial(brokers.start, host), f"{host} answers")
+                wait_for_replicas(fleet)
+
+
+def cut_links(fleet: Fleet, cuts: Iterable[tuple[str, str]]) -> None:
+    """What one sends to the other does not arrive, for some epochs; the other way it does."""
+    for source, target in cuts:
+        with fleet.event(f"nothing arrives from {source} at {target} for {HELD} epochs"):
+            fleet.network.cut(source, target)
+            ends = {source, target} & GATEWAYS.keys()
+            if ends:
+                # No window closes without it.
+                others = GATEWAYS.keys() - ends
+                wanted = max(map(fleet.closed, others)) + HELD
+                fleet.wait_until(
+                    partial(fleet.have_closed, others, wanted), f"others close epoch {wanted}"
+                )
+            else:
+                fleet.go_on(HELD)
+            fleet.network.heal(source, target)
+            if {source, target} & set(fleet.brokers.names):
+                wait_for_replicas(fleet)
+
+
+def change_addresses(fleet: Fleet, moved: Iterable[str]) -> None:
+    """A host has another address from one moment to the next, while it works."""
+    for host in moved:
+        with fleet.event(f"{host} has another address"):
+            fleet.network.change_address(host)
+            fleet.go_on(HELD)
+            if host in fleet.brokers.names:
+                wait_for_replicas(fleet)
+
+
+def drop_packets(fleet: Fleet, host: str, share: float) -> None:
+    with fleet.event(f"a packet in {round(1 / share)} to {host} is dropped for {HELD} epochs"):
+        fleet.network.drop_at_random(host, share)
+        fleet.go_on(HELD)
+        fleet.network.drop_at_random(host, 0)
+
+
+def wait_for_replicas(fleet: Fleet) -> None:
+    """Until every broker has everything again, and another one may be lost."""
+    fleet.wait_until(fleet.brokers.are_in_sync, "all brokers have everything")
+
+
+@pytest.mark.verify
+@pytest.mark.timeout(2 * 3_600)
+def test_nothing_is_lost_or_doubled_while_hosts_are_upgraded_lost_cut_off_and_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for reason in (namespaces.refusal(), wheels.refusal()):
+        if reason is not None:
+            pytest.skip(f"no hosts: {reason}")
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
+    versions = installed(tmp_path)
+    names = [broker_name(node) for node in NODES]
+    groups = {"brokers": list(names), "workers": list(WORKERS)}
+    names += [*WORKERS, *COLLECTORS, *GATEWAYS, DESK]
+    groups["all"] = names
+    with ExitStack() as stack:
+        network = stack.enter_context(Namespaces(names, groups))
+        (tmp_path / "hosts").mkdir()
+        hosts = stack.enter_context(Hosts(network, tmp_path / "hosts", {}))
+        brokers = stack.enter_context(BrokersByName(tmp_path / "brokers", network))
+        cluster = stack.enter_context(Cluster(brokers.connection, patience=5.0))
+        fleet = Fleet(network, hosts, brokers, cluster, tmp_path)
+        by_gateways, by_phones = deploy_both(fleet, versions["earlier"])
+        fleet.watches = {
+            "cells": Publications(cluster, by_gateways),
+            "phones": Publications(cluster, by_phones),
+        }
+        for host, services in fleet.services(versions["earlier"]).items():
+            for name, command in services.items():
+                hosts.run(host, name, command)
+        with reporting(fleet, by_phones) as (devices, last_phones):
+            fleet.wait_until(lambda: fleet.published >= HELD, "the first epochs are published")
+            with fleet.event(f"nothing, for {2 * HELD} epochs"):
+                fleet.go_on(2 * HELD)
+            upgrade(fleet, versions["earlier"], versions["this"])
+            lose_hosts(fleet, ("worker-1", "broker-2", "worker-4", "collector-1"))
+            cut_links(
+                fleet,
+                (
+                    ("worker-3", "brokers"),
+                    ("brokers", "worker-2"),
+                    ("broker-1", "all"),
+                    ("all", "broker-3"),
+                    ("gateway-1", "brokers"),
+                    ("brokers", "gateway-2"),
+                    ("brokers", "collector-2"),
+                ),
+            )
+            change_addresses(fleet, ("worker-3", "broker-2", "gateway-3", "broker-1"))
+            drop_packets(fleet, "worker-2", 0.1)
+            with fleet.event(f"nothing, for {2 * HELD} epochs"):
+                fleet.go_on(2 * HELD)
+        last = max(map(fleet.closed, GATEWAYS)) + SETTLED
+        fleet.stop.with_suffix(".new").write_text(str(last))
+        fleet.stop.with_suffix(".new").rename(fleet.stop)
+        fleet.wait_until(
+            lambda: fleet.hosts.finished(*GATEWAYS) and fleet.published >= last,
+            f"epoch {last}, the last, is published",
+        )
+        fleet.wait_until(
+            lambda: max(fleet.watches["phones"].published, default=0) >= last_phones[0],
+            f"epoch {last_phones[0]} of phones is published",
+        )
+        assert not hosts.tracebacks(), hosts.logs()
+        tell(fleet, by_phones)
+        expect_every_cell_once(fleet, by_gateways, last)
+        expect_every_device_once(fleet, by_phones, devices, last_phones[0])
+
+
+def installed(folder: Path) -> dict[str, Installation]:
+    """The earlier version and this one, each from its wheel."""
+    wheels.sources_of_earlier(folder / "earlier")
+    wheels.sources_of_this(folder / "this")
+    return {
+        name: wheels.install(
+            wheels.build_wheel(folder / name, folder / f"{name}-wheel"), folder / f"{name}-venv"
+        )
+        for name in ("earlier", "this")
+    }
+
+
+@contextmanager
+def reporting(fleet: Fleet, job: DeployedJob) -> Iterator[tuple[HttpDevices, list[int]]]:
+    """Devices report within it; afterwards, too, until everything is acknowledged."""
+    devices, begun, over = HttpDevices(job, PHONES), [0], threading.Event()
+    urls = [f"http://{fleet.network.observed_at(host)}:{PORT}" for host in COLLECTORS]
+
+    def epochs() -> Iterator[int]:
+        for epoch in itertools.takewhile(lambda epoch: not over.is_set(), itertools.count(1)):
+            begun[0] = epoch
+            yield epoch
+
+    def send() -> None:
+        try:
+            asyncio.run(devices.send(epochs(), urls))
+        except BaseException as error:
+            fleet.failed.append(error)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield devices, begun
+    finally:
+        over.set()
+        if not fleet.failed:
+            fleet.wait_until(lambda: not sender.is_alive(), "devices have reported")
+        sender.join()
+    assert devices.acknowledged == set(itertools.product(range(1, begun[0] + 1), range(PHONES)))
+
+
+def tell(fleet: Fleet, by_phones: DeployedJob) -> None:
+    """Print for how long estimates were held back, in all and during every event.
+
+    From when the last gateway begins to close an epoch: its own waiting for Kafka counts.
+    """
+    overs = [fleet.over(gateway) for gateway in GATEWAYS]
+    held = {
+        epoch: max(0.0, moment - max(over[epoch] for over in overs))
+        for epoch, moment in fleet.cells.published_at.items()
+    }
+    print(
+        f"{len(held)} epochs of gateways, from when the last of them begins to close one to its "
+        f"publication: median {np.median(list(held.values())):.2f} s, "
+        f"longest {max(held.values()):.2f} s"
+    )
+    at = fleet.cells.published_at
+    for event in fleet.events:
+        during = [held[epoch] for epoch in held if event.began <= at[epoch] <= event.ended]
+        print(
+            f"{max(during, default=0.0):8.2f} s at most of {len(during):3} epochs in "
+            f"{event.ended - event.began:6.1f} s: {event.what}"
+        )
+    assert by_phones.epochs.start is not None
+    begins = by_phones.epochs.start.timestamp()
+    phones = {
+        epoch: moment - (begins + epoch * LENGTH + LATE)
+        for epoch, moment in fleet.watches["phones"].published_at.items()
+        if fleet.watches["phones"].published[epoch].contributors
+    }
+    print(
+        f"{len(phones)} epochs of {PHONES} devices, from when none may come any more to "
+        f"publication: longest {max(phones.values()):.2f} s"
+    )
+
+
+def partials(fleet: Fleet, job: DeployedJob) -> dict[int, bytes]:
+    """The first complete partial of every epoch."""
+    found: dict[int, bytes] = {}
+    log = PartialLog(job, found.__setitem__)
+    for record in fleet.cluster.read(job.topic(Role.PARTIALS)):
+        log.apply(record)
+    return found
+
+
+def expect_every_cell_once(fleet: Fleet, job: DeployedJob, last: int) -> None:
+    """Every report of gateways is counted once, in partials and in what is published."""
+    epochs = list(range(1, last + 1))
+    found = partials(fleet, job)
+    assert sorted(found) == sorted(fleet.cells.published) == epochs
+    law = job.law()
+    assert isinstance(law, cells.CellsLaw)
+    lost = doubled = 0
+    for epoch in epochs:
+        counts = cells.CellsAggregator.from_bytes(law, found[epoch]).counts
+        of_epoch = counts[job.local_epoch(epoch)]
+        assert counts.sum() == of_epoch.sum(), f"epoch {epoch} counts for another"
+        lost += int((of_epoch == 0).sum())
+        doubled += int((of_epoch[of_epoch > 1] - 1).sum())
+        record = fleet.cells.published[epoch]
+        assert record.headline is not None
+        assert (record.headline.low, record.headline.high) == (1.0, 1.0), epoch
+        assert (record.headline.value, record.contributors) == (CELLS, CELLS), epoch
+    print(f"{last * CELLS:,} reports of gateways in {last} epochs: {lost} lost, {doubled} doubled")
+    assert lost == doubled == 0
+    assert not list(fleet.cluster.read(job.topic(Role.DEAD_LETTERS)))
+
+
+def expect_every_device_once(
+    fleet: Fleet, job: DeployedJob, devices: HttpDevices, last: int
+) -> None:
+    """Every report of devices is counted once: partials are what the same reports add up to."""
+    epochs = range(1, last + 1)
+    found = partials(fleet, job)
+    decided: dict[int, Manifest] = {}
+    for record in fleet.cluster.read(job.topic(Role.MANIFESTS)):
+        manifest = decode_manifest(record.value)
+        decided.setdefault(manifest.epoch, manifest)
+    for epoch in epochs:
+        assert decided[epoch].fate is Fate.RELEASED, epoch
+        assert decided[epoch].contributors == decided[epoch].population == PHONES, epoch
+    wrong = [epoch for epoch in epochs if found[epoch] != devices.integers(epoch)]
+    print(
+        f"{last * PHONES:,} reports of devices in {last} epochs, "
+        f"{devices.statuses[202] - last * PHONES:,} more copies acknowledged: "
+        f"{len(wrong)} epochs counted wrong"
+    )
+    assert not wrong

@@ -1,0 +1,192 @@
+"""Hosts of a fleet: machines in namespaces, and the services that run on them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.support.namespaces import Namespaces
+
+_TAIL = 15
+
+
+@dataclass(slots=True)
+class Service:
+    """A command that a host keeps running.
+
+    Attributes:
+        host: where it runs.
+        name: its own in the whole fleet.
+        command: with its arguments.
+        process: its latest life.
+        began: when that did, by the monotonic clock.
+        finished: whether it has ended with code 0, as it was to; it is not started again then.
+    """
+
+    host: str
+    name: str
+    command: Sequence[str]
+    process: subprocess.Popen[bytes] | None = None
+    began: float = 0.0
+    finished: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+
+class Hosts:
+    """Services on hosts, each started again when it has ended, as systemd would, until it is left.
+
+    Args:
+        network: that the hosts are in.
+        folder: of a folder for each host, its disk, and of all logs.
+        environment: of all services; `DPSTREAM_HOME` is each host's own.
+        rest: seconds at least between two starts of a service.
+    """
+
+    def __init__(
+        self, network: Namespaces, folder: Path, environment: Mapping[str, str], rest: float = 1.0
+    ) -> None:
+        self.network = network
+        self._folder = folder
+        self._environment = dict(environment)
+        self._rest = rest
+        self._services: dict[str, Service] = {}
+        self._off: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for service in self._services.values():
+            _kill(service)
+
+    def disk(self, host: str) -> Path:
+        """What a host keeps when it is lost and comes back."""
+        folder = self._folder / host
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def run(self, host: str, name: str, command: Sequence[str]) -> None:
+        """Begin to keep a service running."""
+        self._services[name] = Service(host, name, command)
+        self._start(self._services[name])
+
+    def command(self, host: str, *command: str) -> str:
+        """Run a command on a host to its end; returns what it prints."""
+        done = subprocess.run(
+            [*self.network.prefix(host), *command],
+            env=self._variables(host),
+            cwd=self.disk(host),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def keep_running(self) -> None:
+        """Start what has ended, on hosts that are there."""
+        for service in self._services.values():
+            if service.runs or service.finished or service.host in self._off:
+                continue
+            if service.process is not None and service.process.returncode == 0:
+                service.finished = True
+            elif time.monotonic() > service.began + self._rest:
+                self._start(service)
+
+    def lose(self, host: str) -> None:
+        """A host is gone, with all that ran on it, and says nothing to anybody."""
+        self._off.add(host)
+        self.network.lose(host)
+        for service in self._of(host):
+            _kill(service)
+
+    def bring_back(self, host: str) -> None:
+        """It is back, with its disk; its services are started as machines do."""
+        self.network.bring_back(host)
+        self._off.discard(host)
+        self.keep_running()
+
+    def replace(self, host: str, commands: Mapping[str, Sequence[str]], seconds: float) -> None:
+        """Stop all services of a host in good order, and run them by other commands.
+
+        Args:
+            host: whose services they are.
+            commands: of all of them, by their names.
+            seconds: that they may take to end.
+        """
+        services = self._of(host)
+        assert {service.name for service in services} == commands.keys()
+        self._off.add(host)
+        for service in services:
+            if service.process is not None and service.runs:
+                service.process.send_signal(signal.SIGTERM)
+        for service in services:
+            if service.process is not None:
+                service.process.wait(seconds)
+        for service in services:
+            service.command = commands[service.name]
+            self._start(service)
+        self._off.discard(host)
+
+    def finished(self, *names: str) -> bool:
+        """Whether services have reached their end."""
+        self.keep_running()
+        return all(self._services[name].finished for name in names)
+
+    def log(self, name: str) -> str:
+        """What a service has said, in all its lives."""
+        path = self._folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def logs(self) -> str:
+        """The last lines of all services, for a failure's message."""
+        return "\n".join(
+            f"--- {name} on {service.host}\n" + "\n".join(self.log(name).splitlines()[-_TAIL:])
+            for name, service in self._services.items()
+        )
+
+    def tracebacks(self) -> list[str]:
+        """The services that have said more than a sentence."""
+        return [name for name in self._services if "Traceback (most recent" in self.log(name)]
+
+    def _of(self, host: str) -> list[Service]:
+        return [service for service in self._services.values() if service.host == host]
+
+    def _variables(self, host: str) -> dict[str, str]:
+        home = str(self.disk(host) / "home")
+        return {**os.environ, **self._environment, "DPSTREAM_HOME": home}
+
+    def _start(self, service: Service) -> None:
+        service.began = time.monotonic()
+        with (self._folder / f"{service.name}.log").open("ab") as log:
+            service.process = subprocess.Popen(
+                [*self.network.prefix(service.host), *service.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.disk(service.host),
+                env=self._variables(service.host),
+                start_new_session=True,
+            )
+
+
+def _kill(service: Service) -> None:
+    if service.process is not None:
+        service.process.kill()
+        service.process.wait()

@@ -1,0 +1,39 @@
+"""What is published of a job, and when, as somebody sees who reads on while brokers come and go."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from kafka.errors import KafkaError
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.kafka.cluster import Cluster, ClusterError
+from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from topics.names import Role
+
+
+class Publications:
+    """The estimates of a job, as far as they have been read.
+
+    Attributes:
+        published: what was published of each epoch.
+        published_at: when, in seconds since 1970, by the broker's clock.
+    """
+
+    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
+        self._cluster = cluster
+        self._topic = job.topic(Role.ESTIMATES)
+        self._first = FirstEstimates(job)
+        self._position = 0
+        self.published: dict[int, EstimateRecord] = {}
+        self.published_at: dict[int, float] = {}
+
+    def read(self) -> None:
+        """Take in what there is, if brokers answer."""
+        with suppress(KafkaError, ClusterError):
+            for record in self._cluster.read(self._topic, 0, self._position):
+                self._position = record.offset + 1
+                estimate = self._first.apply(record.value)
+                if estimate is not None:
+                    self.published[estimate.epoch] = estimate
+                    self.published_at[estimate.epoch] = record.timestamp / 1000

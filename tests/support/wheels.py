@@ -1,0 +1,113 @@
+"""Wheels of this version and of an earlier one, installed beside the libraries of the tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support import cells
+
+ROOT = Path(__file__).parents[2]
+EARLIER = os.environ.get("DPSTREAM_EARLIER", "dd34a5e8b446408f2d33df4cf1701cdf97f48a0b")
+"""The commit that hosts are upgraded from.
+
+There has been no release. This is the first whose wheel has what a release needs, and the list of
+changes begins with it. Signed stages, the ledger, short manifests, bundles and documents of
+results, all of them records of their own, came later.
+"""
+_CELLS = "cells_of_tests"
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A virtual environment with a wheel in it."""
+
+    folder: Path
+
+    @property
+    def python(self) -> str:
+        """Its interpreter."""
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def dpstream(self) -> str:
+        """Its command."""
+        return str(self.folder / "bin" / "dpstream")
+
+
+def refusal() -> str | None:
+    """Why the earlier version cannot be had; None if it can."""
+    if shutil.which("git") is None:
+        return "there is no git: apt install git"
+    found = subprocess.run(
+        ["git", "cat-file", "-e", f"{EARLIER}^{{commit}}"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if found.returncode != 0:
+        return f"these sources have no commit {EARLIER[:7]}: git fetch --unshallow"
+    return None
+
+
+def sources_of_earlier(folder: Path) -> None:
+    """Write the sources of the earlier version into a new folder."""
+    folder.mkdir()
+    archive = subprocess.run(
+        ["git", "archive", EARLIER], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
+    subprocess.run(["tar", "--extract"], cwd=folder, input=archive.stdout, check=True)
+
+
+def sources_of_this(folder: Path) -> None:
+    """Write the sources of this version, as they lie here, into a new folder."""
+    folder.mkdir()
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    for name in map(os.fsdecode, listed.stdout.split(b"\0")):
+        if name and not name.startswith("tests/") and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+
+
+def build_wheel(sources: Path, folder: Path) -> Path:
+    """The wheel of such sources."""
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources))
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path) -> Installation:
+    """Install a wheel into a new environment, with a package whose protocol is `cells`.
+
+    Other libraries are those that the tests run with.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    installation = Installation(folder)
+    _pip("--python", installation.python, "install", "--no-deps", str(wheel))
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # What is named here is searched last, and none of its own lines of this kind are read: so the
+    # sources that lie here, which the tests run with, are not found.
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    shutil.copyfile(cells.__file__, packages / f"{_CELLS}.py")
+    about = packages / f"{_CELLS}-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {_CELLS}\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        f"[dpstream.protocols]\n{cells.NAME} = {_CELLS}:CELLS\n"
+    )
+    return installation
+
+
+def _pip(*arguments: str) -> None:
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", *quiet, *arguments], check=True)
