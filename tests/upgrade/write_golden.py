@@ -234,6 +234,7 @@ def heartbeats_of(world: World) -> list[str]:
             stopping=False,
         )
         process._say = partial(_Process._say, process)
+        process._word = partial(_Process._word, process)
         with suppress(CrashError):
             asyncio.run(_Process._tell_status(process))
     return [value.decode() for value in told]
