@@ -10,9 +10,9 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
 from pipeline.jobs.descriptions import described, signer_of
-from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_files import make_job, validate
 from randomizers.client import Answer, UnreachableError
 from topics.envelopes import decode_body
 
@@ -51,11 +51,19 @@ def deployed(
     number: int = 1,
     at: int = START,
     key: Ed25519PrivateKey = OPERATOR,
+    constants: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> DeployedJob:
-    """A job with what its devices are told, signed; its deployment is a number."""
+    """A job with what its devices are told, signed; its deployment is a number.
+
+    With these constants, as JSON; by default it is calibrated.
+    """
     job = make_job({**values, **more})
-    return described(deploy_job(job, deployed_at=at, deployment=number.to_bytes(16, "big")), key)
+    fresh = deploy_job(job, deployed_at=at, deployment=number.to_bytes(16, "big"))
+    if constants is not None:
+        then = {**json.loads(fresh.to_bytes()), "constants": constants}
+        fresh = validate(DeployedJob, {**then, "fingerprint": fingerprint_of(then).hex()})
+    return described(fresh, key)
 
 
 def description_of(job: DeployedJob) -> bytes:

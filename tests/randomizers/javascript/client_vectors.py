@@ -5,6 +5,8 @@ document and spend the same digits. Randomness is that of `tests.randomizers.jav
 Written by::
 
     python -m tests.randomizers.javascript.client_vectors [--check]
+
+Without the file, all constants are searched for anew.
 """
 
 from __future__ import annotations
@@ -194,10 +196,11 @@ def _plain(result: Any) -> Any:
     return result
 
 
-def of_protocol(protocol: str) -> dict[str, Any]:
+def of_protocol(protocol: str, laws: Mapping[str, Any]) -> dict[str, Any]:
     """Days of a device of a protocol, into a second horizon."""
     values, given = JOBS[protocol]
-    recorder = Recorder(f"client {protocol}", deployed(values), (50, 1))
+    job = deployed(values, constants=laws.get(values["name"]))
+    recorder = Recorder(f"client {protocol}", job, (50, 1))
     recorder.does("terms")
     recorder.does("join terms")
     for epoch in range(6):
@@ -269,9 +272,10 @@ def of_accidents() -> dict[str, Any]:
     return recorder.to_json()
 
 
-def of_lies_about_time(values: dict[str, Any]) -> dict[str, Any]:
+def of_lies_about_time(values: dict[str, Any], laws: Mapping[str, Any]) -> dict[str, Any]:
     """A server that says other times than it is, from joining on; the limit is for two charges."""
-    recorder = Recorder(f"client lies {values['name']}", deployed(values), (2, 1))
+    job = deployed(values, constants=laws.get(values["name"]))
+    recorder = Recorder(f"client lies {values['name']}", job, (2, 1))
     value = True if values is STREAM else None
     recorder.collector.time += 400 * DAY
     recorder.does("join")
@@ -536,8 +540,23 @@ def signatures() -> dict[str, Any]:
     return {"signers": ["00" * 31 + "07", SIGNER], "good": good, "bad": bad}
 
 
+def laws_of(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The constants of the jobs in the file, by name.
+
+    Another processor finds others by the same search, in their last digits: devices are shown with
+    those of then.
+    """
+    scenarios = [] if earlier is None else earlier["scenarios"]
+    steps = (step for scenario in scenarios for step in scenario["steps"])
+    members = (step["document"]["members"] for step in steps if "document" in step)
+    joined = (each for some in members for each in some.values() if each is not None)
+    statements = (json.loads(each["statement"]) for each in joined)
+    return {statement["job"]: statement["law"] for statement in statements}
+
+
 def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Everything; `earlier` is what the file holds."""
+    """Everything; `earlier` is what the file holds, of which sealed bodies and constants stay."""
+    laws = laws_of(earlier)
     return {
         "signer": SIGNER,
         "amounts": amounts(),
@@ -552,8 +571,8 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
             of_accidents(),
             of_strangers(),
             of_revisions(),
-            *map(of_lies_about_time, (STREAM, SETS)),
-            *map(of_protocol, JOBS),
+            *(of_lies_about_time(values, laws) for values in (STREAM, SETS)),
+            *(of_protocol(protocol, laws) for protocol in JOBS),
         ],
     }
 
