@@ -112,6 +112,7 @@ class Execution:
         self.reached: dict[int, int] = {}
         self.restored = False
         self.records = 0
+        self.appends = 0
         self.actions = 0
         self._stage = stage
         self._log = log
@@ -131,6 +132,11 @@ class Execution:
         self._deleting: dict[tuple[Role, int], asyncio.Task[None]] = {}
         self._last_beat = clock()
         self._paused = False
+
+    @property
+    def done(self) -> int:
+        """Records that the stage was shown, and those that it has written, be it on taking over."""
+        return self.records + self.appends
 
     def revoked(self) -> None:
         """The partitions are no longer ours: drop whatever is going on, and forget them."""
@@ -303,6 +309,7 @@ class Execution:
     async def _carry_out(self, action: Action) -> object:
         match action:
             case Append():
+                self.appends += 1
                 await self._log.append(action)
             case Flush():
                 await self._log.flush()

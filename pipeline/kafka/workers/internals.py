@@ -69,7 +69,13 @@ class ClientThread(AIOKafkaConsumerThread):
         consumer = super()._create_worker_consumer(transport)
         patience = round(1000 * self.timings.fetch)
         consumer._fetch_max_wait_ms = min(patience, consumer._fetch_max_wait_ms)
+        consumer._consumer_timeout = max(self.timings.look, consumer._consumer_timeout)
         return consumer
+
+    async def on_start(self) -> None:
+        """Start the client, which is patient where nothing waits for the answer."""
+        await super().on_start()
+        wait_long_for_all(self.client, round(1000 * self.timings.whole), self.timings.batch)
 
     @property
     def client(self) -> AIOKafkaConsumer:
@@ -105,6 +111,29 @@ class ClientThread(AIOKafkaConsumerThread):
         await coordinator.ensure_coordinator_known()
         taken: bool = await coordinator._do_heartbeat()
         return taken
+
+
+def wait_long_for_all(consumer: AIOKafkaConsumer, milliseconds: int, batch: int) -> None:
+    """Let a broker hold a question back that is about every partition.
+
+    For so long, or until so many bytes have come: those that work beside many others ask less often
+    and are told more at once. A question that leaves a partition out, of which there are records
+    that nobody has taken yet, is not held back for longer than before, since nothing is asked of
+    that partition until it is answered.
+    """
+    fetcher = consumer._fetcher
+    short, look = fetcher._fetch_max_wait_ms, fetcher._get_actions_per_node
+
+    def look_patiently(assignment: Any) -> Any:
+        left_out = any(
+            partition in fetcher._records or assignment.state_value(partition).paused
+            for partition in assignment.tps
+        )
+        fetcher._fetch_max_wait_ms = short if left_out else max(short, milliseconds)
+        fetcher._fetch_min_bytes = 1 if left_out else batch
+        return look(assignment)
+
+    fetcher._get_actions_per_node = look_patiently
 
 
 def refusal_of(app: AppT) -> KafkaError | None:

@@ -43,6 +43,8 @@ class KafkaLog:
         topic: names the topic of a role.
         clock: is told by every acknowledgement what the broker's clock says.
         principal: who we are to the cluster, for what it does not allow.
+        look_seconds: between two looks of the reading client for what it may ask for, if nothing
+            tells it before.
 
     Raises:
         AccessError: the cluster does not allow what is asked; of what is appended, `flush` says it.
@@ -54,6 +56,8 @@ class KafkaLog:
         topic: Callable[[Role], str],
         clock: BrokerClock | None = None,
         principal: str | None = None,
+        *,
+        look_seconds: float = 0.2,
     ) -> None:
         self._topic = topic
         self._principal = principal
@@ -71,6 +75,7 @@ class KafkaLog:
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             fetch_max_wait_ms=10,
+            consumer_timeout_ms=round(1000 * look_seconds),
             max_partition_fetch_bytes=SLICE_BYTES,
         )
         self._admin = AIOKafkaAdminClient(**options)

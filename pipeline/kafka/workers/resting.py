@@ -20,7 +20,7 @@ from topics.names import Role
 
 NOTE = "rest.json"
 FOUND_NOTHING = 3.0
-"""Seconds after which a worker rests that has not been shown any record since it was started."""
+"""Seconds after which a worker rests that was shown and wrote nothing since it was started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +42,36 @@ class Quiet:
     """For how long there has been nothing to do.
 
     >>> quiet = Quiet(Resting(60.0, (), ""))
-    >>> [quiet.lasts(now, records=9, idle=now != 50) for now in (0.0, 50.0, 51.0, 110.0, 111.0)]
+    >>> [quiet.lasts(now, done=9, idle=now != 50) for now in (0.0, 50.0, 51.0, 110.0, 111.0)]
     [False, False, False, False, True]
 
     Who was woken for nothing need not wait as long:
 
     >>> quiet = Quiet(Resting(60.0, (), ""))
-    >>> [quiet.lasts(now, records=0, idle=True) for now in (0.0, 2.0, 3.0)]
+    >>> [quiet.lasts(now, done=0, idle=True) for now in (0.0, 2.0, 3.0)]
     [False, False, True]
     """
 
     def __init__(self, resting: Resting) -> None:
         self._after = resting.after
-        self._records = 0
+        self._done = 0
         self._since: float | None = None
 
-    def lasts(self, now: float, records: int, *, idle: bool) -> bool:
-        """Whether it lasts for long enough, `records` having been read since the start."""
-        if not idle or records != self._records:
+    def lasts(self, now: float, done: int, *, idle: bool) -> bool:
+        """Whether it lasts for long enough.
+
+        Args:
+            now: in seconds.
+            done: records that were read since the start, and those that the stage has written:
+                what a worker was woken by may be taken in before it is shown a record.
+            idle: whether there is nothing to do now.
+        """
+        if not idle or done != self._done:
             self._since = None
-        self._records = records
+        self._done = done
         if idle and self._since is None:
             self._since = now
-        after = self._after if records else min(self._after, FOUND_NOTHING)
+        after = self._after if done else min(self._after, FOUND_NOTHING)
         return self._since is not None and now - self._since >= after
 
     def begin_anew(self) -> None:

@@ -21,8 +21,12 @@ class Timings:
         blocked: the watchdog's patience with an event loop that does not tick,
         unrestored: with a worker whose partitions are not restored,
         stalled: with records that wait and are not read.
-        fetch: for so long a broker may hold a question for records back until there are some.
+        ends: between two questions for the ends of the partitions.
+        fetch: for so long a broker may hold a question for records back until there are some,
+        whole: and for so long if it is about every partition, so that none waits for its answer,
+        batch: until there are so many bytes.
         idle: between two looks for records while there is room for more.
+        look: between two looks of a client for what it may ask for, if nothing tells it before.
     """
 
     session: float = 10.0
@@ -36,8 +40,12 @@ class Timings:
     blocked: float = 30.0
     unrestored: float = 60.0
     stalled: float = 120.0
+    ends: float = 1.0
     fetch: float = 0.05
+    whole: float = 0.05
+    batch: int = 1
     idle: float = 0.1
+    look: float = 0.2
 
     def __post_init__(self) -> None:
         if not 2 * self.heartbeat <= self.session <= self.request:
@@ -49,7 +57,17 @@ class Timings:
     @classmethod
     def of_many(cls) -> Timings:
         """Of a worker beside which many others run: it asks less often, and is as safe."""
-        return cls(heartbeat=3.0, tick=1.0, status=3.0, topics=15.0, fetch=0.25, idle=0.5)
+        return cls(
+            heartbeat=3.0,
+            tick=2.0,
+            status=3.0,
+            topics=15.0,
+            ends=3.0,
+            whole=0.5,
+            batch=1 << 18,
+            idle=2.0,
+            look=1.0,
+        )
 
     @property
     def pause(self) -> float:

@@ -193,7 +193,13 @@ class _Process:
             loop.add_signal_handler(number, self._end, None)
         self.outage = Outage(",".join(self.connection.bootstrap_servers), self.lines.warning)
         options = {"client_id": self._client, **self.connection.aiokafka()}
-        self.log = KafkaLog(options, self.job.topic, self.clock, self.connection.principal)
+        self.log = KafkaLog(
+            options,
+            self.job.topic,
+            self.clock,
+            self.connection.principal,
+            look_seconds=self.timings.look,
+        )
         self.topics = TopicWatch(self.job, self.stage.role, self.used)
         self.execution = Execution(
             self.stage,
@@ -343,7 +349,7 @@ class _Process:
             await asyncio.sleep(self.timings.tick)
             idle = self.execution.restored and self._has_read(self.ends)
             idle = idle and self.stage.rests() is not None
-            if quiet.lasts(time.monotonic(), self.execution.records, idle=idle):
+            if quiet.lasts(time.monotonic(), self.execution.done, idle=idle):
                 self.rest = await self._find_rest(self.resting.roles)
                 quiet.begin_anew()
         self._end(None)
@@ -396,7 +402,7 @@ class _Process:
                 self.topics.see_ends(self.ends, reached)
             if self.refused is not None and (refusal := self.refused()) is not None:
                 raise refusal
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(self.timings.ends)
 
     async def _watch_topics(self) -> None:
         told: tuple[str, ...] = ()

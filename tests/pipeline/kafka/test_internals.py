@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.producer.message_accumulator import MessageAccumulator
 from faust.transport.consumer import Consumer as AnyConsumer
@@ -27,10 +30,16 @@ METHODS = [
     (AIOKafkaConsumerThread, "_ensure_consumer"),
     (GroupCoordinator, "ensure_coordinator_known"),
     (GroupCoordinator, "_do_heartbeat"),
+    (Fetcher, "_get_actions_per_node"),
 ]
 ATTRIBUTES = [
     (AIOKafkaConsumer, "_fetch_max_wait_ms"),
+    (AIOKafkaConsumer, "_consumer_timeout"),
     (AIOKafkaConsumer, "_coordinator"),
+    (AIOKafkaConsumer, "_fetcher"),
+    (Fetcher, "_fetch_max_wait_ms"),
+    (Fetcher, "_fetch_min_bytes"),
+    (Fetcher, "_records"),
     (AnyConsumer, "_paused_partitions"),
     (GroupCoordinator, "generation"),
     (AIOKafkaProducer, "_message_accumulator"),
@@ -88,3 +97,32 @@ def test_a_worker_looks_again_soon_only_while_a_partition_has_no_room(
     free, full, again, short = waited
     assert full < free == again < 1.0
     assert short == 0.001
+
+
+class _Asked:
+    """A fetcher that notes what it would ask with: at most so long, for at least so many bytes."""
+
+    def __init__(self) -> None:
+        self._fetch_max_wait_ms, self._fetch_min_bytes = 50, 1
+        self._records: dict[TP, object] = {}
+        self.asked: list[tuple[int, int]] = []
+
+    def _get_actions_per_node(self, assignment: object) -> None:
+        self.asked.append((self._fetch_max_wait_ms, self._fetch_min_bytes))
+
+
+def test_who_asks_about_every_partition_is_patient() -> None:
+    """Nothing is asked of a partition that was left out until the answer is there."""
+    one, other = TP("reports", 0), TP("reports", 1)
+    fetcher = _Asked()
+    states = {one: SimpleNamespace(paused=False), other: SimpleNamespace(paused=False)}
+    assignment = SimpleNamespace(tps=[one, other], state_value=states.__getitem__)
+    internals.wait_long_for_all(cast(Any, SimpleNamespace(_fetcher=fetcher)), 500, 4096)
+    fetcher._get_actions_per_node(assignment)
+    fetcher._records[other] = "not taken yet"
+    fetcher._get_actions_per_node(assignment)
+    del fetcher._records[other]
+    fetcher._get_actions_per_node(assignment)
+    states[one].paused = True
+    fetcher._get_actions_per_node(assignment)
+    assert fetcher.asked == [(500, 4096), (50, 1), (500, 4096), (50, 1)]

@@ -225,6 +225,17 @@ async def test_replies_reach_the_stage() -> None:
 
 
 @story
+async def test_what_a_stage_writes_counts_as_work_like_what_it_is_shown() -> None:
+    """What a worker was woken by may be taken in on taking over, before it is shown a record."""
+    world = World(ScriptedStage(on_assign=(Append(Role.MANIFESTS, 0, b""), Flush())))
+    assert world.execution.done == 0
+    await world.own(0)
+    assert (world.execution.records, world.execution.done) == (0, 1)
+    await world.execution.record(0, 0, b"")
+    assert world.execution.done == 2
+
+
+@story
 async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
     """The flush never ends: the broker is away, and the partition goes to somebody else."""
     stage = ScriptedStage(

@@ -2,16 +2,38 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from pipeline.actions import Append
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers import resting
 from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.kafka.workers.resting import Resting
 from pipeline.kafka.workers.timings import Timings
 from pipeline.kafka.workers.worker import _Process
+from pipeline.stages.rests import Rest
+
+
+def process_of(stage: object, folder: Path, **more: Any) -> _Process:
+    """A worker's process that has no cluster."""
+    return _Process(
+        cast(Any, stage),
+        cast(Any, SimpleNamespace(deployment=bytes(16))),
+        Connection(("nowhere:9092",)),
+        "shuffle",
+        "w1",
+        folder,
+        Timings(status=0.01, tick=0.001),
+        LogLines("small", "shuffle", "w1"),
+        BrokerClock(),
+        **more,
+    )
 
 
 def test_nothing_is_said_after_the_goodbye(tmp_path: Path) -> None:
@@ -21,17 +43,7 @@ def test_nothing_is_said_after_the_goodbye(tmp_path: Path) -> None:
         said.append(json.loads(action.value))
 
     async def end_between_two_heartbeats() -> None:
-        process = _Process(
-            cast(Any, SimpleNamespace(heartbeat=dict)),
-            cast(Any, SimpleNamespace(deployment=bytes(16))),
-            Connection(("nowhere:9092",)),
-            "shuffle",
-            "w1",
-            tmp_path,
-            Timings(status=0.01),
-            LogLines("small", "shuffle", "w1"),
-            BrokerClock(),
-        )
+        process = process_of(SimpleNamespace(heartbeat=dict), tmp_path)
         process.log = cast(Any, SimpleNamespace(write=write))
         process.execution = cast(Any, SimpleNamespace(records=0, positions={}))
         heartbeats = asyncio.create_task(process._tell_status())
@@ -41,3 +53,44 @@ def test_nothing_is_said_after_the_goodbye(tmp_path: Path) -> None:
 
     asyncio.run(end_between_two_heartbeats())
     assert [each.get("stopped") for each in said] == [None, True]
+
+
+class EnoughError(Exception):
+    """It was looked often enough."""
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_who_was_woken_and_has_written_something_rests_no_sooner_than_asked(
+    done: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was woken for nothing rests at once, here after no time at all."""
+    monkeypatch.setattr(resting, "FOUND_NOTHING", 0.0)
+    looks = 0
+
+    def rests() -> float:
+        nonlocal looks
+        looks += 1
+        if looks == 20:
+            raise EnoughError
+        return 1.0
+
+    async def find_rest(roles: object) -> Rest:
+        return Rest({}, 1.0)
+
+    async def rest() -> Rest | None:
+        process = process_of(
+            SimpleNamespace(rests=rests), tmp_path, resting=Resting(3600.0, (), "1")
+        )
+        process.ended = asyncio.get_running_loop().create_future()
+        process.execution = cast(
+            Any, SimpleNamespace(records=0, done=done, restored=True, positions={0: 7})
+        )
+        process.ends = {0: 7}
+        monkeypatch.setattr(_Process, "_find_rest", lambda process, roles: find_rest(roles))
+        with suppress(EnoughError):
+            await process._rest_when_idle()
+        return process.rest
+
+    found = asyncio.run(rest())
+    assert (found is None) == (done == 1)
+    assert looks == (20 if done else 1)
