@@ -303,3 +303,14 @@ def test_state_of_another_protocol_is_refused() -> None:
     for arrays in ({}, {"population": np.zeros(2)}, {"others": np.zeros(1)}):
         with pytest.raises(ValueError, match="state array"):
             CountMin.restore(law_of(), arrays, 0)
+
+
+def test_what_sets_share_counts_at_a_single_epoch_alone() -> None:
+    """Over several epochs a user may have a full set and an empty one, now and then."""
+    noise = PoissonNoise(50.0)
+    apart, shared = (
+        {epochs: differing_cells(noise, 4, cells, 3, epochs) for epochs in (1, 2, 5)}
+        for cells in (0, 2)
+    )
+    assert all(shared[epochs] == apart[epochs] for epochs in (2, 5))
+    assert shared[1] == [*differing_cells(noise, 2, 0, 3, 1), [ShiftedCells(noise, 1, 8)]]

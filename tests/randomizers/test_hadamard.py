@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.linalg import hadamard
 
+from randomizers.accounting.overlapping_cells import poisson_for_overlapping
 from randomizers.dummies import PoissonDummies
 from randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
 from randomizers.hadamard.calibration import blanket_epsilon, calibrate
@@ -247,3 +248,12 @@ def test_a_law_is_read_again_and_another_is_not() -> None:
     for wrong in ({"rows": 0}, {"slots": 6}, {"blanket": 1.5}, {"blanket": -1.0}, {"more": 1}):
         with pytest.raises(ValueError, match=r"."):
             HadamardLaw.from_json({**body, **wrong})
+
+
+@pytest.mark.parametrize("minimum", [7, 1000, 123_457])
+def test_devices_together_have_the_blanket_that_is_needed(minimum: int) -> None:
+    """Whatever part of a tuple each of them sends on average: none of it is dropped."""
+    parameters = HadamardParameters(1.0, 1e-6, tuple("abcde"), dummies="poisson", rows=3)
+    needed = poisson_for_overlapping(1.0, 1e-6, 0.5**3, 1)
+    law = calibrate(parameters, 1, minimum)
+    assert needed <= law.blanket * minimum * 0.5**3 <= 1.001 * needed

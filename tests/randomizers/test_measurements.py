@@ -7,7 +7,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from inspect import signature
 from itertools import combinations, pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -28,8 +29,19 @@ from randomizers.jl_hh.calibration import calibrate
 from randomizers.laplace_histogram import LaplaceHistogramParameters
 from randomizers.laplace_histogram.calibration import calibrate as laplace_histogram
 from randomizers.measurements import Calibration
-from randomizers.measurements.calibration import composed_loss, noise_of, published_loss
-from randomizers.public_matrices import OneHot, ParityRows, distinct_rows, nonzero_rows
+from randomizers.measurements.calibration import (
+    composed_loss,
+    noise_of,
+    published_loss,
+    with_noise,
+)
+from randomizers.public_matrices import (
+    OneHot,
+    ParityRows,
+    PublicMatrix,
+    distinct_rows,
+    nonzero_rows,
+)
 from randomizers.randomness import seeded_generator
 from randomizers.sparse_recovery import SparseRecoveryParameters
 
@@ -252,3 +264,16 @@ def test_plan_says_that_it_is_for_comparison_and_what_nobody_gets_below() -> Non
 
 def test_matrices_have_columns_of_zeros_for_no_item() -> None:
     assert not ParityRows(np.array([0, 3])).entries(np.zeros(1, np.int64)).any()
+
+
+def test_delta_is_stated_where_any_part_of_what_is_lost_needs_it() -> None:
+    """Few large steps keep to the sum of their losses; many small ones need a delta for theirs."""
+    steps = {9: Fraction(2), 1: Fraction(1001, 1000)}
+    noise = cast(ClampedNoise, SimpleNamespace(odds=steps.__getitem__))
+    for counts in ([(1, 9), (5000, 1)], [(5000, 1), (1, 9)]):
+        matrix = cast(PublicMatrix, SimpleNamespace(moved=lambda counts=counts, **_: counts))
+        spent = with_noise(matrix, noise, "sampled", 50.0, 1e-6, 1, removal=False)
+        alone = composed_loss(5000, steps[1], 1e-6)
+        assert alone[1] == spent["delta"] == 1e-6
+        assert composed_loss(1, steps[9], 1e-6)[1] == 0
+        assert spent["epsilon"] >= alone[0]

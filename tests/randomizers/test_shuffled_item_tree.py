@@ -203,3 +203,14 @@ def test_a_device_is_frozen_with_the_first_change_that_it_leaves_out(changes: in
         devices.report(epoch, np.array([1 + epoch % 3]), None, RNG)
         frozen.append(devices.frozen)
     assert frozen == [0] * changes + [1, 1]
+
+
+def test_there_is_room_for_items_that_come_and_for_items_that_are_left() -> None:
+    law = without_dummies(changes=2)
+    assert law.kinds == 2
+    for epoch in range(1, EPOCHS + 1):
+        of_one = ShuffledItemTree(law)
+        of_one.enrol(10, RNG)
+        draws = law.orders_due(epoch) * 2
+        most = law.noise.most(law.buckets, 10)
+        assert law.capacity(epoch, 10) == draws * (10 + most)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.accounting.amplification import most_local_loss
+from randomizers.accounting.amplification import most_local_loss, of_any_randomizer, of_rappor
 from randomizers.composed import ComposedLaw
 from randomizers.randomness import seeded_generator
 from randomizers.single_message import (
@@ -149,3 +149,10 @@ def test_a_law_is_read_again_and_another_is_not() -> None:
     for wrong in ({"slots": 4}, {"minimum": 0}, {"odds": uneven}, {"odds": 3}, {"more": 1}):
         with pytest.raises(ValueError, match=r"."):
             SingleMessageLaw.from_json({**body, **wrong})
+
+
+def test_the_bound_of_rappor_is_for_messages_about_a_single_item() -> None:
+    """Two sets of several items differ in more bits than two items do."""
+    of_one, of_several = (coins("rappor", 0.5, slots, 10) for slots in (1, 2))
+    assert of_one == [of_any_randomizer(0.5), of_rappor(0.5)]
+    assert of_several == [of_any_randomizer(0.5)]
