@@ -21,13 +21,14 @@ from pipeline.simulation import memory
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.simulation.simulate import simulate
 from pipeline.stages import checkpoints
-from pipeline.stages.checkpoints import KEY
+from pipeline.stages.checkpoints import KEY, Checkpoint
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.epoch_log import EpochLog, EpochPlace
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.publish_stage import PublishStage
 from tests.support.histories import NOW, fill, history_job, history_values
 from tests.support.small_run import job_text, write_changes
+from topics.frames import CodecError
 from topics.manifests import Fate, Manifest
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
@@ -197,6 +198,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another deployment": changed(deployment="ab" * 16),
     "another fingerprint": changed(fingerprint="ab" * 16),
     "another version": changed(checkpoint=2),
+    "a number that is a truth": changed(first_epoch=True),
     "no offset": lambda body: {key: body[key] for key in body if key != "partials_offset"},
     "no object": lambda body: [body],
 }
@@ -223,6 +225,15 @@ def test_a_checkpoint_that_is_wrong_changes_nothing(
     log, driver = interrupted(written, job, spoil)
     assert estimates(log) == [each.value for each in written if each.role is Role.ESTIMATES]
     assert driver.records[Role.PARTIALS] >= EPOCHS, "it was believed"
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_no_checkpoint(
+    history: tuple[DeployedJob, list[Append]], text: bytes
+) -> None:
+    with pytest.raises(CodecError, match="not a checkpoint"):
+        Checkpoint.from_bytes(text)
+    assert checkpoints.own_checkpoint(history[0], KEY, text) is None
 
 
 @pytest.mark.parametrize("spoiled", [1, 2, 8])

@@ -500,6 +500,23 @@ def test_what_is_published_is_what_is_published_without_lanes(
         assert one.standard_deviation == pytest.approx(several.standard_deviation, rel=1e-12)
 
 
+@pytest.mark.parametrize("parameters", [OF_DEVICES, OF_STAGE], ids=["of devices", "of the stage"])
+def test_devices_whose_messages_are_a_secret_are_counted_once(parameters: dict[str, Any]) -> None:
+    """By the stage of all lanes: each lane is told how many devices took part."""
+    job = with_dummies(parameters)
+    cluster = SimulatedCluster(job, partial(_seeded, 5), noise_key=KEY)
+    with Producer(
+        cluster.job, None, name="gateway", transport=MemoryDriver(cluster.log)
+    ) as producer:
+        producer.enrol([f"{number}" for number in range(1_500)])
+        producer.report_all(1, np.arange(1_500) % 2)
+        producer.close(1)
+    cluster.settle()
+    said = cluster.workers["shuffle"].stage.heartbeat()["counts"]
+    assert isinstance(said, dict)
+    assert said["reports"] == 1_500
+
+
 def test_dummies_of_the_stage_are_in_all_lanes_and_those_of_one_window_together() -> None:
     """No lane shows reports that dummies do not hide, and none is drawn twice."""
     one, three = with_dummies(OF_STAGE, 1), with_dummies(OF_STAGE)

@@ -164,6 +164,7 @@ def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None
     world = World(cells_job(), folder, values())
     workers = RestingWorkers(world)
     assert set(workers.rests) == {"shuffle", "aggregate", "publish"}
+    assert {rest.seconds for rest, _ in workers.rests.values()} == {math.inf}, "no clock wakes them"
     world.close_epoch("north", 1)
     workers.work()
     assert set(workers.rests) == {"aggregate", "publish"}
