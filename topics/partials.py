@@ -13,9 +13,13 @@ from topics.frames import (
     Kind,
     check_identities,
     check_range,
+    kind_of,
+    version_of,
 )
 
 _PARTIAL = Frame(Kind.PARTIAL, "QQ16sII")
+# Of a lane after the first one.
+_OF_A_LANE = Frame(Kind.PARTIAL, "QQ16sIII", version=2)
 _PART_BYTES = RECORD_CAP - _PARTIAL.size
 # No state of an aggregator begins so: they begin with numbers from 0 on.
 _SPOILED = b"\xff" * 8
@@ -23,7 +27,7 @@ _SPOILED = b"\xff" * 8
 
 @dataclass(frozen=True, slots=True)
 class PartialPart:
-    """A part of the partial of one window.
+    """A part of the partial of one window, or of one lane of it.
 
     Attributes:
         fingerprint: 16 bytes.
@@ -34,6 +38,8 @@ class PartialPart:
         index: of the part, from 0.
         total: parts of the attempt, 1 to 2^32 - 1.
         payload: the bytes of the part, opaque here.
+        lane: of the window, from 1 on, where lanes are added up one by one: what the window holds
+            is what the partials of all of them hold together.
 
     Raises:
         CodecError: a field has another length or lies outside its range.
@@ -47,6 +53,7 @@ class PartialPart:
     index: int
     total: int
     payload: bytes
+    lane: int = 1
 
     def __post_init__(self) -> None:
         check_identities(
@@ -56,6 +63,7 @@ class PartialPart:
         check_range("manifest_offset", self.manifest_offset, 0)
         check_range("total", self.total, 1, U4_MAX)
         check_range("index", self.index, 0, self.total - 1)
+        check_range("lane", self.lane, 1, U4_MAX)
 
 
 def split_partial(
@@ -66,14 +74,15 @@ def split_partial(
     manifest_offset: int,
     attempt: bytes,
     payload: bytes,
+    lane: int = 1,
 ) -> Iterator[PartialPart]:
     """Cut a partial into parts that fill a record each; there is always one, be it empty."""
-    starts = range(0, max(len(payload), 1), _PART_BYTES)
+    size = _PART_BYTES - (0 if lane == 1 else _OF_A_LANE.size - _PARTIAL.size)
+    starts = range(0, max(len(payload), 1), size)
+    said = fingerprint, deployment, epoch, manifest_offset, attempt
     for index, start in enumerate(starts):
-        piece = payload[start : start + _PART_BYTES]
-        yield PartialPart(
-            fingerprint, deployment, epoch, manifest_offset, attempt, index, len(starts), piece
-        )
+        piece = payload[start : start + size]
+        yield PartialPart(*said, index, len(starts), piece, lane)
 
 
 def join_parts(parts: Iterable[PartialPart]) -> bytes:
@@ -118,7 +127,7 @@ def encode_partial(part: PartialPart) -> bytes:
     Raises:
         OversizedError: it would be larger than `RECORD_CAP`; see `split_partial`.
     """
-    return _PARTIAL.seal(
+    said = (
         part.fingerprint,
         part.deployment,
         part.epoch,
@@ -126,8 +135,10 @@ def encode_partial(part: PartialPart) -> bytes:
         part.attempt,
         part.index,
         part.total,
-        payload=part.payload,
     )
+    if part.lane == 1:
+        return _PARTIAL.seal(*said, payload=part.payload)
+    return _OF_A_LANE.seal(*said, part.lane, payload=part.payload)
 
 
 def decode_partial(data: bytes) -> PartialPart:
@@ -136,10 +147,17 @@ def decode_partial(data: bytes) -> PartialPart:
     Raises:
         CodecError: the record is not a valid part of a partial.
     """
-    fingerprint, deployment, epoch, manifest_offset, attempt, index, total = _PARTIAL.open(data)
-    payload = data[_PARTIAL.size :]
+    second = kind_of(data) is Kind.PARTIAL and version_of(data) == _OF_A_LANE.version
+    frame = _OF_A_LANE if second else _PARTIAL
+    fingerprint, deployment, epoch, manifest_offset, attempt, index, total, *lanes = frame.open(
+        data
+    )
+    lane = lanes[0] if second else 1
+    if second and lane == 1:
+        raise CodecError("a partial of the first lane, in the form of the others")
+    payload = data[frame.size :]
     return PartialPart(
-        fingerprint, deployment, epoch, manifest_offset, attempt, index, total, payload
+        fingerprint, deployment, epoch, manifest_offset, attempt, index, total, payload, lane
     )
 
 

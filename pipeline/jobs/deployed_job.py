@@ -122,6 +122,8 @@ class DeployedJob(Job):
         short_manifests: whether manifests may say what differs from an earlier one; so those of
             jobs that are deployed to wait for many producers. Earlier software reads no such job.
         bundles: whether raw reports may lie in bundles, as relays write them; the same holds.
+        partials_of_lanes: whether each lane of an epoch is released in a partition of its own, and
+            added up by itself: a partial is there when those of all lanes are; the same holds.
         replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
             stage, and charges nobody.
     """
@@ -138,6 +140,7 @@ class DeployedJob(Job):
     signed_description: SignedDescription | None = None
     short_manifests: bool = False
     bundles: bool = False
+    partials_of_lanes: bool = False
     replay_of: Origin | None = None
 
     @model_validator(mode="after")
@@ -287,6 +290,15 @@ class DeployedJob(Job):
         """How many shuffle instances, or lanes, each have a part of every window; a replay none."""
         return self.parts if self.replay_of is None else 1
 
+    @property
+    def partial_parts(self) -> int:
+        """How many lanes of every window have a partial each; 1 where a window has one."""
+        return self.window_parts if self.partials_of_lanes else 1
+
+    def released_in(self, epoch: int, part: int = 1) -> int:
+        """The partition of ``<job>.shuffled`` where a window, or one of its parts, is written."""
+        return self.partition_of(epoch, part if self.partial_parts > 1 else 1)
+
     def randomizer(self) -> Devices[Any]:
         """An empty population of devices."""
         return self.protocol_entry.randomizer(self._law)
@@ -317,7 +329,7 @@ class DeployedJob(Job):
         # Only in jobs that have them: software that knows of none reads all others.
         later = (
             *("replay_of", "collector_key", "signed_description", "short_manifests"),
-            "bundles",
+            *("bundles", "partials_of_lanes"),
         )
         left_out = self._absent | {name for name in later if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
@@ -408,6 +420,7 @@ def deploy_job(
         "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
         "short_manifests": job.shuffle.producers >= MANY_PRODUCERS,
         "bundles": takes_bundles(job),
+        "partials_of_lanes": job.lanes > 1,
     }
     return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
 

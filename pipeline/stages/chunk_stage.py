@@ -35,7 +35,7 @@ class _Partition(Generic[Content]):
     """What the stage knows of a partition it owns.
 
     `parts` holds the first complete attempt of every shuffle instance, of epochs that are not
-    through; `written` are windows that are.
+    through; `written` are windows that are. Of an epoch in lanes, a partition has one lane.
     """
 
     number: int
@@ -69,7 +69,9 @@ class ChunkStage(ABC, Generic[Content]):
     ) -> None:
         self.role = role
         self._writes_once = writes_once
-        self._instances = job.window_parts if role is job.decided_role else 1
+        self._parts = job.window_parts if role is job.decided_role else 1
+        # Lanes that are added up one by one do not wait for each other.
+        self._together = self._parts // job.partial_parts
         self._job = job
         self._listener = listener
         self._partitions: dict[int, _Partition[Content]] = {}
@@ -119,8 +121,8 @@ class ChunkStage(ABC, Generic[Content]):
         state = self._partitions[partition]
         state.position = offset + 1
         chunk = read_chunk(self._job, partition, value)
-        if isinstance(chunk, Chunk) and chunk.instance > self._instances:
-            detail = f"of shuffle instance {chunk.instance}, there are {self._instances}"
+        if isinstance(chunk, Chunk) and chunk.instance > self._parts:
+            detail = f"of shuffle instance {chunk.instance}, there are {self._parts}"
             chunk = Refusal(Reason.PROTOCOL, detail)
         if isinstance(chunk, Refusal):
             yield from self._refuse(state, offset, value, chunk)
@@ -136,7 +138,7 @@ class ChunkStage(ABC, Generic[Content]):
             return
         parts = state.parts.setdefault(chunk.epoch, {})
         parts.setdefault(chunk.instance, attempt)
-        if len(parts) < self._instances:
+        if len(parts) < self._together:
             return
         ordered = [parts[instance] for instance in sorted(parts)]
         yield from self._write(chunk, [part.content for part in ordered])
@@ -144,8 +146,10 @@ class ChunkStage(ABC, Generic[Content]):
         self._unflushed = False
         state.written.add(chunk.epoch)
         yield from self._partial_log.catch_up()
-        began = min(part.began for part in ordered)
-        self._listener(FinishedWindow(chunk.epoch, Fate.RELEASED, began=began))
+        if self._together == self._parts or chunk.epoch in self._partials.complete:
+            # Of lanes, with the last one.
+            began = min(part.began for part in ordered)
+            self._listener(FinishedWindow(chunk.epoch, Fate.RELEASED, began=began))
         yield from self._commit_floor(state)
 
     def tick(self, now: float) -> Steps[None]:
@@ -166,7 +170,7 @@ class ChunkStage(ABC, Generic[Content]):
         """Epochs without a partial."""
         complete = self._partials.complete
         first = complete.first_missing(complete.lowest or 1)
-        while first in complete or self._job.partition_of(first) != partition:
+        while (lane := self._lane(first, partition)) is None or self._partials.has(first, lane):
             first += 1
         return f"epoch {first} and later ones of its partition"
 
@@ -177,7 +181,13 @@ class ChunkStage(ABC, Generic[Content]):
 
     def _through(self, state: _Partition[Content], epoch: int) -> bool:
         written = self._writes_once and epoch in state.written
-        return written or epoch in self._partials.complete
+        return written or self._partials.has(epoch, self._lane(epoch, state.number) or 1)
+
+    def _lane(self, epoch: int, partition: int) -> int | None:
+        """The lane of an epoch that a partition has, 1 where there are none; None: not of it."""
+        if self._together < self._parts:
+            return self._job.part_in(epoch, partition)
+        return 1 if self._job.partition_of(epoch) == partition else None
 
     def _refuse(
         self, state: _Partition[Content], offset: int, value: bytes, refusal: Refusal

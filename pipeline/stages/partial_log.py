@@ -1,4 +1,4 @@
-"""The partials of a deployment: the first complete one of every epoch."""
+"""The partials of a deployment: the first complete one of every epoch, or of each of its lanes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import epoch_problem
+from pipeline.protocols.protocol import Aggregator
 from pipeline.stages.epochs import EpochSet
 from topics.frames import CodecError
 from topics.names import SUMS, Role
@@ -18,7 +19,9 @@ class PartialLog:
     """Puts the parts of partials together, in log order.
 
     A partial that is complete and whose payload is no state of the job's aggregator is passed over
-    by everybody, as if it had never been complete; so are epochs that the job does not have.
+    by everybody, as if it had never been complete; so are epochs and lanes that the job does not
+    have. Where lanes have a partial each, an epoch is complete with the last of them, and its
+    payload is what all of them count together, in whatever order they came.
 
     Args:
         job: the deployed job.
@@ -40,13 +43,24 @@ class PartialLog:
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_partial = on_partial
-        self._parts: dict[int, dict[tuple[bytes, int, int], dict[int, PartialPart]]] = {}
-        self.complete = EpochSet()
+        self._lanes = job.partial_parts if role is Role.PARTIALS else 1
+        # By epoch and lane.
+        self._parts: dict[
+            tuple[int, int], dict[tuple[bytes, int, int], dict[int, PartialPart]]
+        ] = {}
+        self._through = [EpochSet() for _ in range(self._lanes)]
+        # Of epochs some of whose lanes are complete, what these count.
+        self._counted: dict[int, Aggregator] = {}
+        self.complete = EpochSet() if self._lanes > 1 else self._through[0]
 
     @property
     def has_parts(self) -> bool:
-        """Whether some parts were read of a partial that is not complete."""
-        return any(self._parts.values())
+        """Whether some was read of an epoch that is not complete."""
+        return bool(self._counted) or any(self._parts.values())
+
+    def has(self, epoch: int, lane: int) -> bool:
+        """Whether the partial of a lane is complete; of an epoch without lanes, of its only one."""
+        return epoch in self._through[lane - 1]
 
     def apply(self, record: LogRecord) -> None:
         """Take in one record of the topic."""
@@ -54,24 +68,45 @@ class PartialLog:
             part = decode_partial(record.value)
         except CodecError:
             return
-        if (part.deployment, part.fingerprint) != self._identity or part.epoch in self.complete:
+        if (part.deployment, part.fingerprint) != self._identity or part.lane > self._lanes:
             return
         if part.epoch < self._first or epoch_problem(self._job, part.epoch) is not None:
+            return
+        if self.has(part.epoch, part.lane):
             return
         payload = self._whole(part)
         if payload is None or not self._is_state(payload):
             return
-        self._parts.pop(part.epoch, None)
+        self._parts.pop((part.epoch, part.lane), None)
+        self._through[part.lane - 1].add(part.epoch)
+        together = self._together(part.epoch, payload)
+        if together is None:
+            return
         self.complete.add(part.epoch)
         if self._on_partial is not None:
-            self._on_partial(part.epoch, payload)
+            self._on_partial(part.epoch, together)
+
+    def _together(self, epoch: int, payload: bytes) -> bytes | None:
+        """What an epoch counts, with one more of its partials; None as long as a lane is missing.
+
+        Where nobody is shown what they are, that of the last one stands for it.
+        """
+        if self._lanes == 1:
+            return payload
+        if self._on_partial is not None:
+            counted = self._counted.setdefault(epoch, self._job.aggregator())
+            counted.merge(self._job.aggregator_from_bytes(payload))
+        if not all(epoch in lane for lane in self._through):
+            return None
+        whole = self._counted.pop(epoch, None)
+        return payload if whole is None else whole.to_bytes()
 
     def _whole(self, part: PartialPart) -> bytes | None:
         """The payload of the partial that a part completes; None if it completes none."""
         if part.total == 1:
             return part.payload
         partial = (part.attempt, part.total, part.manifest_offset)
-        partials = self._parts.setdefault(part.epoch, {})
+        partials = self._parts.setdefault((part.epoch, part.lane), {})
         parts = partials.setdefault(partial, {})
         parts.setdefault(part.index, part)
         if len(parts) < part.total:

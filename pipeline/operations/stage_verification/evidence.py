@@ -12,7 +12,7 @@ from typing import IO, Final, TypeAlias
 
 from pipeline.actions import LogRecord, carry_out
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import place_problem
+from pipeline.jobs.job_range import release_problem
 from pipeline.jobs.roster import Roster
 from pipeline.stages.boxes_of_windows import boxes_in_order, distinct
 from pipeline.stages.decision_log import Decision, DecisionLog, manifest_reader
@@ -267,8 +267,9 @@ def _ended(
             chunk = read_piece(record.value)
         except CodecError:
             continue
-        misplaced = role not in SUMS and place_problem(job, chunk.epoch, partition) is not None
-        if (chunk.deployment, chunk.fingerprint) != identity or misplaced:
+        if (chunk.deployment, chunk.fingerprint) != identity:
+            continue
+        if role not in SUMS and release_problem(job, chunk.epoch, chunk.instance, partition):
             continue
         place = _place(chunk)
         if place in finished or not wanted(place):
@@ -391,7 +392,7 @@ def _words(
     """See `Evidence.words`."""
     role = job.decided_role
     wanted = {_place(each): each for each in windows}
-    for partition in sorted({job.partition_of(place.epoch) for place in wanted}):
+    for partition in sorted({job.released_in(each.epoch, each.instance) for each in wanted}):
         found = _writings(job, role, partition, read(role, partition), wanted.__contains__)
         for place, pieces in found:
             if pieces is not None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.actions import Action, Append, Commit, DeleteBelow, Flush, carry_out
+from pipeline.actions import Action, Append, Commit, DeleteBelow, Flush, LogRecord, carry_out
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
@@ -19,7 +21,10 @@ from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.simulation.simulate import SimulatedCluster
+from pipeline.stages.finished_windows import FinishedWindow
 from pipeline.stages.lane_stage import LaneStage
+from pipeline.stages.partial_log import PartialLog
+from pipeline.stages.stage import Stage
 from pipeline.stages.stage_noise import StageNoise
 from randomizers.randomness import seeded_generator
 from tests.support.replays import LiveRun, replayed
@@ -29,6 +34,7 @@ from topics.chunks import decode_chunk
 from topics.frames import Kind, kind_of
 from topics.manifests import Fate, decode_manifest
 from topics.names import Role
+from topics.partials import decode_partial, encode_partial
 from topics.records import DeadLetter
 from topics.words import Words, split_words
 
@@ -41,7 +47,10 @@ PARTITIONS = 3
 pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 
-def deployed(lanes: int = 2, partitions: int = PARTITIONS, **shuffle: Any) -> DeployedJob:
+def deployed(
+    lanes: int = 2, partitions: int = PARTITIONS, *, earlier: bool = False, **shuffle: Any
+) -> DeployedJob:
+    """A job in lanes; an earlier one was deployed before lanes were added up one by one."""
     job = make_job(
         {
             "name": "lanes",
@@ -52,7 +61,12 @@ def deployed(lanes: int = 2, partitions: int = PARTITIONS, **shuffle: Any) -> De
             "topics": {"partitions": partitions, "lanes": lanes},
         }
     )
-    return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+    deployed = deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
+    if not earlier:
+        return deployed
+    values = json.loads(deployed.to_bytes())
+    assert values.pop("partials_of_lanes") is True
+    return DeployedJob.from_bytes(json.dumps(values).encode())
 
 
 def cell_values() -> dict[str, dict[int, dict[str, int]]]:
@@ -67,23 +81,28 @@ def cell_values() -> dict[str, dict[int, dict[str, int]]]:
 
 
 class LaneWorld(World):
-    """A world in which every partition of the reports has a shuffle worker of its own."""
+    """A world in which every partition has a shuffle worker and an aggregator of its own."""
+
+    def stage(self, name: str) -> Stage:
+        return super().stage(name.split("@")[0])
 
     def worker(self, name: str) -> MemoryWorker:
-        if not name.startswith("shuffle@"):
+        stage, _, partition = name.partition("@")
+        if not partition:
             return super().worker(name)
         if name not in self.workers:
             driver = MortalDriver(self.log, self.accidents)
-            worker = MemoryWorker(self.stage(name), self.log, driver)
-            worker.run(worker.assign(int(name.removeprefix("shuffle@")), self.now))
+            worker = MemoryWorker(self.stage(stage), self.log, driver)
+            worker.run(worker.assign(int(partition), self.now))
             self.workers[name] = worker
         return self.workers[name]
 
     def settle(self, names: Iterable[str] | None = None) -> None:
         if names is None:
+            partitions = range(self.job.partitions)
             # Twice: what one of them decides, another one may have read before.
-            each = [f"shuffle@{number}" for number in range(self.job.partitions)] * 2
-            names = [*each, "aggregate", "publish"]
+            each = [f"shuffle@{number}" for number in partitions] * 2
+            names = [*each, *(f"aggregate@{number}" for number in partitions), "publish"]
         super().settle(names)
 
 
@@ -110,9 +129,11 @@ def counted(world: World, epoch: int) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3])
-def test_every_cell_is_one(folder: Path, lanes: int) -> None:
-    world = run(begun(deployed(lanes), folder))
+@pytest.mark.parametrize(
+    ("lanes", "earlier"), [(1, False), (2, False), (3, False), (3, True)], ids=str
+)
+def test_every_cell_is_one(folder: Path, lanes: int, earlier: bool) -> None:
+    world = run(begun(deployed(lanes, earlier=earlier), folder))
     assert sorted(world.published()) == [1, 2]
     for epoch, record in world.published().items():
         assert record.fate is Fate.RELEASED
@@ -123,6 +144,17 @@ def test_every_cell_is_one(folder: Path, lanes: int) -> None:
         for manifest in map(decode_manifest, world.log.values(Role.MANIFESTS))
     }
     assert parts == set(product((1, 2), range(1, lanes + 1)))
+    partials = map(decode_partial, world.log.values(Role.PARTIALS))
+    assert sorted((each.epoch, each.lane) for each in partials) == sorted(
+        product((1, 2), [1] if earlier else range(1, lanes + 1))
+    )
+    for partition in range(PARTITIONS):
+        chunks = map(decode_chunk, world.log.values(Role.SHUFFLED, partition))
+        assert {(chunk.epoch, chunk.instance) for chunk in chunks} == {
+            (epoch, lane)
+            for epoch, lane in product((1, 2), range(1, lanes + 1))
+            if (epoch + (0 if earlier else lane - 1)) % PARTITIONS == partition
+        }
 
 
 def test_a_worker_that_owns_all_partitions_writes_all_lanes(folder: Path) -> None:
@@ -246,13 +278,13 @@ def test_a_window_counts_only_when_all_of_its_lanes_are_there(folder: Path) -> N
     world.settle(["shuffle@0", "shuffle@2", "aggregate", "publish"])
     assert not world.log.values(Role.MANIFESTS), "who decides has not"
     world.settle(["shuffle@1", "aggregate", "publish", "shuffle@0", "aggregate", "publish"])
-    assert len(world.log.values(Role.SHUFFLED, 1)) > 1
-    assert not world.log.values(Role.PARTIALS)
-    # The owner of the last lane is killed after the decision, and so is the aggregator.
-    for name in ("shuffle@2", "aggregate"):
+    assert len(world.log.values(Role.PARTIALS)) == 2
+    # The owner of the last lane is killed after the decision, and so is who adds up and publishes.
+    for name in ("shuffle@2", "aggregate", "publish"):
         world.kill(name)
     world.settle(["aggregate", "publish"])
     assert not world.published()
+    assert not world.integers()
     world.settle(["shuffle@2", "aggregate", "publish"])
     assert counted(world, 1) == [1] * CELLS
     world.shut()
@@ -324,6 +356,96 @@ def test_two_owners_of_a_partition_in_every_interleaving(folder: Path, partition
         if ended:
             break
     assert interleavings > 100
+
+
+@pytest.mark.verify
+def test_two_owners_of_what_is_released_in_every_interleaving(folder: Path) -> None:
+    """Who adds up is paused anywhere, its successor gets anywhere, and the first one wakes up."""
+    pause = interleavings = 0
+    while True:
+        pause += 1
+        progress = 0
+        while True:
+            world = begun(deployed(), folder / f"{pause}-{progress}")
+            for name in ("north", "south"):
+                world.close_epoch(name, 1)
+            world.settle(["shuffle@1", "shuffle@2"])
+            owner = Owner(world, "aggregate", 0.0)
+            owner.step(pause)
+            ended = owner.done
+            owner.driver.fenced = True
+            successor = Owner(world, "aggregate", 1.0)
+            successor.step(progress)
+            done = successor.done
+            owner.step()
+            successor.step()
+            world.settle(["publish"])
+            assert counted(world, 1) == [1] * CELLS, (pause, progress)
+            world.shut()
+            interleavings += 1
+            if done:
+                break
+            progress += 1
+        if ended:
+            break
+    assert interleavings > 100
+
+
+def test_an_epoch_is_told_of_once_by_who_adds_up_its_last_lane(folder: Path) -> None:
+    world, told = begun(deployed(3), folder), list[tuple[str, int]]()
+
+    def listen(name: str, window: FinishedWindow) -> None:
+        told.append((name, window.epoch))
+
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle@1", "shuffle@2", "shuffle@0"])
+    for number in (2, 0, 1):
+        assert not told
+        world.listeners["aggregate"] = partial(listen, f"aggregate@{number}")
+        world.settle([f"aggregate@{number}"])
+    assert told == [("aggregate@1", 1)]
+    world.shut()
+
+
+def test_partials_of_lanes_that_a_job_does_not_have_count_for_nothing(folder: Path) -> None:
+    world = begun(deployed(2), folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle@1", "shuffle@2", "aggregate@1"])
+    (own,) = map(decode_partial, world.log.values(Role.PARTIALS))
+    assert own.lane == 1
+    for lane in (1, 3):
+        world.log.append(Append(Role.PARTIALS, 0, encode_partial(replace(own, lane=lane))))
+    assert not world.integers()
+    world.settle(["aggregate@2", "publish"])
+    assert counted(world, 1) == [1] * CELLS
+    world.shut()
+
+
+def test_the_partial_of_a_lane_is_read_whole_and_by_itself(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of the partials of two lanes never mix, though they lie between each other."""
+    monkeypatch.setattr("topics.partials._PART_BYTES", 100)
+    world = begun(deployed(2), folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle@1", "shuffle@2", "aggregate@1", "aggregate@2"])
+    parts = [decode_partial(value) for value in world.log.values(Role.PARTIALS)]
+    lanes = [[part for part in parts if part.lane == lane] for lane in (1, 2)]
+    assert min(map(len, lanes)) > 1
+    found: dict[int, bytes] = {}
+    log = PartialLog(world.job, found.__setitem__)
+    attempt = lanes[0][0].attempt
+    mixed = [part for pair in zip_longest(*lanes) for part in pair if part is not None]
+    for offset, part in enumerate(mixed):
+        assert not found
+        # Also if whoever adds up should name two attempts alike.
+        log.apply(LogRecord(offset, encode_partial(replace(part, attempt=attempt))))
+        assert log.has_parts == (not found)
+    assert found == world.integers()
+    world.shut()
 
 
 def test_of_both_stages_of_a_partition_the_lower_floor_is_committed_and_deleted(
