@@ -30,6 +30,7 @@ _HAS: Final[Mapping[str, _Has]] = {
     "shuffle instances or sealed reports": lambda job, opened: (
         job.shuffle.instances > 1 or job.sealed is not None
     ),
+    "lanes": lambda job, opened: job.topics.lanes > 1,
     "population": lambda job, opened: job.population is not None,
 }
 # By subject and name, what a job has that an attack is about; all others concern every job.
@@ -43,6 +44,7 @@ _ABOUT: Final[Mapping[tuple[str, str], str]] = {
     ("shuffle stage", "dummies of the stage"): "dummies of the shuffle stage",
     ("shuffle stage", "sums of the stage"): "sums of the shuffle stage",
     ("shuffle stage", "crowds"): "crowds",
+    ("shuffle stage", "lanes"): "lanes",
     ("sealed reports", "boxes and shares"): "sealed reports",
     ("shuffle instances", "sizes"): "shuffle instances or sealed reports",
     ("budgets", "spending"): "population",

@@ -9,6 +9,7 @@ from pipeline.audit.boxes_and_shares import attack_boxes_and_shares
 from pipeline.audit.crowds_left import Crowds
 from pipeline.audit.device_windows import attack_device_windows
 from pipeline.audit.findings import Finding
+from pipeline.audit.lanes import attack_lanes
 from pipeline.audit.ledger_edits import attack_ledger
 from pipeline.audit.membership import attack_membership
 from pipeline.audit.noise_of_stages import attack_dummies, attack_sums
@@ -23,6 +24,7 @@ _WITHOUT_DRAWS: dict[str, tuple[str, Callable[[], Iterator[Finding]]]] = {
     "windows written again": ("shuffle stage", attack_written_again),
     "dummies of the stage": ("shuffle stage", attack_dummies),
     "sums of the stage": ("shuffle stage", attack_sums),
+    "lanes": ("shuffle stage", attack_lanes),
     "windows of devices": ("shuffle stage", attack_device_windows),
     "boxes and shares": ("sealed reports", attack_boxes_and_shares),
     "spending": ("budgets", attack_spending),

@@ -19,7 +19,7 @@ DEVICES = {"collected reports", "device clients", "windows of devices"}
 PRODUCERS = {"presence", "interruptions", "membership"}
 OTHERS = {
     *("dummies of the stage", "sums of the stage", "crowds", "boxes and shares", "sizes"),
-    *("spending", "ledger"),
+    *("spending", "ledger", "lanes"),
 }
 ALWAYS = {"kept files", "windows written again"}
 
@@ -31,8 +31,9 @@ ALWAYS = {"kept files", "windows written again"}
         ({"devices": {}}, DEVICES),
         ({"population": "people"}, PRODUCERS | {"spending", "ledger"}),
         ({"shuffle": {"minimum": 10, "instances": 2}}, PRODUCERS | {"sizes"}),
+        ({"topics": {"partitions": 2, "lanes": 2}}, PRODUCERS | {"lanes"}),
     ],
-    ids=["plain", "devices", "population", "instances"],
+    ids=["plain", "devices", "population", "instances", "lanes"],
 )
 def test_of_what_a_job_has(sections: dict[str, Any], about: set[str]) -> None:
     job = make_job(

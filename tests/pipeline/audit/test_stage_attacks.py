@@ -13,12 +13,14 @@ from pipeline.audit.boxes_and_shares import attack_boxes_and_shares
 from pipeline.audit.crowds_left import MINIMUM, Crowds
 from pipeline.audit.device_windows import attack_device_windows
 from pipeline.audit.findings import Finding
+from pipeline.audit.lanes import attack_lanes
 from pipeline.audit.ledger_edits import attack_ledger
 from pipeline.audit.membership import attack_membership
 from pipeline.audit.noise_of_stages import attack_dummies, attack_sums
 from pipeline.audit.spending import attack_spending
 from pipeline.audit.stage_attacks import attacks_on_stages
 from pipeline.audit.written_again import attack_written_again
+from pipeline.devices import epoch_records
 from pipeline.jobs import budgets
 from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
@@ -28,6 +30,7 @@ from pipeline.ledger.chain import Chain, Problem
 from pipeline.stages import crowds, window_writer
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.device_windows import DeviceWindow
+from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.window_decision import WindowDecision
@@ -201,6 +204,32 @@ def edits_unnoticed(patch: Patch) -> None:
     patch.setattr(Chain, "_note", lenient)
 
 
+def lanes_in_halves(patch: Patch) -> None:
+    patch.setattr(epoch_records, "divide", lambda reports, lanes, *rest: np.array_split(reports, 2))
+
+
+def lanes_of_producers(patch: Patch) -> None:
+    patch.setattr(epoch_records, "divide", lambda reports, lanes, *rest: [reports, reports[:0]])
+
+
+def dummies_of_first_lane(patch: Patch) -> None:
+    dummies = StageNoise.dummies
+    patch.setattr(
+        StageNoise,
+        "dummies",
+        lambda noise, epoch, lane: dummies(noise, epoch) if lane == 1 else None,
+    )
+
+
+def dummies_of_all_in_each(patch: Patch) -> None:
+    dummies = StageNoise.dummies
+    patch.setattr(StageNoise, "dummies", lambda noise, epoch, lane: dummies(noise, epoch))
+
+
+def everybody_in_a_lane(patch: Patch) -> None:
+    patch.setattr(InstanceStage, "_holds", lambda *window: True)
+
+
 def cuts_unnoticed(patch: Patch) -> None:
     apply = Chain.apply
 
@@ -237,6 +266,11 @@ def names_believed(patch: Patch) -> None:
             (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),
             (attack_sums, noise_without_key, "does not depend on the key"),
             (attack_sums, words_in_place_of_sums, "6 words leave the stage"),
+            (attack_lanes, lanes_in_halves, "which reports go to which lane is not drawn"),
+            (attack_lanes, lanes_of_producers, "nearly all reports of a producer"),
+            (attack_lanes, dummies_of_first_lane, "a lane has no dummies"),
+            (attack_lanes, dummies_of_all_in_each, "are not those of a window without lanes"),
+            (attack_lanes, everybody_in_a_lane, "a lane holds other reports"),
             (attack_device_windows, copies_are_devices, "a manifest says that 21 devices are in"),
             (attack_device_windows, copies_of_boxes, "a manifest says that 24 devices are in"),
             (attack_boxes_and_shares, boxes_as_they_came, "stand where their reports stood"),
