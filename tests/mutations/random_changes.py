@@ -71,13 +71,15 @@ class Mutant:
         return f"{self.module}:{self.line}  {self.was}  ->  {self.now}"
 
 
-def sampled(module: str, source: str, count: int) -> list[Mutant]:
+def sampled(module: str, source: str, count: int, seed: int = SEED) -> list[Mutant]:
     """So many mutants of a module, or all that there is a place for; the same as long as it is.
+
+    Fewer of them are the first of more, in the order in which they are drawn.
 
     A place is drawn first, and then one of its changes: an operator, for which cosmic-ray has a
     dozen others, counts no more than a statement that can only be left out.
     """
-    random = Random(f"{SEED} {module}")
+    random = Random(f"{seed} {module}")
     changes = changes_of(source)
     places = sorted(changes)
     random.shuffle(places)

@@ -1,8 +1,9 @@
 """Mutants at random: does a test notice them?
 
-    python -m tests.mutations.random_mutants [--sample N] [--log FILE] [MODULE ...]
+    python -m tests.mutations.random_mutants [--seed N] [--sample N] [--at-most N] [--log FILE]
+        [MODULE ...]
 
-Of all that can be changed in a module (`random_changes`) a sample is drawn with a fixed seed. Each
+Of all that can be changed in a module (`random_changes`) a sample is drawn with a seed. Each
 mutant lives in memory, in a forked process that runs tests of its module: those that pass without a
 mutation and enter the function that is changed, the quickest first, as many as there is time for;
 then a few that do not, since what a function said once may be remembered. Whoever is not noticed is
@@ -34,7 +35,7 @@ from types import FrameType
 from typing import Any, Final
 
 from tests.mutations.forks import import_what_is_not_ours
-from tests.mutations.random_changes import Mutant, sampled
+from tests.mutations.random_changes import SEED, Mutant, sampled
 
 ROOT: Final = Path(__file__).parents[2]
 TARGETS: Final = Path(__file__).parent / "random_targets.toml"
@@ -358,7 +359,9 @@ def main() -> int:
     """Try samples of all modules, or of those named."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutations.random_mutants")
     parser.add_argument("modules", nargs="*")
+    parser.add_argument("--seed", type=int, default=SEED, help="another one draws other mutants")
     parser.add_argument("--sample", type=int, help="of each module; otherwise as targets say")
+    parser.add_argument("--at-most", type=int, help="of each module, where targets say more")
     parser.add_argument("--log", type=Path, help="of what was tried, which is not tried again")
     chosen = parser.parse_args()
     os.chdir(ROOT)
@@ -369,11 +372,12 @@ def main() -> int:
     tried = survived = 0
     for target in targets():
         count = chosen.sample or target.sample
+        count = min(count, chosen.at_most or count)
         mutants = [
             mutant
             for module in target.modules
             if not chosen.modules or module in chosen.modules
-            for mutant in sampled(module, (ROOT / module).read_text(), count)
+            for mutant in sampled(module, (ROOT / module).read_text(), count, chosen.seed)
             if str(mutant) not in log.mutants
         ]
         if not mutants:
