@@ -15,10 +15,13 @@ DTYPE = np.dtype("<u4")
 
 
 @pytest.mark.parametrize("waiting", [0, 100, 1 << 16])
+@pytest.mark.parametrize("cells", [0, 2, 1 << 16], ids="{} cells of a table a row".format)
 def test_counts_are_what_was_added_in_any_order(
-    waiting: int, monkeypatch: pytest.MonkeyPatch
+    waiting: int, cells: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether they are sorted or counted in a table, and whenever."""
     monkeypatch.setattr(word_counts, "_ROWS_WAITING", waiting)
+    monkeypatch.setattr(word_counts, "_CELLS_A_ROW", cells)
     rng = np.random.default_rng(1)
     expected, received, merged = Counter[int](), WordCounts(DTYPE), WordCounts(DTYPE)
     for step in range(60):
@@ -62,6 +65,15 @@ def test_words_in_increasing_order_are_counted_as_they_come(then: str) -> None:
         assert each.words.tolist() == sorted(expected)
         assert each.counts.tolist() == [expected[word] for word in sorted(expected)]
     assert received.to_bytes() == data
+
+
+def test_words_of_eight_bytes_are_counted_to_the_largest() -> None:
+    """In a table there is no room for it, whatever comes with it."""
+    received = WordCounts(np.dtype("<u8"))
+    largest = 2**64 - 1
+    received.add(np.array([largest, 5, largest, 5, 4], np.uint64), None)
+    assert received.words.tolist() == [4, 5, largest]
+    assert received.counts.tolist() == [1, 2, 2]
 
 
 def test_a_released_window_takes_little_more_memory_than_its_bytes() -> None:
