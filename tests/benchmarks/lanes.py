@@ -1,11 +1,12 @@
-"""One large epoch on a real broker: closed by one shuffle worker, or in two lanes by two.
+"""One large epoch on a real broker: closed by one worker of a stage, or in two lanes by two.
 
 ``python -m tests.benchmarks.lanes [MILLIONS] [--runs N] [--order sorted]``
 
 Workers wait when the reports, of four bytes, are written, all but the last punctuation. What is
-measured is how long they take to read them, and, from that punctuation to the published estimate,
-how long the epoch takes to close. Beside seconds by the wall, in which the producer and the broker
-have their part, there are those of processors: of workers side by side the busiest one counts.
+measured is how long they take to read them, and, from that punctuation on, until the window is
+released and done with by the shuffle stage, and until the estimate is published. Beside seconds by
+the wall, in which the producer and the broker have their part, there are those of processors: of
+workers side by side the busiest one counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,6 +33,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.groups import group_name
 from pipeline.operations.deployments import deploy, undeploy
 from pipeline.operations.processes import dpstream_command
 from pipeline.operations.restarted_processes import Child, RestartedProcesses
@@ -49,7 +51,8 @@ PRODUCERS = 40
 PARTITIONS = 2
 MINIMUM = 100_000
 WAYS = ((1, 1), (2, 2))
-"""Lanes, and shuffle workers."""
+"""Lanes, and workers that shuffle and that add up."""
+PHASES = ("read", "released", "published")
 
 _PATIENCE = 300.0
 _POLL_SECONDS = 0.02
@@ -64,7 +67,7 @@ class Phase:
     Attributes:
         seconds: by the wall.
         busiest: processor seconds of the shuffle worker that has most to do.
-        aggregate: those of who adds up.
+        aggregate: those of the busiest one that adds up.
         others: cores that were busy with what is none of the job's or the broker's, on average.
     """
 
@@ -77,7 +80,7 @@ class Phase:
 def measure(
     connection: Connection, lanes: int, workers: int, millions: float, order: str
 ) -> list[Phase]:
-    """Reading an epoch, and closing it."""
+    """Reading an epoch, releasing it, and that until it is published."""
     with Cluster(connection) as cluster, _deployed(cluster, lanes, order) as job:
         records = _records(cluster, job, round(millions * 1_000_000))
         with (
@@ -85,17 +88,24 @@ def measure(
             RestartedProcesses(_unexpected) as processes,
         ):
             run = _Run(cluster, job, processes, Path(folder), connection)
-            run.start("aggregate", 1)
+            run.start("aggregate", workers)
             run.start("publish", 1)
             run.start("shuffle", workers)
             run.wait(run.is_assigned)
             run.wait(run.is_idle)
             estimates, transport = EstimateReader(cluster, job), KafkaTransport(cluster, job.name)
-            reading = run.phase(lambda: transport.run(_append(records[:-1])), run.is_idle)
-            closing = run.phase(
-                lambda: transport.run(_append(records[-1:])), lambda: bool(list(estimates.read()))
-            )
-            return [reading, closing]
+            run.begin()
+            transport.run(_append(records[:-1]))
+            run.idle_since = 0.0
+            run.wait(run.is_idle)
+            # That the end was reached is known a while later.
+            reading = run.phase(run.idle_since)
+            run.begin()
+            transport.run(_append(records[-1:]))
+            run.wait(run.is_released)
+            released = run.phase(time.monotonic())
+            run.wait(lambda: bool(list(estimates.read())))
+            return [reading, released, run.phase(time.monotonic())]
 
 
 @contextmanager
@@ -145,35 +155,39 @@ class _Run:
     connection: Connection
     spent: float = 0.0
     idle_since: float = 0.0
-    shuffling: int = 0
+    workers: int = 0
+    began: float = 0.0
+    everything: float = 0.0
+    before: dict[int, float] = field(default_factory=dict)
 
     def start(self, stage: str, workers: int) -> None:
         """Start workers of a stage."""
-        self.shuffling = workers
+        self.workers = workers
         for number in range(workers):
             name = f"{stage}-{number}"
             command = ["run", stage, self.job.name, "--name", name, *self.connection.arguments()]
             self.processes.start(name, dpstream_command(*command), self.folder / f"{name}.log")
 
-    def phase(self, begin: Callable[[], None], ended: Callable[[], bool]) -> Phase:
-        """Measure from the beginning to the end of something."""
-        everything, began = busy_seconds(), time.monotonic()
-        before = {each.process.pid: processor_seconds(each.process.pid) for each in self.children}
-        begin()
-        self.idle_since = 0.0
-        self.wait(ended)
-        # Of reading the end is known a while later.
-        seconds = (self.idle_since or time.monotonic()) - began
+    def begin(self) -> None:
+        """Measure from here."""
+        self.everything, self.began = busy_seconds(), time.monotonic()
+        self.before = {
+            each.process.pid: processor_seconds(each.process.pid) for each in self.children
+        }
+
+    def phase(self, end: float) -> Phase:
+        """What was spent from the beginning to a moment."""
+        seconds = end - self.began
         spent = {
-            each.name: processor_seconds(each.process.pid) - before.get(each.process.pid, 0.0)
+            each.name: processor_seconds(each.process.pid) - self.before[each.process.pid]
             for each in self.children
         }
-        return Phase(
-            seconds,
-            max(each for name, each in spent.items() if name.startswith("shuffle")),
-            spent["aggregate-0"],
-            (busy_seconds() - everything - sum(spent.values())) / seconds,
+        busiest, adding = (
+            max(each for name, each in spent.items() if name.startswith(stage))
+            for stage in ("shuffle", "aggregate")
         )
+        others = busy_seconds() - self.everything - sum(spent.values())
+        return Phase(seconds, busiest, adding, others / seconds)
 
     @property
     def children(self) -> list[Child]:
@@ -192,16 +206,24 @@ class _Run:
             time.sleep(_POLL_SECONDS)
 
     def is_assigned(self) -> bool:
-        """Whether every stage has workers with partitions, and every shuffle worker has its own."""
+        """Whether every worker has its partitions."""
         latest = {(each["stage"], each["worker"]): each["partitions"] for each in self._statuses()}
         owners = [stage for (stage, _), partitions in latest.items() if partitions]
-        shuffled = [
-            each for (stage, _), own in latest.items() if stage == "shuffle" for each in own
-        ]
-        return (
-            {"aggregate", "publish"} <= set(owners)
-            and owners.count("shuffle") == self.shuffling
-            and sorted(shuffled) == list(range(PARTITIONS))
+        divided = all(
+            owners.count(stage) == self.workers
+            and sorted(each for (owner, _), own in latest.items() if owner == stage for each in own)
+            == list(range(PARTITIONS))
+            for stage in ("shuffle", "aggregate")
+        )
+        return divided and "publish" in owners
+
+    def is_released(self) -> bool:
+        """Whether the shuffle workers are done with all there is."""
+        topic = self.job.topic(Role.REPORTS)
+        committed = self.cluster.committed(group_name(self.job, "shuffle"), topic)
+        return all(
+            (floor or 0) >= end
+            for floor, end in zip(committed, self.cluster.end_offsets(topic), strict=True)
         )
 
     def is_idle(self) -> bool:
@@ -238,7 +260,7 @@ def main() -> None:
                 found[way].append(measure(connection, *way, arguments.millions, arguments.order))
     table = Table("", "phase", "seconds", "busiest worker", "aggregate", "cores of others")
     for (lanes, workers), runs in found.items():
-        for index, phase in enumerate(("reading", "closing")):
+        for index, phase in enumerate(PHASES):
             phases = [run[index] for run in runs]
             table.add_row(
                 f"lanes {lanes}, workers {workers}",
@@ -253,8 +275,8 @@ def main() -> None:
 
 
 def _say_ratios(console: Console, found: list[list[list[Phase]]]) -> None:
-    """What two workers take of the time of one, of either phase."""
-    for index, name in enumerate(("read", "closed")):
+    """What two workers take of the time of one, of every phase."""
+    for index, name in enumerate(PHASES):
         one, two = ([run[index] for run in runs] for runs in found)
         wall = median(each.seconds for each in two) / median(each.seconds for each in one)
         busiest = median(each.busiest for each in two) / median(each.busiest for each in one)
