@@ -121,6 +121,9 @@ class DeployedJob(Job):
         signed_description: what devices are told, where they report for themselves.
         short_manifests: whether manifests may say what differs from an earlier one; so those of
             jobs that are deployed to wait for many producers. Earlier software reads no such job.
+        drawing_codes: whether manifests of windows in parts may say drawings by a code, and those
+            of parts name the decision alone; so those of jobs in parts that have short manifests.
+            The same holds.
         bundles: whether raw reports may lie in bundles, as relays write them; the same holds.
         partials_of_lanes: whether each lane of an epoch is released in a partition of its own, and
             added up by itself: a partial is there when those of all lanes are; the same holds.
@@ -139,6 +142,7 @@ class DeployedJob(Job):
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     signed_description: SignedDescription | None = None
     short_manifests: bool = False
+    drawing_codes: bool = False
     bundles: bool = False
     partials_of_lanes: bool = False
     replay_of: Origin | None = None
@@ -329,7 +333,7 @@ class DeployedJob(Job):
         # Only in jobs that have them: software that knows of none reads all others.
         later = (
             *("replay_of", "collector_key", "signed_description", "short_manifests"),
-            *("bundles", "partials_of_lanes"),
+            *("drawing_codes", "bundles", "partials_of_lanes"),
         )
         left_out = self._absent | {name for name in later if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
@@ -419,6 +423,7 @@ def deploy_job(
         "deployed_at": deployed_at,
         "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
         "short_manifests": job.shuffle.producers >= MANY_PRODUCERS,
+        "drawing_codes": job.shuffle.producers >= MANY_PRODUCERS and job.parts > 1,
         "bundles": takes_bundles(job),
         "partials_of_lanes": job.lanes > 1,
     }

@@ -18,7 +18,7 @@ from pydantic import (
 from pipeline.jobs.section import Section
 from pipeline.values.durations import FORMS, Duration, parse_duration
 from randomizers.division import MISFIT, MOST_INSTANCES
-from topics.manifests import PRODUCERS_OF_INSTANCES_MAX
+from topics.manifests import PRODUCERS_MAX
 
 DURATION: Final = f"a duration above 0, at most 1000 years: {FORMS}"
 FIXED_DURATION: Final = f"{DURATION}, but no months or years"
@@ -116,7 +116,7 @@ class Shuffle(Section):
         if parts == 1 or not delta:
             return parameters
         spared = math.nextafter(delta, 0)
-        divisions = PRODUCERS_OF_INSTANCES_MAX * epochs
+        divisions = PRODUCERS_MAX * epochs
         epsilon = min(parameters.epsilon, 600.0)
         if (1 + math.exp(epsilon)) * divisions * MISFIT >= delta - spared:
             raise ValueError(

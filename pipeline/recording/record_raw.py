@@ -7,15 +7,15 @@ its offsets, and so are the epochs that it belonged to: their manifests name the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 
 from pipeline.actions import LogRecord, LogSlice, ReadRange, Steps, end_offset
 from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.recordings import LostRange, RecordedReports
 from pipeline.stages.admission import decode_raw
-from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.device_admission import decode_collected
+from pipeline.stages.part_log import PartLog, PartPlace
 from topics.bundles import records_in
 from topics.frames import CodecError
 from topics.manifests import Manifest
@@ -73,12 +73,11 @@ class RawLog:
         }
         self._ends = dict(self.positions)
         # What is said of each further part of a window, of a shuffle instance or lane: its offsets.
-        self._parts: dict[tuple[int, int], Manifest] = {}
-        logs = [
-            DecisionLog(job, partial(self._note_part, part), part)
-            for part in range(2, job.parts + 1)
-        ]
-        self._manifest_logs = [job.cursor(Role.MANIFESTS, log.apply) for log in logs]
+        self._parts: dict[tuple[int, int], PartPlace] = {}
+        self._decisions = DecisionLog(job)
+        numbers = range(2, job.parts + 1)
+        self._part_log = PartLog(job, self._decisions, numbers, self._note_part)
+        self._manifest_log = job.cursor(Role.MANIFESTS, self._apply) if numbers else None
 
     @property
     def lost(self) -> tuple[LostRange, ...]:
@@ -89,8 +88,8 @@ class RawLog:
         """See how far the topics go by now."""
         for place in self.positions:
             self._ends[place] = yield from end_offset(*place)
-        for log in self._manifest_logs:
-            yield from log.catch_up()
+        if self._manifest_log is not None:
+            yield from self._manifest_log.catch_up()
 
     def next(self) -> Steps[list[RecordedReports] | None]:
         """Some records more, of this deployment; None when all there were have been read."""
@@ -115,7 +114,7 @@ class RawLog:
 
     def _lacks(self, role: Role, part: int, manifest: Manifest) -> bool:
         partition = self._job.partition_of(manifest.epoch, part)
-        own: Manifest | None = manifest
+        own: Manifest | PartPlace | None = manifest
         if part > 1:
             own = self._parts.pop((part, manifest.epoch), None)
         return any(
@@ -124,9 +123,13 @@ class RawLog:
             for lost in self._lost
         )
 
-    def _note_part(self, part: int, decision: Decision) -> None:
-        if decision.manifest.epoch >= self._first:
-            self._parts[part, decision.manifest.epoch] = decision.manifest
+    def _apply(self, record: LogRecord) -> None:
+        self._decisions.apply(record)
+        self._part_log.apply(record)
+
+    def _note_part(self, part: PartPlace, record: LogRecord) -> None:
+        if part.epoch >= self._first:
+            self._parts[part.instance, part.epoch] = part
 
     def _take_in(
         self, place: tuple[Role, int], records: tuple[LogRecord, ...], end: int

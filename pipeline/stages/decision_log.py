@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -20,6 +20,7 @@ from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.latest_windows import FEW, LatestWindows
 from topics.frames import CodecError
+from topics.manifest_parts import decode_part, is_part
 from topics.manifests import Fate, Manifest, has_bit
 from topics.names import Role
 from topics.short_manifests import BASES, ManifestReader, base_of
@@ -46,12 +47,14 @@ class Outcome:
         cut_offset: first offset that no longer belongs to the window.
         bits: whether each producer is in, in order of registration, lowest bit first; those that
             are not named are not.
+        offset: of the decision, in the manifest log.
     """
 
     fate: Fate
     first_offset: int
     cut_offset: int
     bits: bytes
+    offset: int
 
     def has(self, index: int) -> bool:
         """Whether a producer was in the window."""
@@ -70,15 +73,25 @@ def manifest_reader(job: DeployedJob) -> ManifestReader:
     return ManifestReader(job.fingerprint, job.deployment, bases)
 
 
-def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
+def manifest_at(job: DeployedJob, offset: int, decision: int | None = None) -> Steps[Manifest]:
     """Read a manifest again: of those with many producers only the offsets are kept.
 
     Args:
         job: the deployed job.
         offset: of the manifest, which a reader of the log has read.
+        decision: of one of a part, the offset of the manifest that decides the window.
     """
     reader = manifest_reader(job)
     record = yield from record_at(Role.MANIFESTS, 0, offset)
+    if decision is not None and is_part(record.value):
+        part = decode_part(record.value)
+        return replace(
+            (yield from manifest_at(job, decision)),
+            instance=part.instance,
+            first_offset=part.first_offset,
+            cut_offset=part.cut_offset,
+            timestamp=part.timestamp,
+        )
     base = base_of(record.value)
     if base is not None:
         reader.decode(base, (yield from record_at(Role.MANIFESTS, 0, base)).value)
@@ -96,8 +109,6 @@ class DecisionLog:
     Args:
         job: the deployed job.
         on_decision: is shown every decision.
-        instance: whose manifests are read, where several shuffle instances work side by side. The
-            first one decides; those of another one say what its part of a decided window is.
         after: all epochs up to this one are known to be decided, by records that are not read.
     """
 
@@ -105,10 +116,8 @@ class DecisionLog:
         self,
         job: DeployedJob,
         on_decision: Callable[[Decision], None] | None = None,
-        instance: int = 1,
         after: int = 0,
     ) -> None:
-        self._instance = instance
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
@@ -129,7 +138,8 @@ class DecisionLog:
             return
         if (manifest.deployment, manifest.fingerprint) != self._identity:
             return
-        if manifest.instance != self._instance:
+        if manifest.instance > 1:
+            # Of several shuffle instances the first one decides; see `PartLog` for the others.
             return
         if self._out_of_range(manifest) or not self.exists(manifest.epoch):
             return
@@ -178,7 +188,11 @@ class DecisionLog:
             # Mostly the same are in: then there is one object for all these decisions.
             self._bits = self._bits if bits == self._bits else bits
         self._recent[manifest.epoch] = Outcome(
-            manifest.fate, manifest.first_offset, manifest.cut_offset, self._bits
+            manifest.fate,
+            manifest.first_offset,
+            manifest.cut_offset,
+            self._bits,
+            decision.offset,
         )
         self._order.append(manifest.epoch)
         if len(self._order) > EPOCHS_AHEAD:

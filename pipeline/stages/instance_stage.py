@@ -9,9 +9,9 @@ up to where it ended then has all there is to wait for.
 
 What the others wait for may not depend on that: if somebody sends one instance less than the other,
 what is missing is missing. Then it must at least be the same whenever a part is written. Therefore
-an instance writes a manifest of its own before its part, a copy of the decision with the offsets of
-its own topic; it goes on under the first one of its kind, and everything after that is a function
-of the log.
+an instance writes a manifest of its own before its part, which names the decision, or is a copy of
+it, with the offsets of its own topic; it goes on under the first one of its kind, and everything
+after that is a function of the log.
 
 The lanes of an epoch are parts like these, of one instance: they lie in partitions of one topic,
 and whoever owns the partition of one that is not the first does the same with it.
@@ -39,17 +39,18 @@ from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.boxes_of_windows import check_keys
 from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
-from pipeline.stages.epochs import EpochSet
+from pipeline.stages.drawings import holds_decided
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.part_log import PartLog, PartPlace
 from pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.window_writer import ProducerWindows, drawings_in
+from pipeline.stages.window_writer import ProducerWindows
 from pipeline.stages.windows import PunctuationError, Window, public_size
 from topics.batches import Batch, Punctuation
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from topics.manifest_parts import Part, encode_part
+from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
 from topics.records import Reason
 
@@ -118,7 +119,7 @@ class InstanceStage(RawStage[_Partition, Window]):
             scratch=scratch,
             listener=listener,
         )
-        self._proposed: Manifest | None = None
+        self._proposed = b""
         self._accepted = False
         self._begin_logs()
 
@@ -185,21 +186,14 @@ class InstanceStage(RawStage[_Partition, Window]):
 
     def _begin_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
-        self._parts = {number: EpochSet() for number in self._numbers}
+        self._parts = PartLog(self._job, self._decisions, self._numbers, self._owe)
         self._released = self._said = 0
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
 
     def _apply(self, record: LogRecord) -> None:
         """Take in one record of the manifest log."""
         self._decisions.apply(record)
-        try:
-            manifest = decode_manifest(record.value)
-        except CodecError:
-            return
-        identity = manifest.deployment, manifest.fingerprint
-        own = manifest.instance in self._parts
-        if own and identity == (self._job.deployment, self._job.fingerprint):
-            self._owe(manifest, record.offset)
+        self._parts.apply(record)
 
     def _decide(self, decision: Decision) -> None:
         """A window was decided: if it is released, there are parts to be written."""
@@ -212,17 +206,15 @@ class InstanceStage(RawStage[_Partition, Window]):
             if state is not None:
                 state.decided[epoch] = decision.offset
 
-    def _owe(self, part: Manifest, offset: int) -> None:
+    def _owe(self, part: PartPlace, record: LogRecord) -> None:
         """It was said what a part is, and the first word counts: the partition's owner owes it.
 
         The floor never passes the first offset of an unfinished part, so what begins below it is
         finished.
         """
         epoch = part.epoch
-        if epoch not in self._decisions.decided or not self._parts[part.instance].add(epoch):
-            return
         self._said += 1
-        if part == self._proposed:
+        if record.value == self._proposed:
             self._accepted = True
         state = self._partitions.get(self._job.partition_of(epoch, part.instance))
         decision = None if state is None else state.decided.pop(epoch, None)
@@ -230,7 +222,7 @@ class InstanceStage(RawStage[_Partition, Window]):
             return
         state.ends.pop(epoch, None)
         if part.first_offset >= state.floor and epoch not in state.written:
-            state.owed[epoch] = Owed(part.first_offset, offset, decision)
+            state.owed[epoch] = Owed(part.first_offset, record.offset, decision)
 
     def _number(self, epoch: int, partition: int) -> int | None:
         """Which part of an epoch a partition of this stage has; None if it has none."""
@@ -314,28 +306,36 @@ class InstanceStage(RawStage[_Partition, Window]):
             cut_offset=state.position,
             timestamp=self._wall_clock(),
         )
-        self._proposed, self._accepted = own, False
-        yield Append(Role.MANIFESTS, 0, encode_manifest(own))
+        self._proposed, self._accepted = self._encode(own, decided_at), False
+        yield Append(Role.MANIFESTS, 0, self._proposed)
         yield Flush()
         yield from self._catch_up()
         if epoch in state.owed and self._accepted and window is not None:
             self._listener(
                 FinishedWindow(epoch, own.fate, own.contributors, began=window.opened_at)
             )
-            if self._holds(window, own):
+            if not window.set_aside and holds_decided(window, own, self._roster):
                 yield from self._write(state, Decision(own, decided_at), window.words)
         self._forget(state, epoch)
         yield from self._write_owed(state)
         yield from self._commit_floor(state)
 
-    def _holds(self, window: Window, part: Manifest) -> bool:
-        """Whether the words that a window holds are those of a part."""
-        complete = {
-            enrolment: contribution.complete.drawing
-            for enrolment, contribution in window.contributions.items()
-            if contribution.complete is not None
-        }
-        return not window.set_aside and complete == drawings_in(part, self._roster)
+    def _encode(self, part: Manifest, decided_at: int) -> bytes:
+        """The record of a part: a copy of the decision, or its offset."""
+        if not self._job.drawing_codes:
+            return encode_manifest(part)
+        return encode_part(
+            Part(
+                part.fingerprint,
+                part.deployment,
+                part.epoch,
+                part.first_offset,
+                part.cut_offset,
+                part.timestamp,
+                part.instance,
+                decided_at,
+            )
+        )
 
     def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
         yield from super()._write(state, decision, words)

@@ -22,6 +22,7 @@ from pipeline.jobs.sealed import SHARERS
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.stages.adding_stages import adding_stage
+from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from pipeline.stages.finished_windows import WindowListener, ignore_window
 from pipeline.stages.hop_stage import HopStage
@@ -31,7 +32,7 @@ from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.shuffling_stage import shuffling_stage
 from pipeline.stages.stage import Stage
 from randomizers.randomness import seeded_generator
-from topics.manifests import Manifest, decode_manifest
+from topics.manifests import Manifest
 from topics.names import Role
 
 SEED = 20240229
@@ -232,9 +233,11 @@ class World:
     def manifests(self) -> dict[int, Manifest]:
         """The first manifest of every epoch."""
         first: dict[int, Manifest] = {}
-        for value in self.log.values(Role.MANIFESTS):
-            manifest = decode_manifest(value)
-            first.setdefault(manifest.epoch, manifest)
+        decisions = DecisionLog(
+            self.job, lambda each: first.update({each.manifest.epoch: each.manifest})
+        )
+        for offset, value in enumerate(self.log.values(Role.MANIFESTS)):
+            decisions.apply(LogRecord(offset, value))
         return first
 
     def roster(self) -> Roster:

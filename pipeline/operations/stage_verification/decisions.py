@@ -115,6 +115,19 @@ def _other_parts(evidence: Evidence) -> Iterator[Violation]:
         )
         if own != part:
             yield Violation(epoch, f"the part of instance {instance} names other contributors")
+    named: dict[tuple[int, int], int] = {}
+    for record in evidence.parts:
+        named.setdefault((record.part.epoch, record.part.instance), record.part.decision)
+    for (epoch, instance), offset in named.items():
+        held = evidence.decisions.get(epoch)
+        if held is None:
+            yield Violation(epoch, f"instance {instance} has a part of a window nobody decided")
+        elif offset != held[0].offset:
+            yield Violation(
+                epoch,
+                f"the part of instance {instance} is under the manifest at offset {offset}, the "
+                f"first one is at {held[0].offset}",
+            )
 
 
 def _without_manifest(evidence: Evidence) -> Iterator[Violation]:

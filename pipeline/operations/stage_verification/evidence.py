@@ -20,6 +20,7 @@ from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.signed_stage import TRUSTED_ROLES, read_piece
 from topics.chunks import Chunk
 from topics.frames import CodecError
+from topics.manifest_parts import Part, decode_part
 from topics.manifests import Manifest
 from topics.names import SUMS, Role
 from topics.records import Drain, decode_producer_record
@@ -49,6 +50,21 @@ class ManifestRecord:
     offset: int
     timestamp: int
     manifest: Manifest
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """What is said of a part of a window, by the offset of its decision; the first word or not.
+
+    Attributes:
+        offset: in the log.
+        part: what it says.
+        digest: SHA-256 of the record.
+    """
+
+    offset: int
+    part: Part
     digest: bytes
 
 
@@ -96,6 +112,8 @@ class Evidence:
     Attributes:
         job: the deployed job.
         manifests: of the deployment, in the order of the log.
+        parts: what is said there of parts by the offset of their decision; other parts are among
+            the manifests.
         decisions: by epoch, the first manifest that counts, and its place in `manifests`.
         statements: of ``<job>.stages``, in the order of the log; those of earlier deployments are
             left out.
@@ -110,6 +128,7 @@ class Evidence:
 
     job: DeployedJob
     manifests: tuple[ManifestRecord, ...]
+    parts: tuple[PartRecord, ...]
     decisions: dict[int, tuple[Decision, ManifestRecord]]
     statements: tuple[StatementRecord, ...]
     attempts: tuple[Attempt, ...]
@@ -161,6 +180,7 @@ def read_evidence(job: DeployedJob, read: Read, *, raw: bool = False) -> Evidenc
     return Evidence(
         job,
         manifests,
+        tuple(_parts(job, log)),
         _decisions(job, manifests, log),
         statements,
         tuple(attempts),
@@ -181,6 +201,15 @@ def _manifests(job: DeployedJob, records: Iterable[LogRecord]) -> Iterator[Manif
         if (manifest.deployment, manifest.fingerprint) == (job.deployment, job.fingerprint):
             digest = hashlib.sha256(record.value).digest()
             yield ManifestRecord(record.offset, record.timestamp, manifest, digest)
+
+
+def _parts(job: DeployedJob, records: Iterable[LogRecord]) -> Iterator[PartRecord]:
+    for record in records:
+        with suppress(CodecError):
+            part = decode_part(record.value)
+            if (part.deployment, part.fingerprint) == (job.deployment, job.fingerprint):
+                digest = hashlib.sha256(record.value).digest()
+                yield PartRecord(record.offset, part, digest)
 
 
 def _decisions(

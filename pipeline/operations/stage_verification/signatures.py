@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pipeline.jobs.sealed import SHARERS, instance_name, shuffle_stage_name
-from pipeline.operations.stage_verification.evidence import Attempt, Evidence
+from pipeline.operations.stage_verification.evidence import (
+    Attempt,
+    Evidence,
+    ManifestRecord,
+    PartRecord,
+)
 from pipeline.operations.stage_verification.findings import Finding, Violation, in_order
 from topics.names import HOPS, SUMS, Role
 from topics.signed import Decided, Released, Signed, Software, StageRecord
@@ -188,8 +193,9 @@ def _unsigned_manifests(evidence: Evidence) -> Iterator[Violation]:
     said: defaultdict[bytes, set[tuple[str, int, int]]] = defaultdict(set)
     for _, decided in of_kind(evidence, Decided):
         said[decided.manifest].add((decided.stage, decided.epoch, decided.instance))
-    for each in evidence.manifests:
-        manifest = each.manifest
+    written: list[ManifestRecord | PartRecord] = [*evidence.manifests, *evidence.parts]
+    for each in written:
+        manifest = each.manifest if isinstance(each, ManifestRecord) else each.part
         wanted = _decider(evidence, manifest.instance), manifest.epoch, manifest.instance
         if wanted not in said[each.digest]:
             why = f"no {wanted[0]} stage has signed the manifest at offset {each.offset}"

@@ -32,3 +32,20 @@ def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.stages.multisets._MEMORY_LIMIT", 1)
     monkeypatch.setattr("pipeline.stages.sorted_runs.BLOCK_BYTES", 200)
     monkeypatch.setattr("pipeline.stages.sorted_runs.PAGE_BYTES", 1)
+
+
+@pytest.fixture
+def coded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs in parts have codes of drawings, however few their producers are."""
+    monkeypatch.setattr("pipeline.jobs.deployed_job.MANY_PRODUCERS", 1)
+    monkeypatch.setattr("pipeline.stages.shuffle_decision.CHECKS", 0)
+    monkeypatch.setattr("topics.manifests.CHECKS", 0)
+
+
+@pytest.fixture(params=["named", "coded"])
+def drawings(request: pytest.FixtureRequest) -> str:
+    """How manifests of jobs in parts say drawings."""
+    if request.param == "coded":
+        request.getfixturevalue("coded")
+    said: str = request.param
+    return said

@@ -200,17 +200,26 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize(
-    ("order", "keep"),
+    ("order", "keep", "codes"),
     [
-        pytest.param("sorted", False, id="sorted, unflushed lost", marks=pytest.mark.slow),
-        pytest.param("random", True, id="random, unflushed kept", marks=pytest.mark.verify),
+        pytest.param("sorted", False, False, id="sorted, unflushed lost", marks=pytest.mark.slow),
+        pytest.param("random", True, False, id="random, unflushed kept", marks=pytest.mark.verify),
+        pytest.param("sorted", True, True, id="codes of drawings", marks=pytest.mark.verify),
     ],
 )
 def test_killed_after_every_single_action(
-    folder: Path, order: str, keep: bool, stride: int
+    folder: Path,
+    order: str,
+    keep: bool,
+    codes: bool,
+    stride: int,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Whoever dies, producer, the owner of any lane, aggregator or publisher: all is exactly 1."""
+    if codes:
+        request.getfixturevalue("coded")
     job = deployed(order=order)
+    assert job.drawing_codes == codes
     undisturbed = run(begun(job, folder / "undisturbed"))
     actions = undisturbed.accidents.count
     assert actions > 150
