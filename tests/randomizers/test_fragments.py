@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -16,8 +17,11 @@ from randomizers.accounting.amplification import (
     of_randomized_response,
 )
 from randomizers.accounting.equal_bits import delta_among_equal_bits, epsilon_among_equal_bits
+from randomizers.accounting.shifted_noise import delta_of_tables
+from randomizers.accounting.table_distances import FOR_TABLES
 from randomizers.composed import ComposedLaw
 from randomizers.counted_words import CountedWords, written_out
+from randomizers.flipped_bits import FlippedBits
 from randomizers.fragments import (
     Fragments,
     FragmentsLaw,
@@ -345,6 +349,36 @@ def test_the_form_follows_from_how_many_report_and_not_from_what_they_hold() -> 
 def test_what_is_not_allowed_is_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         asked(1.0, **parameters)
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ({"neighbours": "any"}, "neighbours is 'any', must be 'replacement' or 'removal'"),
+        ({"calibration": "best"}, "calibration is 'best', must be"),
+        ({"reports": 0}, "reports is 0, must be from 1 to 1,024"),
+    ],
+)
+def test_constants_of_what_there_is_not_are_refused(
+    constants: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(law_of(2.0), **constants)
+
+
+@pytest.mark.parametrize("reports", [1, 2])
+def test_what_tables_leave_out_is_charged_for_every_report(
+    reports: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And for the bits that reports are made from, each of every item, of either neighbour."""
+    epsilon, delta, contributors = 2.0, 1e-3, 2_000
+    drawn = 2 * len(LABELS) * (reports + (reports > 1))
+    allowed = FOR_TABLES * delta / delta_of_tables(epsilon, drawn, contributors)
+    for distance, is_refused in ((0.99 * allowed, False), (1.01 * allowed, True)):
+        monkeypatch.setattr(FlippedBits, "distance", lambda flips, bits, each=distance: each)
+        refused = pytest.raises(ValueError, match="bits that are drawn more finely than they are")
+        with refused if is_refused else nullcontext():
+            calibrate(asked(epsilon, delta=delta, reports=reports), 1, contributors)
 
 
 def test_the_published_formula_says_where_it_does_not_hold() -> None:
