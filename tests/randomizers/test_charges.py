@@ -8,9 +8,11 @@ import random
 from fractions import Fraction
 
 import mpmath
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from randomizers.accounting.charges import (
     Filter,
@@ -92,6 +94,16 @@ def test_different_charges_are_composed_no_lower_than_the_truth_and_close_to_it(
     exact, figure = Exact(charges), composed_epsilon(charges, delta)
     assert exact.delta(figure) <= delta
     assert figure <= exact.epsilon(delta) * (1 + 1e-4)
+
+
+def test_more_charges_are_composed_than_a_grid_has_points() -> None:
+    times, epsilon, delta = 5_000, 0.01, 1e-6
+    ups, kept = np.arange(times + 1), 1 / (1 + math.exp(-epsilon))
+    one, other = stats.binom.pmf(ups, times, kept), stats.binom.pmf(ups, times, 1 - kept)
+    figure = composed_epsilon([Spent(epsilon, 0.0, times)], delta)
+    close = figure * (1 - 1e-3)
+    spent, more = (np.maximum(0, one - math.exp(e) * other).sum() for e in (figure, close))
+    assert spent <= delta < more
 
 
 def test_own_deltas_count() -> None:

@@ -89,6 +89,14 @@ def test_losses_are_log_ratios_and_nothing_is_left_out(noise: CellNoise, shift: 
     assert (told.masses * np.exp(-told.losses)).sum() == pytest.approx(possible_q, abs=1e-9)
 
 
+@pytest.mark.parametrize("noise", [PoissonNoise(42.7), NegativeBinomialNoise(40.0, 82.1)], ids=repr)
+def test_the_tails_that_are_left_out_count_as_certain_losses(noise: CellNoise) -> None:
+    tail = 2.0**-10
+    low, high = noise.window(tail)
+    left_out = frozen(noise).cdf(low - 1) + frozen(noise).sf(high)
+    assert 0 < left_out <= shifted_losses(noise, 1, tail).certain
+
+
 PAIRS: list[list[ShiftedCells]] = [
     [ShiftedCells(PoissonNoise(8.0), 1, 2)],
     [ShiftedCells(PoissonNoise(8.0), 1, 1), ShiftedCells(PoissonNoise(8.0), -1, 1)],

@@ -139,6 +139,19 @@ def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:
     assert len(written_out(nobody)) == 0
 
 
+def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every epoch once for all words of a kind."""
+    charged: list[tuple[CellNoiseLaw, int]] = []
+    monkeypatch.setattr(
+        "randomizers.shuffled_item_counts.calibration.check_tables",
+        lambda epsilon, delta, cells: charged.extend(cells),
+    )
+    law = calibrate(ShuffledCountsParameters(1.0, 0.01, domain=ITEMS), EPOCHS, minimum=1000)
+    ((noise, draws),) = charged
+    assert noise.mean == pytest.approx(1000 * law.held.per_contributor(law.buckets))
+    assert draws == len(law.noises) * EPOCHS
+
+
 def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
     items = tuple(map(str, range(50)))
     asked = ShuffledCountsParameters(1.0, DELTA, dummies="shuffle", domain=items, buckets=11)

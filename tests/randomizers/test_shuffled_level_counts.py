@@ -42,6 +42,14 @@ def test_a_value_raises_its_ancestors_while_it_holds() -> None:
     assert law.words == law.word_form.distinct == 13
 
 
+@pytest.mark.parametrize(("values", "word_bytes"), [(255, 1), (256, 2)])
+def test_words_are_as_wide_as_the_last_cell_needs(values: int, word_bytes: int) -> None:
+    """Cell 0 is the root, and the last one that of the last value."""
+    law = ShuffledLevelCountsLaw(EPOCHS, Levels(values, (values,)), 1.0, DELTA, 0, 0, STAGE, None)
+    assert law.word_form.dtype.itemsize == word_bytes
+    assert sent(law, values) == [[0, values]]
+
+
 def test_a_boosted_change_shows_on_every_level_but_the_root() -> None:
     """The children are 0 to 3, the values 4 to 11; 12 more for a value that was left."""
     law = ShuffledLevelCountsLaw(EPOCHS, Levels(8, (4, 2)), 1.0, DELTA, 2, 1, STAGE, STAGE)
