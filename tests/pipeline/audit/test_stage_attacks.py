@@ -27,10 +27,9 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.ledger.chain import Chain, Problem
-from pipeline.stages import crowds, window_writer
+from pipeline.stages import crowds, instance_stage, window_writer
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.device_windows import DeviceWindow
-from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.window_decision import WindowDecision
@@ -227,7 +226,7 @@ def dummies_of_all_in_each(patch: Patch) -> None:
 
 
 def everybody_in_a_lane(patch: Patch) -> None:
-    patch.setattr(InstanceStage, "_holds", lambda *window: True)
+    patch.setattr(instance_stage, "holds_decided", lambda *window: True)
 
 
 def cuts_unnoticed(patch: Patch) -> None:
