@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Self
 
@@ -106,7 +106,15 @@ class Estimate(EstimatedCounts):
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
-        return asdict(self) | {"flags": list(self.flags)}
+        return {
+            "value": self.value,
+            "standard_deviation": self.standard_deviation,
+            "low": self.low,
+            "high": self.high,
+            "reports": self.reports,
+            "population": self.population,
+            "flags": list(self.flags),
+        }
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:

@@ -16,7 +16,7 @@ and forgets the stage; no exception is ever thrown into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -189,18 +189,31 @@ def places_near(begin: int, end: int) -> Iterator[int]:
 class LogCursor:
     """Shows `visit` the records of a partition, going on where it last stopped.
 
+    Args:
+        role: of the topic.
+        start: the offset at which it begins.
+        visit: is shown every record.
+        partition: of the topic.
+        visit_all: is shown records in its place, as many at once as there are.
+
     Attributes:
         position: the offset at which it reads on.
         end: the offset before which it stops.
     """
 
     def __init__(
-        self, role: Role, start: int, visit: Callable[[LogRecord], object], partition: int = 0
+        self,
+        role: Role,
+        start: int,
+        visit: Callable[[LogRecord], object],
+        partition: int = 0,
+        visit_all: Callable[[Sequence[LogRecord]], object] | None = None,
     ) -> None:
         self.position = self.end = start
         self._role = role
         self._partition = partition
         self._visit = visit
+        self._visit_all = visit_all
 
     def find_end(self) -> Steps[None]:
         """See how far the partition goes by now."""
@@ -212,8 +225,11 @@ class LogCursor:
             return False
         reply = yield ReadRange(self._role, self._partition, self.position, self.end)
         assert isinstance(reply, LogSlice)
-        for record in reply.records:
-            self._visit(record)
+        if self._visit_all is not None and len(reply.records) > 1:
+            self._visit_all(reply.records)
+        else:
+            for record in reply.records:
+                self._visit(record)
         self.position = reply.end if reply.records else self.end
         return True
 

@@ -10,6 +10,8 @@ from pipeline.jobs.job_files import Job
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.values.value_domains import BOOLEAN, ValueDomain
 
+# Made once: `json.dumps` makes one for every line.
+_WRITER = json.JSONEncoder(allow_nan=False)
 _TABLE = "{:>10} {:>8} {:>10} {:>10} {:>9} {:>10} {}"
 
 
@@ -54,4 +56,4 @@ def json_lines(records: Iterable[EstimateRecord], domain: ValueDomain = BOOLEAN)
         body, estimate = record.to_json(), record.estimate
         if estimate is not None and estimate.found_above is not None:
             body["estimate"]["labels"] = domain.labels(estimate.numbers)
-        yield json.dumps(body, allow_nan=False)
+        yield _WRITER.encode(body)

@@ -25,7 +25,7 @@ from pipeline.cli.options import (
     Servers,
     Top,
 )
-from pipeline.cli.output import say_line, tell
+from pipeline.cli.output import say_line, say_lines, tell
 from pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
 from pipeline.cli.smoothed_lines import SMOOTHED
 from pipeline.jobs.deployed_job import DeployedJob
@@ -155,8 +155,12 @@ def estimates(
             files.write(deployed, query, records, "estimate" if change is None else "change")
             return
         lines = printed_lines(deployed, query, form, records)
-        for line in lines if change is None else change_lines(lines, form, change):
-            say_line(line, flush=follow)
+        lines = lines if change is None else change_lines(lines, form, change)
+        if follow:
+            for line in lines:
+                say_line(line, flush=True)
+        else:
+            say_lines(lines)
         if reader.leaves_out:
             tell(f"these are the latest {last:,} epochs: --last says how many, --csv FILE has all")
 

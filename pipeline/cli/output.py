@@ -53,6 +53,12 @@ def say_line(line: str, *, flush: bool = False) -> None:
     print(printable(line) if sys.stdout.isatty() else line, flush=flush)
 
 
+def say_lines(lines: Iterable[str]) -> None:
+    """The same for many."""
+    terminal = sys.stdout.isatty()
+    sys.stdout.writelines(f"{printable(line) if terminal else line}\n" for line in lines)
+
+
 def say_json(value: object) -> None:
     """Print one JSON value."""
     print(printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))

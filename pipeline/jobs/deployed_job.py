@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
@@ -179,10 +179,15 @@ class DeployedJob(Job):
         return self.start_offsets[role][partition]
 
     def cursor(
-        self, role: Role, visit: Callable[[LogRecord], object], partition: int = 0
+        self,
+        role: Role,
+        visit: Callable[[LogRecord], object],
+        partition: int = 0,
+        visit_all: Callable[[Sequence[LogRecord]], object] | None = None,
     ) -> LogCursor:
-        """Shows `visit` a partition from where this deployment begins."""
-        return LogCursor(role, self.start_offset(role, partition), visit, partition)
+        """Shows `visit`, or `visit_all`, a partition from where this deployment begins."""
+        start = self.start_offset(role, partition)
+        return LogCursor(role, start, visit, partition, visit_all)
 
     @cached_property
     def _law(self) -> Law:

@@ -270,8 +270,7 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
         now: milliseconds since 1970.
     """
     decisions = DecisionLog(job)
-    for record in TopicReader(cluster, job, Role.MANIFESTS).read():
-        decisions.apply(record)
+    decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
     latest = max(1, decisions.decided.highest)
     admission = admission_of(job)
     for partition in range(job.partitions):

@@ -93,8 +93,7 @@ class _Epochs:
         self._decisions = DecisionLog(job)
         for record in TopicReader(cluster, job, Role.PRODUCERS).read():
             self._roster.apply(record)
-        for record in TopicReader(cluster, job, Role.MANIFESTS).read():
-            self._decisions.apply(record)
+        self._decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
         first = self._roster.first_epoch if job.devices is None else job.first_device_epoch
         self._oldest = self._decisions.oldest_undecided(first)
 

@@ -47,8 +47,7 @@ class Registrations:
         self._job = job
         self.roster = read_roster(cluster, job)
         self._decisions = DecisionLog(job)
-        for record in TopicReader(cluster, job, Role.MANIFESTS).read():
-            self._decisions.apply(record)
+        self._decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
 
     def statuses(self) -> list[ProducerStatus]:
         """All producers, in the order of registration."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -38,7 +38,7 @@ import numpy as np
 from pipeline.actions import Append, Flush, LogRecord, Steps, end_offset
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
-from pipeline.stages.decision_log import Decision, DecisionLog
+from pipeline.stages.decision_log import Decision, DecisionLog, Decisions
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener
 from pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from pipeline.stages.scratch import Scratch
@@ -47,7 +47,8 @@ from pipeline.stages.tallies import Tally
 from pipeline.stages.timeline import Timeline
 from pipeline.stages.window_decision import Verdict, WindowDecision
 from pipeline.stages.windows import OpenWindow
-from topics.manifests import Fate, Manifest
+from topics.frames import INTEGER_MAX
+from topics.manifests import DECIDED_FATES, Fate, Manifest
 from topics.names import Role
 
 # A heartbeat names this many open windows.
@@ -252,12 +253,38 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         self._furthest = {}
         self._fates: Counter[str] = Counter()
         self._last_manifest = b""
-        self._log = DecisionLog(self._job, self._owe)
-        self._manifest_log = self._job.cursor(Role.MANIFESTS, self._read_manifest)
+        self._log = DecisionLog(self._job, self._owe, self._owe_all)
+        self._manifest_log = self._job.cursor(
+            Role.MANIFESTS, self._read_manifest, visit_all=self._read_manifests
+        )
 
     def _read_manifest(self, record: LogRecord) -> None:
         self._last_manifest = record.value
         self._log.apply(record)
+
+    def _read_manifests(self, records: Sequence[LogRecord]) -> None:
+        self._last_manifest = records[-1].value
+        self._log.apply_all(records)
+
+    def _owe_all(self, decisions: Decisions) -> None:
+        """Many decisions were made: nearly all are finished, or lie in partitions of others."""
+        rows = decisions.rows
+        floor = min((state.floor for state in self._partitions.values()), default=INTEGER_MAX)
+        released = rows.fates == DECIDED_FATES.index(Fate.RELEASED)
+        told = released & (rows.first_offsets >= floor)
+        if self._proposed is not None:
+            told |= rows.epochs == self._proposed.epoch
+        for fate, windows in Counter(rows.fates[~told].tolist()).items():
+            self._fates[DECIDED_FATES[fate].value] += windows
+        passed = released & ~told
+        furthest = np.full(self._job.partitions, -1)
+        np.maximum.at(
+            furthest, rows.epochs[passed] % self._job.partitions, rows.first_offsets[passed]
+        )
+        for partition in np.flatnonzero(furthest >= 0).tolist():
+            self._note_first(partition, int(furthest[partition]))
+        for row in np.flatnonzero(told).tolist():
+            self._owe(decisions.decision(row))
 
     def _owe(self, decision: Decision) -> None:
         """A decision was made: the owner of its partition owes the words.
@@ -272,7 +299,7 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         if manifest.fate is not Fate.RELEASED:
             return
         partition = self._job.partition_of(manifest.epoch)
-        self._furthest[partition] = max(manifest.first_offset, self._furthest.get(partition, -1))
+        self._note_first(partition, manifest.first_offset)
         state = self._partitions.get(partition)
         if (
             state is not None
@@ -281,6 +308,10 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         ):
             offset = decision.offset
             state.owed[manifest.epoch] = Owed(manifest.first_offset, offset, offset)
+
+    def _note_first(self, partition: int, first_offset: int) -> None:
+        """A window of a partition was released that begins at an offset."""
+        self._furthest[partition] = max(first_offset, self._furthest.get(partition, -1))
 
     def _open(self, state: DecidingPartition[WindowT], epoch: int, now: float) -> WindowT:
         window = state.windows.get(epoch)

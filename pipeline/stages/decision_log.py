@@ -7,9 +7,9 @@ writing to it, so that all of them go on under the same decision, whoever made i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import groupby, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,15 @@ from pipeline.stages.epochs import EpochSet
 from pipeline.stages.latest_windows import FEW, LatestWindows
 from topics.frames import CodecError
 from topics.manifest_parts import decode_part, is_part
-from topics.manifests import Fate, Manifest, has_bit
+from topics.manifest_rows import ManifestRows, membership_of, read_rows
+from topics.manifests import DECIDED_FATES, Fate, Manifest, has_bit
 from topics.names import Role
 from topics.short_manifests import BASES, ManifestReader, base_of
 
 # A producer that missed this many decided epochs in a row is not waited for until it is back.
 PATIENCE = 3
+# So many are read together at most: of a longer row few could be remembered. Of a few it is no use.
+_ROWS, _FEW_ROWS = 1024, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,23 @@ class Outcome:
         # Of no bytes at all `np.unpackbits` makes bits of whatever memory held before.
         packed = np.frombuffer(self.bits or b"\0", np.uint8)
         return np.unpackbits(packed, count=producers, bitorder="little").view(np.bool_)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """Several decisions in a row, each the first of its epoch.
+
+    Attributes:
+        rows: what they say.
+        offsets: of the manifests, in their log.
+    """
+
+    rows: ManifestRows
+    offsets: tuple[int, ...]
+
+    def decision(self, row: int) -> Decision:
+        """One of them."""
+        return Decision(self.rows.manifest(row), self.offsets[row])
 
 
 def manifest_reader(job: DeployedJob) -> ManifestReader:
@@ -109,6 +129,7 @@ class DecisionLog:
     Args:
         job: the deployed job.
         on_decision: is shown every decision.
+        on_decisions: is shown several at once in its place, where they are read together.
         after: all epochs up to this one are known to be decided, by records that are not read.
     """
 
@@ -116,11 +137,17 @@ class DecisionLog:
         self,
         job: DeployedJob,
         on_decision: Callable[[Decision], None] | None = None,
+        on_decisions: Callable[[Decisions], None] | None = None,
+        *,
         after: int = 0,
     ) -> None:
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
+        self._on_decisions = on_decisions
+        # Others have to be kept, or looked for; who is shown one by one reads one by one.
+        by_rows = on_decision is None or on_decisions is not None
+        self._by_rows = by_rows and not job.short_manifests
         self._reader = manifest_reader(job)
         self._recent: dict[int, Outcome] = {}
         self._order: deque[int] = deque()
@@ -152,6 +179,57 @@ class DecisionLog:
         if self._on_decision is not None:
             self._on_decision(decision)
 
+    def apply_all(self, records: Iterable[LogRecord]) -> None:
+        """Take in records of the manifest log: the same as `apply` of each, in less time."""
+        unread = iter(records)
+        while part := tuple(islice(unread, _ROWS)):
+            for _, alike in groupby(part, lambda record: membership_of(record.value)):
+                self._apply_alike(tuple(alike))
+
+    def _apply_alike(self, records: Sequence[LogRecord]) -> None:
+        """Take in records that may be alike; where one stands in the way, the others about it."""
+        if not self._by_rows or self.first_epoch is None or len(records) < _FEW_ROWS:
+            for record in records:
+                self.apply(record)
+        elif not self._apply_rows(records):
+            middle = len(records) // 2
+            self._apply_alike(records[:middle])
+            self._apply_alike(records[middle:])
+
+    def _apply_rows(self, records: Sequence[LogRecord]) -> bool:
+        """Take in records that all decide, each another epoch; False, and nothing is taken in."""
+        assert self.first_epoch is not None
+        rows = read_rows([record.value for record in records])
+        if rows is None:
+            return False
+        epochs = np.sort(rows.epochs)
+        low, high = int(epochs[0]), int(epochs[-1])
+        if epoch_problem(self._job, high) is not None or not self.exists(low):
+            return False
+        if high > self.decided.first_missing(self.first_epoch) + EPOCHS_AHEAD:
+            return False
+        if not (np.diff(epochs) > 0).all():
+            return False
+        if low <= self.decided.highest and any(map(self.decided.__contains__, epochs.tolist())):
+            return False
+        latest = rows.manifest(int(rows.epochs.argmax()))
+        if (latest.deployment, latest.fingerprint) != self._identity:
+            return False
+        for epoch in epochs.tolist():
+            self.decided.add(epoch)
+        bits = self._bits_of(latest)
+        numbers = rows.epochs, rows.fates, rows.first_offsets, rows.cut_offsets
+        offsets = tuple(record.offset for record in records)
+        for epoch, fate, first, cut, offset in zip(
+            *(each.tolist() for each in numbers), offsets, strict=True
+        ):
+            self._note(epoch, Outcome(DECIDED_FATES[fate], first, cut, bits, offset))
+        # The same are in with all of them.
+        self._latest.note(latest)
+        if self._on_decisions is not None:
+            self._on_decisions(Decisions(rows, offsets))
+        return True
+
     @property
     def whole_manifests(self) -> tuple[int, ...]:
         """Offsets of earlier manifests from which later ones may say differences, rising."""
@@ -181,23 +259,27 @@ class DecisionLog:
 
     def _remember(self, decision: Decision) -> None:
         manifest = decision.manifest
+        bits = self._bits_of(manifest)
+        outcome = Outcome(
+            manifest.fate, manifest.first_offset, manifest.cut_offset, bits, decision.offset
+        )
+        self._note(manifest.epoch, outcome)
+        self._latest.note(manifest)
+
+    def _bits_of(self, manifest: Manifest) -> bytes:
         if manifest.producers is not self._inside:
             self._inside = manifest.producers if len(manifest.producers) <= FEW else None
             inside = np.asarray(manifest.producers, np.bool_)
             bits = np.packbits(inside, bitorder="little").tobytes()
             # Mostly the same are in: then there is one object for all these decisions.
             self._bits = self._bits if bits == self._bits else bits
-        self._recent[manifest.epoch] = Outcome(
-            manifest.fate,
-            manifest.first_offset,
-            manifest.cut_offset,
-            self._bits,
-            decision.offset,
-        )
-        self._order.append(manifest.epoch)
+        return self._bits
+
+    def _note(self, epoch: int, outcome: Outcome) -> None:
+        self._recent[epoch] = outcome
+        self._order.append(epoch)
         if len(self._order) > EPOCHS_AHEAD:
             del self._recent[self._order.popleft()]
-        self._latest.note(manifest)
 
     def exists(self, epoch: int) -> bool:
         """Whether the deployment has an epoch: the first manifest says with which it begins."""

@@ -23,6 +23,8 @@ from topics.frames import CodecError
 from topics.manifests import Fate
 
 VERSION = 1
+# Made once, and without a look at what the encoding may be: there are many records.
+_READER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class EstimateRecord:
             CodecError: it is not a record of a version that this software knows.
         """
         try:
-            body = json.loads(value)
+            body = _READER.decode(value.decode())
             if body["version"] != VERSION:
                 raise CodecError(
                     f"estimate record of version {body['version']!r}, this software reads {VERSION}"

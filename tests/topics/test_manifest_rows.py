@@ -1,0 +1,145 @@
+"""Manifests that are read together are those that are read one by one, or are not read together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from topics.frames import INTEGER_MAX, CodecError
+from topics.manifest_rows import PRODUCERS, membership_of, read_rows
+from topics.manifests import (
+    DECIDED_FATES,
+    Fate,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+)
+
+ROWS = 12
+
+
+def manifest(
+    epoch: int, producers: int = 11, missing: int = 3, drawings: tuple[bytes, ...] = ()
+) -> Manifest:
+    inside = tuple(number != missing for number in range(producers))
+    populations = tuple(range(epoch, epoch + sum(inside)))
+    fate = DECIDED_FATES[epoch % len(DECIDED_FATES)]
+    return Manifest(
+        bytes(range(16)), bytes(range(16, 32)), epoch, fate, 7 * epoch, 7 * epoch + epoch % 4, 2,
+        inside, populations, 0 if fate is Fate.EMPTY else 1 + epoch % 2,
+        sum(populations) + epoch % 3, 10**12 + epoch, drawings=drawings,
+    )  # fmt: skip
+
+
+def written(rows: int = ROWS, producers: int = 11) -> list[bytes]:
+    return [encode_manifest(manifest(epoch, producers)) for epoch in range(2, 2 + rows)]
+
+
+@pytest.mark.parametrize("producers", [1, 3, 8, 11, PRODUCERS])
+def test_each_says_what_it_says_alone(producers: int) -> None:
+    records = written(producers=producers)
+    rows = read_rows(records)
+    assert rows is not None
+    for row, record in enumerate(records):
+        alone = decode_manifest(record)
+        assert rows.manifest(row) == alone
+        assert rows.epochs[row] == alone.epoch
+        assert rows.first_offsets[row] == alone.first_offset
+        assert rows.cut_offsets[row] == alone.cut_offset
+        assert DECIDED_FATES[rows.fates[row]] is alone.fate
+        assert membership_of(record) == membership_of(records[0])
+
+
+def test_whatever_byte_is_another_none_is_read_that_is_not_read_alone() -> None:
+    records, rng = written(), np.random.default_rng(1)
+    together = 0
+    for place in range(len(records[0])):
+        row = int(rng.integers(1, ROWS))
+        damaged = bytearray(records[row])
+        damaged[place] ^= 1 << int(rng.integers(8))
+        given = [*records]
+        given[row] = bytes(damaged)
+        with pytest.raises(CodecError):
+            decode_manifest(given[row])
+        assert read_rows(given) is None
+        together += membership_of(given[row]) == membership_of(records[0])
+    assert together > len(records[0]) // 2, "nearly all of them would be read together"
+
+
+def fields_of(**changes: int) -> bytes:
+    """The record of epoch 6 with other numbers, and the checksum that it then has."""
+    from topics.manifests import _MANIFEST
+
+    names = (
+        "epoch", "first_offset", "cut_offset", "first_epoch", "contributors", "population",
+        "timestamp", "fate", "producers",
+    )  # fmt: skip
+    record = encode_manifest(manifest(6))
+    fingerprint, deployment, *numbers = _MANIFEST.open(record)
+    values = dict(zip(names, numbers, strict=True)) | changes
+    payload = record[_MANIFEST.size :]
+    return _MANIFEST.seal(fingerprint, deployment, *values.values(), payload=payload)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epoch": 1},
+        {"epoch": 0},
+        {"epoch": INTEGER_MAX + 1},
+        {"first_epoch": 0, "epoch": 0},
+        {"first_epoch": 0},
+        {"first_offset": 1_000},
+        {"first_offset": INTEGER_MAX + 1, "cut_offset": INTEGER_MAX + 1},
+        {"cut_offset": INTEGER_MAX + 1},
+        {"contributors": 1_000_000, "population": 1_000_000},
+        {"contributors": 0},
+        {"population": 10},
+        {"population": INTEGER_MAX + 1},
+        {"timestamp": INTEGER_MAX + 1},
+        {"fate": 0},
+        {"fate": 4},
+        {"fate": 3},
+        {"producers": 10},
+        {"producers": 2**31},
+    ],
+    ids=str,
+)
+def test_numbers_that_contradict_each_other_are_not_read(changes: dict[str, int]) -> None:
+    records, wrong = written(), fields_of(**changes)
+    assert fields_of() == records[4]
+    with pytest.raises(CodecError):
+        decode_manifest(wrong)
+    assert read_rows([*records[:4], wrong, *records[5:]]) is None
+    assert read_rows([wrong, *records[:3]]) is None
+    membership_of(wrong)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        encode_manifest(manifest(5, missing=4)),
+        encode_manifest(manifest(5, producers=12)),
+        encode_manifest(manifest(5, drawings=(bytes(8),) * 10)),
+        b"",
+        b"dpst",
+    ],
+    ids=["membership", "producers", "instances", "nothing", "beginning"],
+)
+def test_what_is_not_alike_is_not_read_together(other: bytes) -> None:
+    records = written()
+    assert read_rows([*records, other]) is None
+    assert read_rows([other, *records]) is None
+    whole = len(other) > len(b"dpst") and not decode_manifest(other).of_instances
+    assert (read_rows([other, other]) is not None) == whole
+    assert membership_of(other) != membership_of(records[0])
+
+
+def test_one_more_producer_who_is_not_in_makes_another_manifest() -> None:
+    records, other = written(), fields_of(producers=12)
+    assert len(decode_manifest(other).producers) == 12
+    assert read_rows([*records, other]) is None
+
+
+def test_of_many_producers_they_are_read_one_by_one() -> None:
+    assert read_rows(written(producers=PRODUCERS + 1)) is None
