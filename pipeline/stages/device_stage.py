@@ -119,7 +119,10 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
         return self._decides
 
     def rests(self) -> float | None:
-        """See `Stage.rests`; the calendar alone says that an epoch is over."""
+        """See `Stage.rests`; the calendar alone says that an epoch is over, until all are."""
+        last = self._job.last_epoch
+        if last is not None and self._decision.oldest_undecided > last:
+            return super().rests()
         now, running = self._timeline.now, self._timeline.running_epoch
         if now is None or running is None or self._decision.oldest_undecided < running:
             return None

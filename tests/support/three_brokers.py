@@ -155,6 +155,8 @@ class BrokersInNamespaces:
                 **shared,
                 # Who is cut off is left out soon enough to be seen by a test.
                 "replica.lag.time.max.ms": "4000",
+                # So long brokers wait for one whose connection has gone dead, 30 s by default.
+                "request.timeout.ms": "10000",
                 "node.id": str(node),
                 "listeners": (
                     f"PLAINTEXT://0.0.0.0:{_CLIENTS_PORT},"

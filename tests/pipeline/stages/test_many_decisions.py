@@ -14,7 +14,8 @@ from pipeline.jobs.job_range import EPOCHS_AHEAD
 from pipeline.stages import decision_log
 from pipeline.stages.decision_log import Decision, DecisionLog, Decisions
 from tests.benchmarks.one_core import shuffle_stage
-from topics.manifests import Fate, Manifest, encode_manifest
+from topics.frames import CodecError
+from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
 
 EPOCHS = 20_000
 PRODUCERS = 5
@@ -79,6 +80,15 @@ def history(seed: int, epochs: int = 1_300) -> list[LogRecord]:
     return [LogRecord(offset, value) for offset, value in enumerate(values)]
 
 
+def epoch_of(record: bytes) -> int | None:
+    try:
+        manifest = decode_manifest(record)
+    except CodecError:
+        return None
+    own = (manifest.deployment, manifest.instance) == (JOB.deployment, 1)
+    return manifest.epoch if own else None
+
+
 class Known:
     """What a reader of the log knows, and was shown."""
 
@@ -103,11 +113,12 @@ class Known:
     def all(self) -> tuple[object, ...]:
         log = self.log
         outcomes = {}
-        for epoch in range(1, EPOCHS):
+        for epoch in range(1, 1_500):
             outcome = log.recent(epoch)
             if outcome is not None:
                 outcomes[epoch] = (
                     outcome.fate, outcome.first_offset, outcome.cut_offset, outcome.bits,
+                    outcome.offset,
                 )  # fmt: skip
         return (
             self.shown,
@@ -120,7 +131,7 @@ class Known:
         )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_what_is_read_together_is_known_as_what_is_read_one_by_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,15 +158,18 @@ def test_who_is_shown_one_by_one_is_so_however_many_are_read() -> None:
     assert shown == [*range(3, 200)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_worker_that_starts_owes_the_same_and_tells_the_same(seed: int) -> None:
-    records = history(seed, 900)
+    records = history(seed, 700)
     rng = np.random.default_rng(seed)
-    for owns in (JOB.partitions, 2, 1):
-        floors = {each: 10 * int(rng.integers(700, 900)) for each in range(owns)}
+    for owns in (JOB.partitions, 1):
+        floors = {each: 10 * int(rng.integers(500, 700)) for each in range(owns)}
+        (proposed,) = (each.value for each in records if epoch_of(each.value) == 300)
         found = []
         for together in (False, True):
             stage = shuffle_stage(JOB)
+            # As of a worker that was paused before it read on: one of these is its own.
+            stage._proposed = decode_manifest(proposed)
             for partition, floor in floors.items():
                 stage._partitions[partition] = stage._own(partition, floor)
             if together:
@@ -166,5 +180,6 @@ def test_a_worker_that_starts_owes_the_same_and_tells_the_same(seed: int) -> Non
             owed = {each: state.owed for each, state in stage._partitions.items()}
             assert sum(map(len, owed.values())) > 0
             decided = stage.heartbeat()["decided"]
-            found.append((owed, decided, dict(stage._furthest)))
+            found.append((owed, decided, dict(stage._furthest), stage._accepted))
+            assert stage._accepted is not None
         assert found[0] == found[1]

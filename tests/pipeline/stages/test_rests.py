@@ -248,6 +248,38 @@ def test_stages_of_devices_rest_until_the_epoch_ends() -> None:
     world.shut()
 
 
+def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
+    world = DeviceWorld(device_job(count=2))
+    workers = RestingWorkers(world)
+    for epoch in (1, 2):
+        world.at(epoch, 50)
+        world.collect(epoch, [Sent(device, [1], True) for device in range(5)])
+        workers.work()
+    stage = world.worker("shuffle").stage
+    world.at(3, 1)
+    workers.work()
+    assert "shuffle" not in workers.rests, "the last one is not decided"
+    assert stage.rests() is None
+    world.at(3, GRACE + 1)
+    workers.work()
+    workers.work_until_all_rest()
+    assert sorted(world.published()) == [1, 2]
+    rest, _ = workers.rests["shuffle"]
+    assert rest.seconds == math.inf, "no clock wakes it"
+    starts = workers.starts
+    for _ in range(5):
+        world.now += 500.0
+        workers.work()
+    assert workers.starts == starts
+    # What comes all the same is refused, and then it rests again.
+    world.collect(2, [Sent(7, [1], True)])
+    workers.work()
+    workers.work_until_all_rest()
+    assert workers.starts > starts
+    assert sorted(world.published()) == [1, 2]
+    world.shut()
+
+
 def test_a_rest_is_read_as_it_was_written() -> None:
     for rest in (Rest({Role.REPORTS: (3, 4)}), Rest({Role.PARTIALS: (1,)}, 5.5)):
         assert Rest.from_json(json.dumps(rest.to_json())) == rest
