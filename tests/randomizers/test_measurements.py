@@ -39,6 +39,7 @@ from randomizers.public_matrices import (
     OneHot,
     ParityRows,
     PublicMatrix,
+    SignedBuckets,
     distinct_rows,
     nonzero_rows,
 )
@@ -110,6 +111,29 @@ def test_the_loss_of_all_pairs_of_items_is_what_is_stated(
     assert worst == pytest.approx(law.epsilon, rel=1e-9)
     assert worst <= law.epsilon * (1 + 1e-15)
     assert law.delta == 0
+
+
+@pytest.mark.parametrize("removal", [True, False], ids=["removal", "replacement"])
+@pytest.mark.parametrize(
+    ("items", "matrix"),
+    [
+        (5, OneHot(5)),
+        (5, distinct_rows("test", 5, 8)),
+        (5, SignedBuckets(5, 1, "test")),
+        (9, SignedBuckets(9, 3, "test")),
+    ],
+    ids=["histogram", "rows", "one bucket", "three buckets"],
+)
+def test_neighbours_differ_in_no_more_measurements_than_is_said(
+    items: int, matrix: PublicMatrix, removal: bool
+) -> None:
+    columns = matrix.entries(np.arange(items + 1)).astype(int)
+    said = {step: count for count, step in matrix.moved(removal=removal)}
+    pairs = [(0, item) for item in range(1, items + 1)]
+    for one, other in pairs if removal else combinations(range(items + 1), 2):
+        steps = np.abs(columns[one] - columns[other])
+        for step in (1, 2):
+            assert np.count_nonzero(steps == step) <= said.get(step, 0)
 
 
 def test_several_epochs_and_measurements_lose_what_advanced_composition_says() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from randomizers.item_domains import Numbers
 from randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
 
 
@@ -21,6 +22,13 @@ def test_values_survive(domain: OpenDomain, values: list[object]) -> None:
     assert numbers.min() >= 1
     assert numbers.max() <= 1 << domain.bits
     assert [domain.value(number) for number in numbers.tolist()] == values
+
+
+@pytest.mark.parametrize("buckets", [1, (1 << 24) + 1, 8.0, True])
+def test_buckets_that_cannot_be_are_refused(buckets: int) -> None:
+    with pytest.raises(ValueError, match="must be from 2 to 16777216"):
+        Numbers(0.0, 80.0, buckets)
+    assert Numbers(0.0, 80.0, 1 << 24).buckets == 1 << 24
 
 
 def test_numbers_sort_as_bytes_do_and_prefixes_are_shared() -> None:

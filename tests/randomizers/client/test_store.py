@@ -7,9 +7,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -154,3 +156,14 @@ def test_an_answer_without_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         with pytest.raises(UnreachableError, match="no end"):
             HttpTransport(url).request("GET", "/", None, {})
+
+
+def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose bytes come one by one, each in time."""
+    with served(SmallCollector(deployed())) as url:
+        late = pytest.raises(UnreachableError, match="no end")
+        for taken, expected in ((29.0, nullcontext()), (31.0, late)):
+            clock = SimpleNamespace(monotonic=chain([100.0], repeat(100.0 + taken)).__next__)
+            monkeypatch.setattr("randomizers.client.transport.time", clock)
+            with expected:
+                HttpTransport(url).request("GET", "/v1/jobs/logins", None, {})
