@@ -18,6 +18,7 @@ from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
 from pipeline.cli.output import say, silence, tell
 from pipeline.cli.server_tls import given_tls, warn_of_readers
 from pipeline.collector.collector import raise_file_limit
+from pipeline.kafka.workers.monitor import MonitorAddress
 from pipeline.relay.relay import RelaySettings
 from pipeline.relay.relay import relay as run_relay
 from pipeline.relay.service import digests_of
@@ -53,6 +54,20 @@ def relay(
         int,
         typer.Option(min=1, metavar="N", help="That may be open at once."),
     ] = RelaySettings().limits.connections,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=1,
+            max=65_535,
+            metavar="PORT",
+            help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
+        ),
+    ] = None,
+    metrics_address: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics-port serves."),
+    ] = "127.0.0.1",
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
@@ -77,6 +92,7 @@ def relay(
         tokens=known,
         tls=tls,
         limits=replace(RelaySettings().limits, connections=raise_file_limit(connections)),
+        monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
     )
     with cluster_of(servers, kafka_config) as cluster:
         connection = cluster.connection

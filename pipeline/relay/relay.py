@@ -27,8 +27,12 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.connection import Connection
+from pipeline.kafka.workers.health import Health
+from pipeline.kafka.workers.monitor import MonitorAddress
+from pipeline.kafka.workers.monitor import serve as serve_monitor
 from pipeline.operations.supervisor.wanted import Away, Follower
 from pipeline.relay.bundling import Ready
+from pipeline.relay.metrics import JobCounts, RelaySnapshot, registry_of
 from pipeline.relay.service import Relayed, Service
 from topics.frames import RECORD_CAP
 
@@ -61,6 +65,7 @@ class RelaySettings:
         tokens: see `pipeline.relay.service.digests_of`; None: whoever reaches it may send.
         tls: None: it speaks HTTP without.
         limits: of what gateways may use.
+        monitor: where metrics are served; None: nowhere.
     """
 
     host: str = "127.0.0.1"
@@ -73,6 +78,7 @@ class RelaySettings:
             HttpLimits(), connections=CONNECTIONS, body_bytes=RECORD_CAP
         )
     )
+    monitor: MonitorAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,7 @@ class Relay:
         self._writer = writer
         self._tell = tell
         self._answered = float("-inf")
+        self._ticked = time.monotonic()
         self._said = float("-inf")
         self._refused: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -138,6 +145,36 @@ class Relay:
             settings.limits,
             lambda error: self._complain(f"something failed: {type(error).__name__}"),
         )
+
+    def snapshot(self) -> RelaySnapshot:
+        """What it tells Prometheus; any thread may call it."""
+        service, answers = self.service, self._kafka_answers()
+        jobs = service.jobs
+        counts = {}
+        for name, each in (jobs or {}).items():
+            told = JobCounts(each.received, each.acknowledged, dict(each.refused))
+            if not each.job.counts_devices:
+                told = replace(told, records=each.records, bundles=each.bundles)
+            counts[name] = told
+        return RelaySnapshot(
+            answers and jobs is not None and not service.stopping and self.liveness().good,
+            answers,
+            len(self.connections.open),
+            service.waiting,
+            dict(service.refused),
+            counts,
+        )
+
+    def liveness(self) -> Health:
+        """Whether the event loop ticks; a broker that is away is not held against it."""
+        if time.monotonic() - self._ticked > _AWAY_SECONDS:
+            return Health(False, "the event loop does not tick")
+        return Health(True, "alive")
+
+    def readiness(self) -> Health:
+        """Whether records are taken."""
+        ready = self.snapshot().ready
+        return Health(ready, "ready" if ready else "takes no records at present")
 
     async def start(self) -> str:
         """Begin to answer; returns the address.
@@ -251,6 +288,7 @@ class Relay:
 
     async def _tick(self) -> None:
         while True:
+            self._ticked = time.monotonic()
             self.connections.tick(asyncio.get_running_loop().time())
             await asyncio.sleep(_TICK_SECONDS)
 
@@ -281,6 +319,7 @@ async def relay(
 
     Raises:
         RelayError: it cannot answer there.
+        WorkerError: metrics cannot be served where they should be.
     """
     running = Relay(settings, KafkaWriter(connection, BrokerClock()), tell)
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -292,6 +331,13 @@ async def relay(
             loop.call_soon_threadsafe(running.take, news)
 
     address = await running.start()
+    if settings.monitor is not None:
+        serve_monitor(
+            settings.monitor,
+            registry_of(running.snapshot),
+            alive=running.liveness,
+            ready=running.readiness,
+        )
     follower = Follower(connection, partial(relayable_jobs, names=settings.jobs), post)
     ready(address)
     await ended.wait()

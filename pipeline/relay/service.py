@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -48,14 +49,20 @@ class Relayed:
     Attributes:
         job: as deployed.
         bundler: of its records.
-        counts: requests, records and bundles so far.
+        received: requests whose records were looked at.
+        acknowledged: those of them that are in Kafka.
+        records: bundled so far.
+        bundles: these are in.
+        refused: requests, by reason.
     """
 
     job: DeployedJob
     bundler: Bundler = field(init=False)
-    counts: dict[str, int] = field(
-        default_factory=lambda: {"requests": 0, "records": 0, "bundles": 0}
-    )
+    received: int = 0
+    acknowledged: int = 0
+    records: int = 0
+    bundles: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.bundler = Bundler(self.job)
@@ -83,6 +90,7 @@ class Service:
         jobs: by name; None before they are known.
         ready: whether Kafka takes records, as far as is known.
         stopping: whether no more is taken.
+        refused: requests that concern no job that is taken, by reason.
     """
 
     scheduler: Scheduler
@@ -90,7 +98,8 @@ class Service:
     jobs: Mapping[str, Relayed] | None = None
     ready: Callable[[], bool] = lambda: True
     stopping: bool = False
-    _slots: dict[Sending, Slot] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+    _slots: dict[Sending, tuple[Relayed, Slot]] = field(default_factory=dict)
     _on_its_way: int = 0
 
     @property
@@ -103,9 +112,9 @@ class Service:
         if request.method != "POST":
             return None
         if self.stopping:
-            return refused(503, "stopping", "this relay ends: try again", retry_after=RETRY_SECONDS)
+            return self._count(_STOPPING)
         if self.tokens is not None and not self._knows(request.headers.get(b"authorization", b"")):
-            return refused(401, "token", "this relay takes records with a token of its own alone")
+            return self._count(_TOKEN)
         return None
 
     def handle(self, request: Request, slot: Slot) -> None:
@@ -130,8 +139,20 @@ class Service:
         for sending in ready.sendings:
             sending.left -= 1
             sending.failed |= not acknowledged
-            if not sending.left:
-                self._slots.pop(sending)(_UNAVAILABLE if sending.failed else _ACCEPTED)
+            if sending.left:
+                continue
+            relayed, slot = self._slots.pop(sending)
+            if sending.failed:
+                slot(self._count(_UNAVAILABLE, relayed))
+            else:
+                relayed.acknowledged += 1
+                slot(_ACCEPTED)
+
+    def _count(self, answer: Answer, relayed: Relayed | None = None) -> Answer:
+        """A refusal, which is counted."""
+        counts = self.refused if relayed is None else relayed.refused
+        counts[answer.reason or ""] += 1
+        return answer
 
     def _knows(self, said: bytes) -> bool:
         if said[: len(_SCHEME)].lower() != _SCHEME:
@@ -142,27 +163,28 @@ class Service:
 
     def _post(self, request: Request, slot: Slot) -> Answer | None:
         if self.jobs is None:
-            return _NOT_READY
+            return self._count(_NOT_READY)
         parts = request.path.decode("latin-1").split("/")
         if len(parts) != 5 or parts[:3] != ["", "v1", "jobs"]:
-            return _NOTHING
+            return self._count(_NOTHING)
         name = parts[3]
         relayed = self.jobs.get(name)
         if relayed is None:
-            return refused(404, "unknown-job", "there is no such job that takes bundles")
+            return self._count(_UNKNOWN_JOB)
         role = role_named(relayed.job, parts[4])
         if role is None:
-            return _NOTHING
+            return self._count(_NOTHING)
+        relayed.received += 1
         found = taken(relayed.job, role, request.body)
         if isinstance(found, Refusal):
             kind = found.reason.value
-            return refused(_CONFLICTS.get(found.reason, 400), kind, _TITLES.get(kind, _MALFORMED))
+            status, title = _CONFLICTS.get(found.reason, 400), _TITLES.get(kind, _MALFORMED)
+            return self._count(refused(status, kind, title), relayed)
         if self._held + len(request.body) > HELD_BYTES:
-            return _BUSY
+            return self._count(_BUSY, relayed)
         waits = relayed.bundler.held_bytes > 0
         sending, ready = relayed.bundler.add(found)
-        self._slots[sending] = slot
-        relayed.counts["requests"] += 1
+        self._slots[sending] = relayed, slot
         self._write(name, relayed, ready)
         if relayed.bundler.held_bytes and not waits:
             self.scheduler.begin()
@@ -178,8 +200,8 @@ class Service:
             return
         for each in ready:
             self._on_its_way += len(each.value)
-            relayed.counts["records"] += each.records
-            relayed.counts["bundles"] += 1
+            relayed.records += each.records
+            relayed.bundles += 1
         self.scheduler.write(name, ready)
 
     def _get(self, path: bytes) -> Answer:
@@ -192,6 +214,9 @@ class Service:
         return _NOTHING
 
 
+_STOPPING: Final = refused(503, "stopping", "this relay ends: try again", retry_after=RETRY_SECONDS)
+_TOKEN: Final = refused(401, "token", "this relay takes records with a token of its own alone")
+_UNKNOWN_JOB: Final = refused(404, "unknown-job", "there is no such job that takes bundles")
 _MALFORMED: Final = "a record is not of the form that raw reports have"
 _TITLES: Final = {
     Reason.DEPLOYMENT.value: "a record is made for another deployment of this job",

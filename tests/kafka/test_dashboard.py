@@ -108,8 +108,9 @@ def configuration(ports: dict[str, int], folder: Path) -> Path:
 
 
 def of_workers(expression: str) -> bool:
-    """Whether workers tell of it: there are no collectors here, and limits are an operator's."""
-    return "dpstream_collector_" not in expression and "estimate_limit" not in expression
+    """Whether workers tell of it: there are no servers here, and limits are an operator's."""
+    others = ("dpstream_collector_", "dpstream_relay_", "estimate_limit")
+    return not any(each in expression for each in others)
 
 
 def dashboard_queries(jobs: str) -> list[str]:

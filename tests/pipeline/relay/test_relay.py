@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from pipeline.actions import Action, Append, Flush, Steps
 from pipeline.collector.gathering import WriteError
 from pipeline.devices.relayed import RelayRefusalError, RelayTransport
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
+from pipeline.kafka.workers.health import Health
 from pipeline.relay.bundling import Bundler
 from pipeline.relay.intake import Place, taken
+from pipeline.relay.metrics import registry_of
 from pipeline.relay.relay import Relay, RelayableJobs, RelaySettings
 from pipeline.relay.service import digests_of
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
@@ -39,7 +42,7 @@ GATEWAYS = 5
 TOKEN = b"a token of sixteen"
 
 
-def deployed() -> DeployedJob:
+def deployed(**more: Any) -> DeployedJob:
     values = {
         "name": "relayed",
         "protocol": "future_rand",
@@ -47,6 +50,7 @@ def deployed() -> DeployedJob:
         "epochs": {"count": 8},
         "shuffle": {"minimum": 1, "grace": "1h", "producers": GATEWAYS},
         "topics": {"partitions": 2},
+        **more,
     }
     job = deploy_job(make_job(values), deployment=bytes(range(16)), deployed_at=0)
     return job.model_copy(update={"bundles": True})
@@ -257,6 +261,67 @@ def test_what_is_refused_is_said_once_and_not_sent_again() -> None:
             gateway(url)
     with pytest.raises(RelayRefusalError, match="wait for 100 producers or more"):
         gateway("http://relay", JOB.model_copy(update={"bundles": False}))
+
+
+def told(relay: Relay) -> dict[str, float]:
+    """The metrics of a relay, without those of its process."""
+    text = generate_latest(registry_of(relay.snapshot)).decode()
+    lines = [line.rpartition(" ") for line in text.splitlines() if line.startswith("dpstream_rel")]
+    return {name.removeprefix("dpstream_relay_"): float(value) for name, _, value in lines}
+
+
+def test_metrics_count_requests_by_job_and_reason_and_name_no_gateway() -> None:
+    writer = LogWriter(fails=lambda number: "away" if number == 1 else "")
+    with running(writer, tokens=digests_of([TOKEN])) as (relay, url):
+        known = gateway(url, token=TOKEN.decode())
+        for number, epoch in ((0, 1), (1, 1), (2, 2)):
+            send(known, sent(number, epoch), epoch)
+        strangers = (
+            gateway(url, token="another token, of more"),
+            gateway(url, JOB.model_copy(update={"name": "elsewhere"}), token=TOKEN.decode()),
+        )
+        for stranger in strangers:
+            with pytest.raises(RelayRefusalError):
+                send(stranger, sent(0, 1), 1)
+        for epoch in (9, 10):
+            with pytest.raises(RelayRefusalError):
+                send(known, sent(0, epoch), 1)
+        job = 'dpstream_job="relayed"'
+        counts = {
+            f"received_requests_total{{{job}}}": 6,
+            f"acknowledged_requests_total{{{job}}}": 3,
+            f'refused_requests_total{{{job},reason="unavailable"}}': 1,
+            f'refused_requests_total{{{job},reason="epoch"}}': 2,
+            'refused_requests_total{dpstream_job="",reason="token"}': 1,
+            'refused_requests_total{dpstream_job="",reason="unknown-job"}': 1,
+        }
+        gauges = {"ready": 1, "broker_reachable": 1, "waiting_requests": 0}
+        written = {f"records_total{{{job}}}": 8, f"bundles_total{{{job}}}": 4}
+        found = told(relay)
+        # Of whom was refused a connection may be gone.
+        assert 1 <= found.pop("connections") <= 3
+        assert found == {**gauges, **counts, **written}
+        assert relay.readiness().good
+        assert relay.liveness().good
+        # What hides how many messages there are hides what they are in, too.
+        parameters = {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}
+        shuffle = {"minimum": 100, "producers": GATEWAYS}
+        hidden = deployed(
+            name="hidden", protocol="fragments", parameters=parameters, shuffle=shuffle
+        )
+        relay.take(RelayableJobs((JOB, hidden), ()))
+        names = {name for name in told(relay) if "hidden" in name}
+        assert names == {
+            f'{which}_requests_total{{dpstream_job="hidden"}}'
+            for which in ("received", "acknowledged")
+        }
+        relay.service.stopping = True
+        assert told(relay)["ready"] == 0
+        assert relay.readiness() == Health(False, "takes no records at present")
+        relay.service.stopping = False
+        relay._ticked -= 11
+        assert relay.liveness() == Health(False, "the event loop does not tick")
+        assert told(relay)["ready"] == 0
 
 
 def test_of_a_body_all_records_are_taken_or_none() -> None:
