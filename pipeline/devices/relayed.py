@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 from pipeline.actions import Action, Append, Flush, Result, Steps, carry_out
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob, takes_bundles
+from pipeline.jobs.relay_paths import part_path
+from topics.batches import claimed_epoch
 from topics.bundles import Bundle, bundled_bytes, encode_bundle, split_records
 from topics.frames import PAYLOAD_TARGET
 from topics.names import Role
@@ -84,7 +86,7 @@ class RelayTransport:
         self._connect = _connector(url, context)
         self._connection: HTTPConnection | None = None
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._waiting: defaultdict[Role, list[bytes]] = defaultdict(list)
+        self._waiting: defaultdict[tuple[Role, int | None], list[bytes]] = defaultdict(list)
         self._waiting_bytes = 0
 
     def run(self, steps: Steps[Result], /) -> Result:
@@ -94,7 +96,7 @@ class RelayTransport:
     def carry_out(self, action: Action) -> object:
         """Carry out an action; only `Flush` waits for acknowledgements, unless they are many."""
         if isinstance(action, Append) and action.role in self._job.report_roles:
-            self._waiting[action.role].append(action.value)
+            self._waiting[action.role, self._lane(action)].append(action.value)
             self._waiting_bytes += bundled_bytes(action.value)
             if self._waiting_bytes > _HELD_BYTES:
                 self._post_all()
@@ -102,6 +104,11 @@ class RelayTransport:
         if isinstance(action, Flush):
             self._post_all()
         return self._driver.carry_out(action)
+
+    def _lane(self, action: Append) -> int | None:
+        """Of an epoch in lanes, which one a record is for; None of others."""
+        epoch = claimed_epoch(action.value) if self._job.lanes > 1 else None
+        return None if epoch is None else self._job.part_in(epoch, action.partition)
 
     def close(self) -> None:
         """Hang up."""
@@ -113,13 +120,14 @@ class RelayTransport:
         waiting, self._waiting = self._waiting, defaultdict(list)
         self._waiting_bytes = 0
         # What is not taken is kept where it came from, and sent again by whoever goes on.
-        for role, records in waiting.items():
+        for (role, lane), records in waiting.items():
+            path = f"/v1/jobs/{self._job.name}/{part_path(role, lane)}"
             for part in split_records(records, PAYLOAD_TARGET):
                 value = part[0]
                 if len(part) > 1:
                     identity = self._job.fingerprint, self._job.deployment
                     value = encode_bundle(Bundle(*identity, part))
-                self._persist(f"/v1/jobs/{self._job.name}/{role.value}", value)
+                self._persist(path, value)
 
     def _persist(self, path: str, body: bytes) -> None:
         """Post until it is taken, or refused for good."""

@@ -439,7 +439,7 @@ def takes_bundles(job: Job) -> bool:
     """Whether gateways of a job may send through relays, once it is deployed."""
     if isinstance(job, DeployedJob):
         return job.bundles
-    return job.devices is None and job.lanes == 1 and job.shuffle.producers >= MANY_PRODUCERS
+    return job.devices is None and job.shuffle.producers >= MANY_PRODUCERS
 
 
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:

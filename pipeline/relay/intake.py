@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import epoch_problem
+from pipeline.jobs.relay_paths import part_path
 from pipeline.stages.admission import Refusal, decode_raw, identity_refusal, readable
 from topics.bundles import records_in
 from topics.names import Role
@@ -18,24 +19,32 @@ from topics.records import Reason
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where records belong: the topic of a shuffle instance, and the partition of their epoch."""
+    """Where records belong: the topic of a shuffle instance, and a partition of their epoch."""
 
     topic: str
     partition: int
 
 
-def role_named(job: DeployedJob, name: str) -> Role | None:
-    """The topic of raw reports that a path names by the last part of its name; None: none."""
-    return next((role for role in job.report_roles if role.value == name), None)
+def part_named(job: DeployedJob, path: str) -> tuple[Role, int] | None:
+    """The topic that a path names, and which part of an epoch lies there; None: none."""
+    lanes = range(1, job.lanes + 1) if job.lanes > 1 else (None,)
+    for role in job.report_roles:
+        for lane in lanes:
+            if part_path(role, lane) == path:
+                return role, lane or 1
+    return None
 
 
-def taken(job: DeployedJob, role: Role, body: bytes) -> dict[Place, list[bytes]] | Refusal:
+def taken(
+    job: DeployedJob, role: Role, body: bytes, lane: int = 1
+) -> dict[Place, list[bytes]] | Refusal:
     """The records of a body by where they belong, in their order; or why none of them is taken.
 
     Args:
         job: that takes bundles.
         role: of the topic they are for.
         body: a bundle of them, or one alone.
+        lane: of their epochs, where these are divided among lanes.
     """
     found: dict[Place, list[bytes]] = {}
     for value in records_in(body):
@@ -48,6 +57,6 @@ def taken(job: DeployedJob, role: Role, body: bytes) -> dict[Place, list[bytes]]
         problem = epoch_problem(job, record.epoch)
         if problem is not None:
             return Refusal(Reason.EPOCH, problem)
-        place = Place(job.topic(role), job.partition_of(record.epoch))
+        place = Place(job.topic(role), job.partition_of(record.epoch, lane))
         found.setdefault(place, []).append(value)
     return found

@@ -1,8 +1,9 @@
 """What a relay answers: 202 when Kafka has acknowledged all that a request has sent.
 
 ``POST /v1/jobs/JOB/TOPIC`` takes a bundle, or a record alone; TOPIC is ``reports``, or that of
-another shuffle instance. What is refused will be refused again; after 408, 429, 5xx or no answer it
-is sent again, the same bytes. Answers name no producer and nothing that was sent.
+another shuffle instance, or of epochs in lanes ``reports/LANE``. What is refused will be refused
+again; after 408, 429, 5xx or no answer it is sent again, the same bytes. Answers name no producer
+and nothing that was sent.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pipeline.collector.http_connection import Slot
 from pipeline.collector.http_limits import Request
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.relay.bundling import Bundler, Ready, Sending
-from pipeline.relay.intake import role_named, taken
+from pipeline.relay.intake import part_named, taken
 from pipeline.stages.admission import Refusal
 from topics.records import Reason
 
@@ -164,18 +165,19 @@ class Service:
     def _post(self, request: Request, slot: Slot) -> Answer | None:
         if self.jobs is None:
             return self._count(_NOT_READY)
-        parts = request.path.decode("latin-1").split("/")
-        if len(parts) != 5 or parts[:3] != ["", "v1", "jobs"]:
+        start, _, path = request.path.decode("latin-1").partition("/v1/jobs/")
+        name, _, part = path.partition("/")
+        if start or not part:
             return self._count(_NOTHING)
-        name = parts[3]
         relayed = self.jobs.get(name)
         if relayed is None:
             return self._count(_UNKNOWN_JOB)
-        role = role_named(relayed.job, parts[4])
-        if role is None:
+        named = part_named(relayed.job, part)
+        if named is None:
             return self._count(_NOTHING)
         relayed.received += 1
-        found = taken(relayed.job, role, request.body)
+        role, lane = named
+        found = taken(relayed.job, role, request.body, lane)
         if isinstance(found, Refusal):
             kind = found.reason.value
             status, title = _CONFLICTS.get(found.reason, 400), _TITLES.get(kind, _MALFORMED)

@@ -175,11 +175,14 @@ class Admission:
         """The records that one of the topic holds: those of a bundle, or itself alone.
 
         Earlier software knows of no bundles, and what one worker takes all of them have to take: so
-        only jobs that no such software reads have any. Of an epoch in lanes, those that are wanted.
+        only jobs that no such software reads have any. Of epochs in lanes, those that are wanted: a
+        bundle may hold several epochs, and what is of the first lane of one partition has no part
+        in what is of another lane there.
         """
-        if self._job.lanes > 1 and self._is_of_others(partition, value) != self._others:
-            return ()
-        return records_in(value) if self._job.bundles else (value,)
+        found = records_in(value) if self._job.bundles else (value,)
+        if self._job.lanes == 1:
+            return found
+        return tuple(each for each in found if self._is_of_others(partition, each) == self._others)
 
     def _is_of_others(self, partition: int, value: bytes) -> bool:
         """Whether a record says that it is of another lane than the first."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from prometheus_client import generate_latest
 
 from pipeline.actions import Action, Append, Flush, Steps
 from pipeline.collector.gathering import WriteError
+from pipeline.devices.producer import Producer
 from pipeline.devices.relayed import RelayRefusalError, RelayTransport
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
@@ -30,10 +32,17 @@ from pipeline.relay.service import digests_of
 from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.stages.admission import Refusal
 from pipeline.stages.shuffle_stage import ShuffleStage
-from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from pipeline.stages.shuffling_stage import shuffling_stage
+from topics.batches import (
+    Batch,
+    Punctuation,
+    claimed_epoch,
+    encode_batch,
+    encode_punctuation,
+)
 from topics.bundles import Bundle, encode_bundle, is_bundle, records_in
 from topics.frames import PAYLOAD_TARGET
-from topics.manifests import decode_manifest
+from topics.manifests import decode_manifest, read_head
 from topics.names import Role
 from topics.records import Reason, Registration
 from topics.words import Words
@@ -78,6 +87,7 @@ class LogWriter:
     log: MemoryLog = field(default_factory=MemoryLog)
     fails: Callable[[int], str] = lambda number: ""
     written: int = 0
+    places: list[tuple[int, int]] = field(default_factory=list)
 
     async def start(self) -> None:
         pass
@@ -87,6 +97,7 @@ class LogWriter:
     ) -> int | None:
         failure = self.fails(self.written)
         self.written += 1
+        self.places.append((partition, claimed_epoch(records_in(value)[0]) or 0))
         if failure != "lost":
             self.log.append(Append(Role(topic.removeprefix(f"{JOB.name}.")), partition, value))
         if failure:
@@ -338,6 +349,50 @@ def test_of_a_body_all_records_are_taken_or_none() -> None:
         refused = taken(JOB, Role.REPORTS, encode_bundle(Bundle(*IDENTITY, (good[0], bad))))
         assert isinstance(refused, Refusal)
         assert refused.reason is reason
+
+
+def test_of_epochs_in_lanes_each_lane_goes_to_its_partition_and_the_first_one_last(
+    tmp_path: Path,
+) -> None:
+    """A producer's own flushes keep the order, since the relay answers when Kafka has it."""
+    shuffle = {"minimum": 1, "grace": "1h", "producers": 1}
+    job = deployed(topics={"partitions": 3, "lanes": 2}, shuffle=shuffle)
+    writer, registered = LogWriter(), MemoryDriver(MemoryLog())
+    with running(writer) as (relay, url):
+        relay.take(RelayableJobs((job,), ()))
+        transport = RelayTransport(job, url, registered)
+        with Producer(job, tmp_path, name="gateway", transport=transport) as producer:
+            producer.enrol([f"user {number}" for number in range(40)])
+            for epoch in (1, 2):
+                producer.report(epoch, {f"user {number}": number % 2 for number in range(40)})
+                producer.close(epoch)
+        transport.close()
+        other = gateway(url)
+        for path in ("reports", "reports/0", "reports/3", "reports/1/2", "reports-2/1", ""):
+            status, why, _ = other._post(f"/v1/jobs/{job.name}/{path}", sent(0, 1)[0])
+            assert (status, why) == (404, "there is nothing here: POST /v1/jobs/JOB/reports"), path
+        other.close()
+    wrote = [(job.part_in(epoch, place), epoch) for place, epoch in writer.places]
+    assert wrote == [(2, 1), (1, 1), (2, 2), (1, 2)]
+    for value in registered.log.values(Role.PRODUCERS):
+        writer.log.append(Append(Role.PRODUCERS, 0, value))
+    stage = shuffling_stage(
+        job,
+        identifiers=lambda: bytes(16),
+        wall_clock=lambda: 5,
+        broker_time=lambda: None,
+        generator=np.random.default_rng(0),
+    )
+    worker = MemoryWorker(stage, writer.log, MemoryDriver(writer.log))
+    for partition in range(3):
+        worker.run(worker.assign(partition))
+    # In partition 2 lie lane 2 of epoch 1 and lane 1 of epoch 2.
+    for _ in range(3):
+        worker.run(worker.drain())
+    assert not writer.log.values(Role.DEAD_LETTERS)
+    heads = map(read_head, writer.log.values(Role.MANIFESTS))
+    parts = sorted((each.epoch, each.instance) for each in heads)
+    assert parts == [(1, 1), (1, 2), (2, 1), (2, 2)]
 
 
 @settings(max_examples=30, deadline=None)

@@ -238,3 +238,10 @@ def test_jobs_that_wait_for_many_producers_take_bundles(producers: int) -> None:
     assert takes_bundles(file) == job.bundles == (producers == MANY_PRODUCERS)
     assert (b"bundles" in job.to_bytes()) == job.bundles
     assert DeployedJob.from_bytes(job.to_bytes()) == job
+
+
+def test_jobs_in_lanes_take_bundles_as_others_do() -> None:
+    file = job_file(producers=MANY_PRODUCERS)
+    lanes = make_job({**file.to_json(), "topics": {"partitions": 2, "lanes": 2}})
+    assert takes_bundles(lanes)
+    assert deploy_job(lanes, deployed_at=0).bundles
