@@ -102,6 +102,11 @@ class Attempts(Generic[Content]):
         """The epochs that they are about."""
         return {epoch for epoch, _ in self._open}
 
+    @property
+    def began(self) -> float | None:
+        """When the oldest of them was begun, in seconds; None where there is none."""
+        return min((attempt.began for attempt in self._open.values()), default=None)
+
     def take_in(self, offset: int, chunk: Chunk, now: float = 0.0) -> Attempt[Content] | None:
         """Take a chunk in; returns its attempt once that is complete.
 

@@ -19,13 +19,16 @@ from pipeline.actions import Commit, Flush, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal, dead_letter
 from pipeline.stages.attempts import Attempt, Attempts, read_chunk
+from pipeline.stages.complete_partials import CompletePartials
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener
-from pipeline.stages.partial_log import PartialLog
 from topics.chunks import Chunk
 from topics.manifests import Fate
 from topics.names import Role
 from topics.records import Reason
+
+# So long a window may take to come without being looked for among older partials.
+_LONG_SECONDS = 30.0
 
 Content = TypeVar("Content")
 
@@ -75,8 +78,7 @@ class ChunkStage(ABC, Generic[Content]):
         self._job = job
         self._listener = listener
         self._partitions: dict[int, _Partition[Content]] = {}
-        self._partials = PartialLog(job, role=partials)
-        self._partial_log = job.cursor(partials, self._partials.apply)
+        self._partials = CompletePartials(job, partials)
         self._unflushed = False
         self.counts: Counter[str] = Counter()
 
@@ -103,7 +105,9 @@ class ChunkStage(ABC, Generic[Content]):
         self.revoke(partition)
         start = self._job.start_offset(self.role, partition)
         floor = start if committed is None else max(start, committed)
-        yield from self._partial_log.catch_up()
+        yield from self._partials.catch_up()
+        while not self._partials.whole and self._first_complete(partition) is None:
+            yield from self._partials.read_back()
         attempts = Attempts(self._begin, self._add, self._end)
         self._partitions[partition] = _Partition(partition, floor, floor, attempts)
         return floor
@@ -127,6 +131,9 @@ class ChunkStage(ABC, Generic[Content]):
         if isinstance(chunk, Refusal):
             yield from self._refuse(state, offset, value, chunk)
             return
+        lane = self._lane(chunk.epoch, partition) or 1
+        while not self._partials.reach(chunk.epoch, lane):
+            yield from self._partials.read_back()
         if self._through(state, chunk.epoch):
             return
         try:
@@ -145,7 +152,7 @@ class ChunkStage(ABC, Generic[Content]):
         yield Flush()
         self._unflushed = False
         state.written.add(chunk.epoch)
-        yield from self._partial_log.catch_up()
+        yield from self._partials.catch_up()
         if self._together == self._parts or chunk.epoch in self._partials.complete:
             # Of lanes, with the last one.
             began = min(part.began for part in ordered)
@@ -156,8 +163,11 @@ class ChunkStage(ABC, Generic[Content]):
         """Drop the attempts at epochs that others finished; commit the floor."""
         if not self._partitions:
             return
-        yield from self._partial_log.catch_up()
-        for state in list(self._partitions.values()):
+        yield from self._partials.catch_up()
+        states = list(self._partitions.values())
+        if not self._partials.whole and any(self._waits(state, now) for state in states):
+            yield from self._partials.read_back()
+        for state in states:
             yield from self._commit_floor(state)
 
     def rests(self) -> float | None:
@@ -168,8 +178,10 @@ class ChunkStage(ABC, Generic[Content]):
 
     def unfinished(self, partition: int) -> str:
         """Epochs without a partial."""
-        complete = self._partials.complete
-        first = complete.first_missing(complete.lowest or 1)
+        first = self._first_complete(partition)
+        if first is None or self._partials.whole:
+            complete = self._partials.complete
+            first = complete.first_missing(complete.lowest or 1)
         while (lane := self._lane(first, partition)) is None or self._partials.has(first, lane):
             first += 1
         return f"epoch {first} and later ones of its partition"
@@ -178,6 +190,20 @@ class ChunkStage(ABC, Generic[Content]):
         """What has been counted so far, and the windows that are not complete yet."""
         epochs = set().union(*(state.attempts.epochs for state in self._partitions.values()))
         return {"open_windows": len(epochs), "counts": dict(self.counts)}
+
+    def _first_complete(self, partition: int) -> int | None:
+        """The lowest epoch that is known to be complete of a partition's."""
+        complete = self._partials.complete
+        for epoch in range(complete.lowest, complete.highest + 1):
+            lane = self._lane(epoch, partition)
+            if lane is not None and self._partials.has(epoch, lane):
+                return epoch
+        return None
+
+    def _waits(self, state: _Partition[Content], now: float) -> bool:
+        """Whether a window has been incomplete for long: perhaps it has a partial since long."""
+        began = state.attempts.began
+        return began is not None and now - began >= _LONG_SECONDS
 
     def _through(self, state: _Partition[Content], epoch: int) -> bool:
         written = self._writes_once and epoch in state.written

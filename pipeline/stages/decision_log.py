@@ -180,11 +180,19 @@ class DecisionLog:
             self._on_decision(decision)
 
     def apply_all(self, records: Iterable[LogRecord]) -> None:
-        """Take in records of the manifest log: the same as `apply` of each, in less time."""
-        unread = iter(records)
-        while part := tuple(islice(unread, _ROWS)):
-            for _, alike in groupby(part, lambda record: membership_of(record.value)):
-                self._apply_alike(tuple(alike))
+        """Take in records of the manifest log: the same as `apply` of each, in less time.
+
+        Where reading fails midway, what was read before is taken in all the same.
+        """
+        unread, more = iter(records), True
+        while more:
+            part: list[LogRecord] = []
+            try:
+                part.extend(islice(unread, _ROWS))
+            finally:
+                more = bool(part)
+                for _, alike in groupby(part, lambda record: membership_of(record.value)):
+                    self._apply_alike(tuple(alike))
 
     def _apply_alike(self, records: Sequence[LogRecord]) -> None:
         """Take in records that may be alike; where one stands in the way, the others about it."""

@@ -62,6 +62,10 @@ class PartialLog:
         """Whether the partial of a lane is complete; of an epoch without lanes, of its only one."""
         return epoch in self._through[lane - 1]
 
+    def first(self, lane: int) -> int:
+        """The lowest epoch of which a lane is complete; 0 before there is one."""
+        return self._through[lane - 1].lowest
+
     def apply(self, record: LogRecord) -> None:
         """Take in one record of the topic."""
         try:

@@ -170,8 +170,7 @@ class JobWatch:
             self._roster.apply(record)
         if Role.MANIFESTS not in self._positions and self._exists(Role.MANIFESTS):
             self._believe_tally()
-        for record in self._new(Role.MANIFESTS):
-            self._decided.apply(record)
+        self._decided.apply_all(self._new(Role.MANIFESTS))
         for stage, role in self._partials.items():
             for record in self._new(role, at_most=1, skip=True):
                 self._note_partial(stage, record.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,22 @@ def test_what_is_read_together_is_known_as_what_is_read_one_by_one(
         start += size
     assert together.all() == alone.all()
     assert together.rows > len(records) // 4
+
+
+def test_what_was_read_before_reading_failed_is_known() -> None:
+    rng = np.random.default_rng(1)
+    records = [LogRecord(epoch, manifest(rng, epoch)) for epoch in range(3, 300)]
+
+    def failing() -> Iterator[LogRecord]:
+        yield from records[:200]
+        raise ConnectionError
+
+    log = DecisionLog(JOB)
+    with pytest.raises(ConnectionError):
+        log.apply_all(failing())
+    assert log.decided.highest == 202
+    log.apply_all(records[199:])
+    assert log.decided.highest == 299
 
 
 def test_who_is_shown_one_by_one_is_so_however_many_are_read() -> None:

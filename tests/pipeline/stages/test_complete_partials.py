@@ -1,0 +1,189 @@
+"""An aggregator that starts looks at the latest partials, and further back when it has to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from pipeline import actions
+from pipeline.actions import Append
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.stages.aggregate_stage import AggregateStage
+from pipeline.stages.attempts import chunks_of_attempt
+from pipeline.stages.ordered_pieces import Pieces
+from pipeline.stages.partial_log import PartialLog
+from tests.pipeline.stages.test_restarts import ReadingDriver
+from tests.support.histories import history_job
+from topics.names import Role
+from topics.partials import encode_partial, split_partial
+from topics.words import Words
+
+EPOCHS = 600
+
+
+@pytest.fixture(autouse=True)
+def few_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "_READ_FIRST", 4)
+
+
+def chunks(job: DeployedJob, epoch: int, attempt: int = 1, total: int = 2) -> list[Append]:
+    """A window of so many chunks."""
+    words = [Words(np.full((5, 1), index % 2, np.uint8), None) for index in range(total)]
+    return list(
+        chunks_of_attempt(
+            job, Role.SHUFFLED, epoch, epoch - 1, attempt.to_bytes(16, "big"), Pieces.of(words)
+        )
+    )
+
+
+class Aggregator:
+    """A job, its topics, and a worker that is started anew."""
+
+    def __init__(self, complete: Iterable[int]) -> None:
+        self.job = history_job(EPOCHS, EPOCHS)
+        self.log = MemoryLog()
+        for epoch in complete:
+            for part in split_partial(
+                fingerprint=self.job.fingerprint,
+                deployment=self.job.deployment,
+                epoch=epoch,
+                manifest_offset=epoch - 1,
+                attempt=bytes(16),
+                payload=self.job.aggregator().to_bytes(),
+            ):
+                self.log.append(Append(Role.PARTIALS, 0, encode_partial(part)))
+        self.known = self.log.end(Role.PARTIALS, 0)
+        self.start()
+
+    def start(self) -> None:
+        self.stage = AggregateStage(self.job)
+        self.worker = MemoryWorker(self.stage, self.log)
+        self.worker.driver = self.driver = ReadingDriver(self.log)
+        for partition in range(self.job.partitions):
+            self.worker.run(self.worker.assign(partition))
+
+    def show(self, records: Iterable[Append]) -> None:
+        for record in records:
+            self.log.append(record)
+        self.worker.run(self.worker.drain())
+
+    def tick(self, now: float) -> None:
+        self.worker.run(self.stage.tick(now))
+
+    def written(self) -> list[int]:
+        """Epochs of the partials that were written since, in order."""
+        found: list[int] = []
+        log = PartialLog(self.job, lambda epoch, payload: found.append(epoch))
+        for record in self.log.read(
+            Role.PARTIALS, 0, self.known, self.log.end(Role.PARTIALS, 0)
+        ).records:
+            log.apply(record)
+        return found
+
+    def floors(self) -> list[tuple[int, int]]:
+        """What is committed of each partition, and where it ends."""
+        return [
+            (self.log.committed.get((Role.SHUFFLED, each), 0), self.log.end(Role.SHUFFLED, each))
+            for each in range(self.job.partitions)
+        ]
+
+
+def test_of_many_partials_the_latest_are_read() -> None:
+    aggregator = Aggregator(range(1, 501))
+    read = aggregator.driver.records[Role.PARTIALS]
+    assert read < 40
+    aggregator.show(chunks(aggregator.job, 501))
+    assert aggregator.written() == [501]
+    # And what it writes itself.
+    assert aggregator.driver.records[Role.PARTIALS] == read + 1
+    assert all(floor == end for floor, end in aggregator.floors())
+
+
+@pytest.mark.parametrize("epoch", [1, 17, 300, 499])
+@pytest.mark.parametrize("total", [1, 2])
+def test_what_is_left_over_of_a_window_that_has_a_partial_is_dropped(
+    epoch: int, total: int
+) -> None:
+    aggregator = Aggregator(range(1, 501))
+    before = aggregator.driver.records[Role.PARTIALS]
+    # Half a window, or all of it.
+    aggregator.show(chunks(aggregator.job, epoch, attempt=7)[:total])
+    assert aggregator.written() == []
+    assert all(floor == end for floor, end in aggregator.floors())
+    again = aggregator.driver.records[Role.PARTIALS]
+    assert (again > before) == (epoch < 490), "as far back as is needed"
+    assert epoch == 1 or again < 10 * (501 - epoch)
+    aggregator.show(chunks(aggregator.job, 501))
+    assert aggregator.written() == [501]
+
+
+def test_one_that_was_written_out_of_order_is_looked_for_before_it_holds_the_floor_for_long() -> (
+    None
+):
+    order = [each for each in range(1, 501) if each != 498]
+    aggregator = Aggregator([*order[:100], 498, *order[100:]])
+    left, *_ = chunks(aggregator.job, 498, attempt=7)
+    aggregator.show([left])
+    (held,) = [each for each in aggregator.floors() if each[0] < each[1]]
+    assert aggregator.stage.rests() is None
+    for now in (1.0, 29.0):
+        aggregator.tick(now)
+        assert held in aggregator.floors()
+    for now in (31.0, 32.0, 33.0, 34.0):
+        aggregator.tick(now)
+    assert all(floor == end for floor, end in aggregator.floors())
+    assert aggregator.written() == []
+    assert aggregator.stage.rests() is not None
+    read = aggregator.driver.records[Role.PARTIALS]
+    # All is known now.
+    aggregator.show(chunks(aggregator.job, 501)[:1])
+    for now in (70.0, 71.0):
+        aggregator.tick(now)
+    assert aggregator.driver.records[Role.PARTIALS] == read
+
+
+def test_one_that_is_written_again_counts_once() -> None:
+    order = [each for each in range(1, 501) if each != 498]
+    aggregator = Aggregator([*order[:100], 498, *order[100:]])
+    aggregator.show(chunks(aggregator.job, 498, attempt=7))
+    assert aggregator.written() == [498]
+    found: list[bytes] = []
+    log = PartialLog(aggregator.job, lambda epoch, payload: found.append(payload))
+    for record in aggregator.log.read(
+        Role.PARTIALS, 0, 0, aggregator.log.end(Role.PARTIALS, 0)
+    ).records:
+        log.apply(record)
+    assert len(found) == 500
+    assert set(found) == {aggregator.job.aggregator().to_bytes()}, "the first one"
+
+
+def test_a_window_that_never_had_a_partial_waits_however_long_it_takes() -> None:
+    aggregator = Aggregator(range(1, 501))
+    first, second = chunks(aggregator.job, 503)
+    aggregator.show([first])
+    for now in range(0, 200, 10):
+        aggregator.tick(float(now))
+    assert aggregator.written() == []
+    aggregator.show([second])
+    assert aggregator.written() == [503]
+    assert all(floor == end for floor, end in aggregator.floors())
+
+
+def test_a_partition_of_which_none_was_written_lately_is_looked_for() -> None:
+    aggregator = Aggregator([])
+    partitions = aggregator.job.partitions
+    assert partitions > 1
+    # The others went on while nobody had the last one.
+    lost = [each for each in range(1, 501) if aggregator.job.partition_of(each) == partitions - 1]
+    aggregator = Aggregator(each for each in range(1, 501) if each not in lost[20:])
+    for partition in range(partitions):
+        said = aggregator.stage.unfinished(partition)
+        wanted = lost[20] if partition == partitions - 1 else None
+        first = wanted or next(
+            each for each in range(501, 600) if aggregator.job.partition_of(each) == partition
+        )
+        assert said == f"epoch {first} and later ones of its partition"
+    assert aggregator.driver.records[Role.PARTIALS] > 400
