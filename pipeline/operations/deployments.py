@@ -58,10 +58,20 @@ from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 
 def read_jobs(cluster: Cluster) -> JobsTopic:
     """What the jobs topic says now."""
+    return _read_jobs(cluster)
+
+
+def _read_jobs(cluster: Cluster, only: str | None = None) -> JobsTopic:
+    """What the jobs topic says now, or no more of it than the record of one job.
+
+    A job takes milliseconds to take in, and its worker needs no other.
+    """
     state = JobsTopic()
+    wanted = None if only is None else only.encode()
     if cluster.exists(JOBS_TOPIC):
         for record in cluster.read(JOBS_TOPIC):
-            state.apply(record.key, record.value)
+            if wanted is None or record.key == wanted:
+                state.apply(record.key, record.value)
     return state
 
 
@@ -77,19 +87,18 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
     Raises:
         DeploymentError: there is none, or none that this version of the software can read.
     """
-    state = read_jobs(cluster)
-    jobs = state.jobs
+    state = _read_jobs(cluster, name)
     if name in state.unreadable:
         raise DeploymentError(
             f"job {name} was deployed by another version of this software: use that version, or "
             "put another job in its place (dpstream deploy JOBFILE --replace)"
         )
-    if name not in jobs:
-        known = ", ".join(sorted(jobs)) or "none at all"
+    if name not in state.jobs:
+        known = ", ".join(sorted(read_jobs(cluster).jobs)) or "none at all"
         raise DeploymentError(
             f"job {name} is not deployed (deployed: {known}): dpstream deploy JOBFILE deploys it"
         )
-    return jobs[name]
+    return state.jobs[name]
 
 
 def plan_on(

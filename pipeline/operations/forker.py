@@ -10,6 +10,7 @@ socket of that number, and forks a process for every request on it (`Request`).
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import runpy
@@ -170,6 +171,8 @@ def main() -> None:
     os.close(os.pidfd_open(os.getpid()))
     for module in modules:
         import_module(module)
+    # Who asks where a frame is from, as Faust does, has the paths of all modules looked up once.
+    inspect.getmodule(sys._getframe())
     # Memory that no collection touches stays shared with all that is forked.
     gc.collect()
     gc.freeze()

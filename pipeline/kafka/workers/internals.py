@@ -12,14 +12,18 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
+from faust.sensors import Monitor
 from faust.transport.consumer import RecordMap
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP, AppT, Message
+from mode import Service
 
 from pipeline.kafka.errors import refused_kind
 from pipeline.kafka.workers.timings import Timings
 
 _POLL_SECONDS = 0.02
+# What Faust itself gives a look for records that is to last.
+_FAUST_SECONDS = 1.0
 
 
 class PromptConsumer(Consumer):
@@ -39,7 +43,7 @@ class PromptConsumer(Consumer):
         rebalance does.
         """
         patience = _POLL_SECONDS if self._paused_partitions else self.timings.idle
-        return super().getmany(min(timeout, patience))
+        return super().getmany(patience if timeout >= _FAUST_SECONDS else min(timeout, patience))
 
     async def _wait_next_records(self, timeout: float) -> tuple[RecordMap | None, set[TP] | None]:
         # Without a partition that has room, Faust sleeps for a second whatever `timeout` says.
@@ -75,7 +79,20 @@ class ClientThread(AIOKafkaConsumerThread):
     async def on_start(self) -> None:
         """Start the client, which is patient where nothing waits for the answer."""
         await super().on_start()
-        wait_long_for_all(self.client, round(1000 * self.timings.whole), self.timings.batch)
+        timings = self.timings
+        wait_long_for_all(
+            self.client,
+            round(1000 * timings.whole),
+            timings.batch,
+            round(1000 * timings.quiet),
+        )
+
+    @Service.task
+    async def _thread_keepalive(self) -> None:
+        # Once a second, Faust has the thread's loop go round, lest it miss what it is asked to do.
+        # It misses nothing: whoever asks wakes it.
+        async for _ in self.itertimer(max(1.0, self.timings.look)):
+            pass
 
     @property
     def client(self) -> AIOKafkaConsumer:
@@ -113,24 +130,44 @@ class ClientThread(AIOKafkaConsumerThread):
         return taken
 
 
-def wait_long_for_all(consumer: AIOKafkaConsumer, milliseconds: int, batch: int) -> None:
+class SilentMonitor(Monitor):
+    """Faust's own sensor, whose figures nobody reads: it does not reckon them every second."""
+
+    @Service.task
+    async def _sampler(self) -> None:
+        """Do nothing."""
+
+
+def wait_long_for_all(
+    consumer: AIOKafkaConsumer, milliseconds: int, batch: int, quiet_milliseconds: int
+) -> None:
     """Let a broker hold a question back that is about every partition.
 
     For so long, or until so many bytes have come: those that work beside many others ask less often
-    and are told more at once. A question that leaves a partition out, of which there are records
-    that nobody has taken yet, is not held back for longer than before, since nothing is asked of
-    that partition until it is answered.
+    and are told more at once. If nothing has come since the client last looked for what to ask, the
+    question is held back for `quiet_milliseconds`, or until there is anything. A question that
+    leaves a partition out, of which there are records that nobody has taken yet, is not held back
+    for longer than before, since nothing is asked of that partition until it is answered.
     """
     fetcher = consumer._fetcher
     short, look = fetcher._fetch_max_wait_ms, fetcher._get_actions_per_node
+    seen: object = None
 
     def look_patiently(assignment: Any) -> Any:
+        nonlocal seen
+        states = {partition: assignment.state_value(partition) for partition in assignment.tps}
+        positions = {
+            partition: state.position
+            for partition, state in states.items()
+            if state.has_valid_position
+        }
+        nothing_came, seen = seen == (assignment, positions), (assignment, positions)
         left_out = any(
-            partition in fetcher._records or assignment.state_value(partition).paused
-            for partition in assignment.tps
+            partition in fetcher._records or state.paused for partition, state in states.items()
         )
-        fetcher._fetch_max_wait_ms = short if left_out else max(short, milliseconds)
-        fetcher._fetch_min_bytes = 1 if left_out else batch
+        patience = quiet_milliseconds if nothing_came else milliseconds
+        fetcher._fetch_max_wait_ms = short if left_out else max(short, patience)
+        fetcher._fetch_min_bytes = 1 if left_out or nothing_came else batch
         return look(assignment)
 
     fetcher._get_actions_per_node = look_patiently

@@ -109,8 +109,16 @@ def serve(
     *,
     alive: Callable[[], Health],
     ready: Callable[[], Health],
+    look_seconds: float = 0.5,
 ) -> ThreadingHTTPServer:
     """Serve until `shutdown` and `server_close`, or the end of the process.
+
+    Args:
+        where: to serve.
+        registry: what there is to tell.
+        alive: answers ``/healthz``.
+        ready: answers ``/readyz``.
+        look_seconds: within which `shutdown` is heard of.
 
     Raises:
         WorkerError: the address cannot be had.
@@ -122,5 +130,7 @@ def serve(
             f"metrics cannot be served at {where.address}:{where.port} ({error.strerror}): "
             "choose another with --metrics and --metrics-address"
         ) from None
-    threading.Thread(target=server.serve_forever, name="monitor", daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, args=(look_seconds,), name="monitor", daemon=True
+    ).start()
     return server

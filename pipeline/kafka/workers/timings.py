@@ -24,9 +24,11 @@ class Timings:
         ends: between two questions for the ends of the partitions.
         fetch: for so long a broker may hold a question for records back until there are some,
         whole: and for so long if it is about every partition, so that none waits for its answer,
-        batch: until there are so many bytes.
+        batch: until there are so many bytes,
+        quiet: and for so long, but until there is any, if nothing has come lately.
         idle: between two looks for records while there is room for more.
-        look: between two looks of a client for what it may ask for, if nothing tells it before.
+        look: between two looks of a client for what it may ask for, if nothing tells it before, and
+            of a thread for whether it is to end.
     """
 
     session: float = 10.0
@@ -44,6 +46,7 @@ class Timings:
     fetch: float = 0.05
     whole: float = 0.05
     batch: int = 1
+    quiet: float = 0.05
     idle: float = 0.1
     look: float = 0.2
 
@@ -59,14 +62,15 @@ class Timings:
         """Of a worker beside which many others run: it asks less often, and is as safe."""
         return cls(
             heartbeat=3.0,
-            tick=2.0,
+            tick=3.0,
             status=3.0,
             topics=15.0,
             ends=3.0,
             whole=0.5,
             batch=1 << 18,
+            quiet=2.0,
             idle=2.0,
-            look=1.0,
+            look=3.0,
         )
 
     @property

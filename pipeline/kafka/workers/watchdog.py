@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pipeline.kafka.workers.timings import Timings
 
 _INTERVAL = 0.5
+"""Seconds between two checks, or longer, where the event loop ticks less often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,11 @@ class Watchdog:
         return self.fault()
 
     @property
+    def interval(self) -> float:
+        """Seconds between two checks."""
+        return max(_INTERVAL, self._timings.tick)
+
+    @property
     def pulse(self) -> Pulse:
         """What the event loop saw when it last ticked."""
         return self._pulse
@@ -105,12 +111,12 @@ def guard(watchdog: Watchdog, report: Callable[[str], None]) -> None:
     """Start the thread that ends this process, with code 1, when the watchdog finds a fault."""
 
     def watch() -> None:
-        before = time.monotonic()
+        before, interval = time.monotonic(), watchdog.interval
         while True:
-            time.sleep(_INTERVAL)
+            time.sleep(interval)
             now = time.monotonic()
             # A longer time is one in which this process was suspended.
-            fault = watchdog.check(min(now - before, 2 * _INTERVAL))
+            fault = watchdog.check(min(now - before, 2 * interval))
             before = now
             if fault is not None:
                 report(f"{fault}: giving up, start me again")

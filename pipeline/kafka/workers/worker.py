@@ -327,6 +327,7 @@ class _Process:
             registry_of(lambda: observer.snapshot),
             alive=lambda: liveness(self.watchdog),
             ready=lambda: readiness(self.watchdog),
+            look_seconds=max(0.5, self.timings.look),
         )
         while True:
             observer.observe(

@@ -35,7 +35,18 @@ from pipeline.state import FolderLock, noise_key_file, supervisor_folder, worker
 _LOOK_SECONDS = 0.1
 # Of workers that rest, so many are started within two seconds: all may be woken at once.
 _AT_ONCE = 8
-WORKER_MODULES = ("pipeline.cli.run", "pipeline.kafka.workers.worker")
+WORKER_MODULES = (
+    "pipeline.cli.run",
+    "pipeline.kafka.workers.worker",
+    # What Faust imports when an application is made.
+    "faust.app.router",
+    "faust.assignor.partition_assignor",
+    "faust.fixups.django",
+    "faust.stores.memory",
+    "faust.tables.manager",
+    "faust.tables.sets",
+    "faust.topics",
+)
 """What every worker imports."""
 # What keeps a worker from being started is said again after so many seconds.
 _SAY_AGAIN_SECONDS = 60.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.producer.message_accumulator import MessageAccumulator
+from faust.sensors import Monitor
 from faust.transport.consumer import Consumer as AnyConsumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
@@ -21,6 +24,7 @@ from kafka import KafkaAdminClient
 from pipeline.kafka import topic_spread, workers
 from pipeline.kafka.workers import internals
 from pipeline.kafka.workers.consumer import StageConsumer, StageConsumerThread
+from pipeline.kafka.workers.timings import Timings
 
 METHODS = [
     (Consumer, "_new_consumer_thread"),
@@ -31,6 +35,8 @@ METHODS = [
     (GroupCoordinator, "ensure_coordinator_known"),
     (GroupCoordinator, "_do_heartbeat"),
     (Fetcher, "_get_actions_per_node"),
+    (AIOKafkaConsumerThread, "_thread_keepalive"),
+    (Monitor, "_sampler"),
 ]
 ATTRIBUTES = [
     (AIOKafkaConsumer, "_fetch_max_wait_ms"),
@@ -94,9 +100,12 @@ def test_a_worker_looks_again_soon_only_while_a_partition_has_no_room(
         consumer._paused_partitions = paused
         consumer.getmany(timeout=1.0)
     consumer.getmany(timeout=0.001)
-    free, full, again, short = waited
+    consumer.timings = Timings(idle=2.0)
+    consumer.getmany(timeout=1.0)
+    free, full, again, short, long = waited
     assert full < free == again < 1.0
     assert short == 0.001
+    assert long == 2.0
 
 
 class _Asked:
@@ -111,18 +120,86 @@ class _Asked:
         self.asked.append((self._fetch_max_wait_ms, self._fetch_min_bytes))
 
 
-def test_who_asks_about_every_partition_is_patient() -> None:
+class _State:
+    """What is known of a partition that is read."""
+
+    def __init__(self, position: int | None) -> None:
+        self.position, self.paused = position, False
+
+    @property
+    def has_valid_position(self) -> bool:
+        return self.position is not None
+
+
+class _Assignment:
+    def __init__(self, **positions: int | None) -> None:
+        self.states = {TP(name, 0): _State(at) for name, at in positions.items()}
+
+    @property
+    def tps(self) -> list[TP]:
+        return list(self.states)
+
+    def state_value(self, partition: TP) -> _State:
+        return self.states[partition]
+
+
+@pytest.fixture
+def fetcher() -> _Asked:
+    """Asks for so long, for so many bytes, if records come; and for longer if none do."""
+    asked = _Asked()
+    internals.wait_long_for_all(cast(Any, SimpleNamespace(_fetcher=asked)), 500, 4096, 2000)
+    return asked
+
+
+def test_who_asks_about_every_partition_is_patient(fetcher: _Asked) -> None:
     """Nothing is asked of a partition that was left out until the answer is there."""
-    one, other = TP("reports", 0), TP("reports", 1)
-    fetcher = _Asked()
-    states = {one: SimpleNamespace(paused=False), other: SimpleNamespace(paused=False)}
-    assignment = SimpleNamespace(tps=[one, other], state_value=states.__getitem__)
-    internals.wait_long_for_all(cast(Any, SimpleNamespace(_fetcher=fetcher)), 500, 4096)
+    assignment = _Assignment(one=0, other=0)
+    one, other = assignment.states
     fetcher._get_actions_per_node(assignment)
     fetcher._records[other] = "not taken yet"
     fetcher._get_actions_per_node(assignment)
     del fetcher._records[other]
+    assignment.states[other].position = 1
     fetcher._get_actions_per_node(assignment)
-    states[one].paused = True
+    assignment.states[one].paused = True
     fetcher._get_actions_per_node(assignment)
     assert fetcher.asked == [(500, 4096), (50, 1), (500, 4096), (50, 1)]
+
+
+def test_where_nothing_has_come_the_next_record_is_told_at_once(fetcher: _Asked) -> None:
+    assignment = _Assignment(one=7, other=None)
+    one, other = assignment.states
+    for _ in range(2):
+        fetcher._get_actions_per_node(assignment)
+    assignment.states[one].position = 8
+    for _ in range(3):
+        fetcher._get_actions_per_node(assignment)
+    # Where a partition begins is known by now.
+    assignment.states[other].position = 0
+    fetcher._get_actions_per_node(assignment)
+    # The same places in another assignment: what its records are is not known yet.
+    fetcher._get_actions_per_node(_Assignment(one=8, other=0))
+    busy, quiet = (500, 4096), (2000, 1)
+    assert fetcher.asked == [busy, quiet, busy, quiet, quiet, busy, busy]
+
+
+def test_nobody_reckons_what_nobody_reads() -> None:
+    """Faust's sensor does it every second, and its thread wakes as often: workers are many."""
+    sampler = internals.SilentMonitor._sampler
+    assert (
+        asyncio.run(asyncio.wait_for(cast(Any, sampler.fun(internals.SilentMonitor())), 0.5))
+        is None
+    )
+    timers: list[float] = []
+
+    async def no_time(interval: float) -> AsyncIterator[float]:
+        timers.append(interval)
+        yield interval
+
+    for timings in (Timings(), Timings.of_many()):
+        thread = object.__new__(StageConsumerThread)
+        thread.timings = timings
+        thread.itertimer = no_time  # type: ignore[method-assign,assignment]
+        asyncio.run(cast(Any, internals.ClientThread._thread_keepalive.fun(thread)))
+    assert timers == [1.0, Timings.of_many().look]
+    assert Timings.of_many().look > 1.0

@@ -84,3 +84,13 @@ def test_patience_begins_anew_after_an_outage() -> None:
 def test_timings_that_kafka_would_refuse(session: float) -> None:
     with pytest.raises(ValueError, match=r"allowed is from twice the heartbeat, 2\.0 s, to"):
         Timings(session=session, heartbeat=1.0, request=30.0)
+
+
+def test_a_loop_that_ticks_seldom_is_looked_at_seldom() -> None:
+    assert Watchdog(TIMINGS).interval < 1.0
+    many = Timings.of_many()
+    watchdog = Watchdog(many)
+    assert watchdog.interval == many.tick > 1.0
+    for _ in range(LONG):
+        watchdog.beat(idle())
+        assert watchdog.check(2 * watchdog.interval) is None
