@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from pipeline.stages.device_lane_stage import DeviceLaneStage
 from pipeline.stages.device_stage import DeviceStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
 from pipeline.stages.instance_stage import InstanceStage
@@ -32,9 +33,9 @@ def shuffling_stage(
 ) -> Stage:
     """A `ShuffleStage`, or a `DeviceStage` where devices report for themselves: see there.
 
-    Of epochs in lanes a `LaneStage`.
+    Of epochs in lanes a `LaneStage`, or a `DeviceLaneStage`.
     """
-    if job.lanes > 1:
+    if job.lanes > 1 and job.devices is None:
         return LaneStage(
             ShuffleStage(
                 job,
@@ -56,7 +57,9 @@ def shuffling_stage(
                 noise_key=noise_key,
             ),
         )
-    kind = ShuffleStage if job.devices is None else DeviceStage
+    kind: type[ShuffleStage | DeviceStage] = ShuffleStage
+    if job.devices is not None:
+        kind = DeviceStage if job.lanes == 1 else DeviceLaneStage
     return kind(
         job,
         identifiers=identifiers,

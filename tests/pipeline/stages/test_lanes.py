@@ -19,17 +19,16 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
-from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import SimulatedCluster
 from pipeline.stages.admission import Admission
 from pipeline.stages.finished_windows import FinishedWindow
 from pipeline.stages.lane_stage import LaneStage
 from pipeline.stages.partial_log import PartialLog
-from pipeline.stages.stage import Stage
 from pipeline.stages.stage_noise import StageNoise
 from randomizers.randomness import seeded_generator
 from tests.support.replays import LiveRun, replayed
-from tests.support.world import Accidents, MortalDriver, Owner, World
+from tests.support.world import Accidents, Owner, PartitionedWorld, World
 from topics.batches import claimed_epoch, decode_batch
 from topics.bundles import Bundle, encode_bundle
 from topics.chunks import decode_chunk
@@ -82,37 +81,11 @@ def cell_values() -> dict[str, dict[int, dict[str, int]]]:
     }
 
 
-class LaneWorld(World):
-    """A world in which every partition has a shuffle worker and an aggregator of its own."""
-
-    def stage(self, name: str) -> Stage:
-        return super().stage(name.split("@")[0])
-
-    def worker(self, name: str) -> MemoryWorker:
-        stage, _, partition = name.partition("@")
-        if not partition:
-            return super().worker(name)
-        if name not in self.workers:
-            driver = MortalDriver(self.log, self.accidents)
-            worker = MemoryWorker(self.stage(stage), self.log, driver)
-            worker.run(worker.assign(int(partition), self.now))
-            self.workers[name] = worker
-        return self.workers[name]
-
-    def settle(self, names: Iterable[str] | None = None) -> None:
-        if names is None:
-            partitions = range(self.job.partitions)
-            # Twice: what one of them decides, another one may have read before.
-            each = [f"shuffle@{number}" for number in partitions] * 2
-            names = [*each, *(f"aggregate@{number}" for number in partitions), "publish"]
-        super().settle(names)
+def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> PartitionedWorld:
+    return PartitionedWorld(job, folder, cell_values(), accidents or Accidents())
 
 
-def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> LaneWorld:
-    return LaneWorld(job, folder, cell_values(), accidents or Accidents())
-
-
-def run(world: LaneWorld) -> LaneWorld:
+def run(world: PartitionedWorld) -> PartitionedWorld:
     for epoch in range(1, EPOCHS + 1):
         for name in ("north", "south"):
             world.close_epoch(name, epoch)
@@ -273,7 +246,9 @@ def test_killed_after_every_single_action(
                 assert committed == end, f"{role} after {strike}"
 
 
-def late_run(job: DeployedJob, place: Path, strike: int = 0, *, keep: bool = False) -> LaneWorld:
+def late_run(
+    job: DeployedJob, place: Path, strike: int = 0, *, keep: bool = False
+) -> PartitionedWorld:
     """The south is late for epoch 1: grace passes, and then its batches arrive."""
     world = begun(job, place, Accidents(frozenset([strike]), keep))
     world.surviving("south", lambda: world.producer("south").enrol(["nobody"]))
