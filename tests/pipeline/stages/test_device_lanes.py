@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,10 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.actions import Append
+from pipeline.actions import Append, carry_out
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from pipeline.recording.record_raw import RawLog
+from pipeline.recording.recordings import LostRange
+from pipeline.simulation.memory import MemoryDriver
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.device_lanes import LaneClosings
 from randomizers.counted_words import written_out
@@ -409,6 +413,44 @@ def test_a_paused_owner_closes_an_empty_lane_below_the_floor_of_its_successor(ki
         world.settle()
     assert counted(world, 1) == [int(device in devices) for device in range(DEVICES)]
     assert counted(world, 2) == [1] * DEVICES
+
+
+def test_who_cannot_know_that_an_empty_lane_is_written_does_not_rest() -> None:
+    """Nothing that is committed says so; whoever has written it rests."""
+    job = cells_job()
+    devices = in_lane(job, 1, 1)[:5]
+    world = Lanes(job)
+    for epoch in (1, 2):
+        world.at(epoch, 50)
+        world.collect(epoch, own_cells(devices if epoch == 1 else range(DEVICES)))
+    world.at(3, 1)
+    while len(world.published()) < 2:
+        world.settle()
+        world.now += GRACE
+    world.settle()
+    expect_all_through(world)
+    rests = [world.worker(f"shuffle@{number}").stage.rests() for number in range(PARTITIONS)]
+    # Lane 2 of epoch 1 lies in partition 2.
+    assert rests == [None, None, math.inf]
+    full = story(Lanes(job), random.Random(1))
+    rests = [full.worker(f"shuffle@{number}").stage.rests() for number in range(PARTITIONS)]
+    assert rests == [math.inf] * PARTITIONS
+
+
+def test_raw_reports_that_are_gone_are_missed_in_the_lanes_of_their_windows_alone() -> None:
+    """Closings say where a lane was, though they come before the decision."""
+    world = story(Lanes(cells_job()), random.Random(2))
+    first, second = (world.manifests()[epoch] for epoch in (1, 2))
+    closed = {each.epoch: each for each in said(world) if each.instance == 2}
+    place = closed[1]
+    assert place.first_offset < second.first_offset
+    for start, lacks in ((place.first_offset, [Role.REPORTS]), (place.cut_offset, [])):
+        lost = [LostRange(2, start, start + 1, Role.REPORTS.value)]
+        raw = RawLog(world.job, 1, {}, lost)
+        carry_out(raw.find_end(), MemoryDriver(world.log).carry_out)
+        assert raw.lacking(first) == lacks
+        if start < second.first_offset:
+            assert raw.lacking(second) == []
 
 
 def drain(world: World) -> None:
