@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,13 +20,17 @@ import pytest
 from pipeline.devices.change_log import load_change_log
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.job_files import load_job, parse_job
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
+from pipeline.kafka.local_kafka import LocalKafka
+from pipeline.kafka.local_kafka.broker import free_port
+from pipeline.operations.deployments import deploy, find_deployed
 from pipeline.operations.supervisor.pulses import HUNG_SECONDS
 from pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands
+from tests.support.least_privilege import secured_job
+from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, job_text, write_changes
 from topics.manifests import Fate
 from topics.names import Role
@@ -40,14 +45,24 @@ PATIENCE = 120.0
 
 
 class Supervisor:
-    """``dpstream run STAGE`` whose workers rest."""
+    """``dpstream run STAGE`` whose workers rest.
 
-    def __init__(self, stage: str, pattern: str, servers: str, home: Path) -> None:
+    Args:
+        stage: that it runs.
+        pattern: of the names of jobs.
+        cluster: arguments that name the cluster.
+        home: of its state.
+        name: of its workers.
+    """
+
+    def __init__(
+        self, stage: str, pattern: str, cluster: Sequence[str], home: Path, name: str = "w1"
+    ) -> None:
         self.stage = stage
-        self.log = home / f"{stage}.log"
-        options = ["--jobs", pattern, "--name", "w1", "--log-format", "json"]
-        options += ["--rest-after", str(REST), "--bootstrap-servers", servers]
-        with self.log.open("wb") as file:
+        self.log = home / f"{name}-{stage}.log"
+        options = ["--jobs", pattern, "--name", name, "--log-format", "json"]
+        options += ["--rest-after", str(REST), *cluster]
+        with self.log.open("ab") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.cli", "run", stage, *options],
                 cwd=ROOT,
@@ -62,6 +77,11 @@ class Supervisor:
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [line["message"] for line in lines if line["job"] == job and "message" in line]
 
+    def messages(self) -> str:
+        """What was said about no job."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return " ".join(line.get("message", "") for line in lines if line["job"] is None)
+
     def pids(self, job: str) -> list[int]:
         """The processes that were started for a job, the latest last."""
         found = (re.fullmatch(r"starting a worker, process (\d+)", x) for x in self.lines(job))
@@ -70,6 +90,14 @@ class Supervisor:
     def rests(self, job: str) -> bool:
         """Whether no process of a job runs."""
         return all(not psutil.pid_exists(pid) for pid in self.pids(job))
+
+    def lose(self) -> None:
+        """Kill it and all that it has started, as when its machine is lost."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        for pid in (self.process.pid, *(child.pid for child in children)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
@@ -86,8 +114,15 @@ class Operator:
         self.cluster = Cluster(Connection((servers,)))
         self.prefix, self.home = prefix, home
         self.changes = load_change_log(write_changes(home / "changes.csv"), last_epoch=EPOCHS)
-        self.supervisors = [Supervisor(stage, f"{prefix}-*", servers, home) for stage in STAGES]
+        self.servers = servers
+        self.supervisors = self.supervise(home)
         self.producers: dict[str, Producer] = {}
+
+    def supervise(self, home: Path, name: str = "w1") -> list[Supervisor]:
+        """A supervisor of each stage."""
+        home.mkdir(exist_ok=True)
+        cluster = ("--bootstrap-servers", self.servers)
+        return [Supervisor(each, f"{self.prefix}-*", cluster, home, name) for each in STAGES]
 
     def deploy(self, name: str) -> DeployedJob:
         job = parse_job(job_text(f"{self.prefix}-{name}"))
@@ -203,3 +238,116 @@ def test_jobs_that_crash_hang_or_are_hostile_disturb_no_other(operator: Operator
     for job in jobs.values():
         operator.produce(job, 5 if job is jobs["sound"] else 2, 6)
         operator.expect_published(job, 6)
+
+
+def test_of_two_supervisors_one_is_lost_while_jobs_rest(operator: Operator, tmp_path: Path) -> None:
+    job = operator.deploy("shared")
+    first, homes = operator.supervisors, (tmp_path, tmp_path / "other")
+    second = operator.supervise(homes[1], "w2")
+    operator.supervisors = [*first, *second]
+    operator.produce(job, 1, 4)
+    operator.expect_published(job, 4)
+    wait_until(lambda: operator.all_rest(job), "all workers of both rest")
+
+    for supervisor in first:
+        supervisor.lose()
+    operator.produce(job, 5, 6)
+    operator.expect_published(job, 6)
+    operator.supervisors = second
+    wait_until(lambda: operator.all_rest(job), "the workers that are left rest")
+
+    # The machine is back, with the notes of when it was lost, which say nothing any more.
+    again = operator.supervise(homes[0])
+    for supervisor in second:
+        supervisor.lose()
+    operator.supervisors = again
+    operator.produce(job, 7, EPOCHS)
+    operator.expect_published(job, EPOCHS)
+    wait_until(lambda: operator.all_rest(job), "all workers rest")
+
+
+def test_jobs_rest_on_while_their_broker_is_away_and_wake_when_it_is_back(
+    tmp_path: Path, job_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path))
+    port = free_port()
+    broker = LocalKafka(tmp_path / "kafka")
+    broker.start(port)
+    operator = Operator(f"127.0.0.1:{port}", job_name, tmp_path)
+    try:
+        job = operator.deploy("away")
+        operator.produce(job, 1, 4)
+        operator.expect_published(job, 4)
+        wait_until(lambda: operator.all_rest(job), "all workers rest")
+        started = {each.stage: each.pids(job.name) for each in operator.supervisors}
+
+        pid = broker.status().pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        for supervisor in operator.supervisors:
+            wait_until(
+                lambda supervisor=supervisor: "Kafka does not answer" in supervisor.messages(),  # type: ignore[misc]
+                f"{supervisor.stage} notices that the broker is away",
+            )
+        broker.start(port)
+        assert {each.stage: each.pids(job.name) for each in operator.supervisors} == started, (
+            "nobody is woken by a broker that is away"
+        )
+        operator.produce(job, 5, EPOCHS)
+        operator.expect_published(job, EPOCHS)
+        wait_until(lambda: operator.all_rest(job), "all workers rest")
+    finally:
+        operator.close()
+        broker.stop(grace=0.0)
+
+
+def test_what_rests_is_said_and_woken_with_the_rights_of_its_stage_alone(
+    secured_kafka: SecuredKafka,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    dpstream = Commands(capsys)
+    name = "secured-rest"
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(job_text(name))
+    secured = secured_job(secured_kafka, load_job(job_file))
+    assert dpstream(*secured.as_role("operator", "deploy", job_file)).code == 0
+    changes = load_change_log(write_changes(tmp_path / "changes.csv"), last_epoch=EPOCHS)
+    with secured.cluster("producer") as cluster:
+        job = find_deployed(cluster, name)
+        supervisors = []
+        for stage in STAGES:
+            (tmp_path / stage).mkdir()
+            own = ("--kafka-config", str(secured.users[stage]))
+            supervisors.append(Supervisor(stage, name, own, tmp_path / stage))
+        # A new job rests before it was ever started, and that is said.
+        try:
+            for first, last in ((1, 0), (1, 4), (5, EPOCHS)):
+                transport = KafkaTransport(cluster, name)
+                if last:
+                    with Producer(
+                        job, tmp_path / "gateway", name="gateway", transport=transport
+                    ) as producer:
+                        if first == 1:
+                            producer.enrol(changes.users)
+                        for epoch, values in enumerate(changes.values_by_epoch(), 1):
+                            if first <= epoch <= last:
+                                producer.report_all(epoch, values)
+                                producer.close(epoch)
+                    secured.written(Role.ESTIMATES, last)
+                wait_until(lambda: all(each.rests(name) for each in supervisors), "all rest")
+
+                def told() -> list[bool]:
+                    line = secured.as_role("operator", "status", name, "--json")
+                    status = json.loads(dpstream(*line).output)
+                    heard = [worker for stage in status["stages"] for worker in stage["workers"]]
+                    return [worker["resting"] for worker in heard]
+
+                wait_until(lambda: told() == [True] * len(STAGES), "all say so")
+        finally:
+            for supervisor in supervisors:
+                supervisor.lose()
+                print(supervisor.log.name, supervisor.log.read_text(), sep="\n")
+    assert secured.denied() == set()
