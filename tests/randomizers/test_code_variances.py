@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -53,3 +54,12 @@ def test_variances_of_ranges_over_kept_nodes_are_those_of_dense_algebra(size: in
     found = range_variances(kept, starts, ends)
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert found.max() <= max(1, 2 * math.log2(size))
+
+
+def test_prefixes_share_the_nodes_of_all_bits_above_the_highest_that_differs() -> None:
+    """Of domains so large that no algebra is dense."""
+    kept = KeptNodes(1 << 40)
+    for highest, lower in combinations(reversed(range(40)), 2):
+        # Alike but for one bit, and each with a node below it.
+        start, end = 1 << lower, 1 << highest | 1 << lower
+        assert range_variances(kept, start, end) == 3

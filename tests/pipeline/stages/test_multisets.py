@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 from io import BytesIO
+from itertools import product
 from typing import BinaryIO
 
 import numpy as np
@@ -117,6 +118,21 @@ def test_holds_what_was_added_in_whatever_order(
     assert tally(released[0]) == expected
     one_piece, other_piece = (pack_words(split_words(words)[0]) for words in released)
     assert one_piece == other_piece
+
+
+@pytest.mark.parametrize("width", [2, 3])
+def test_counted_words_of_several_columns_are_in_order_whoever_came_first(width: int) -> None:
+    rows = np.array(list(product(range(3), repeat=width)), "<u2")
+    counts = np.arange(len(rows), dtype=np.uint32) + 100
+    for seed in (1, 2):
+        multiset = WordMultiset(WordForm(np.dtype("<u2"), width))
+        halves = np.array_split(seeded_generator(seed).permutation(len(rows)), 2)
+        for part in map(np.sort, (*halves, *halves)):
+            multiset.add(Words(rows[part], counts[part]))
+        released = multiset.sorted()
+        assert released.values.tolist() == rows.tolist()
+        assert released.occurrences.tolist() == (2 * counts).tolist()
+        multiset.close()
 
 
 @pytest.mark.parametrize("block", [2, 4, 1 << 22])
