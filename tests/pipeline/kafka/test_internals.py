@@ -124,11 +124,16 @@ class _State:
     """What is known of a partition that is read."""
 
     def __init__(self, position: int | None) -> None:
-        self.position, self.paused = position, False
+        self.at, self.paused = position, False
 
     @property
     def has_valid_position(self) -> bool:
-        return self.position is not None
+        return self.at is not None
+
+    @property
+    def position(self) -> int:
+        assert self.at is not None, "as aiokafka does"
+        return self.at
 
 
 class _Assignment:
@@ -159,7 +164,7 @@ def test_who_asks_about_every_partition_is_patient(fetcher: _Asked) -> None:
     fetcher._records[other] = "not taken yet"
     fetcher._get_actions_per_node(assignment)
     del fetcher._records[other]
-    assignment.states[other].position = 1
+    assignment.states[other].at = 1
     fetcher._get_actions_per_node(assignment)
     assignment.states[one].paused = True
     fetcher._get_actions_per_node(assignment)
@@ -171,11 +176,11 @@ def test_where_nothing_has_come_the_next_record_is_told_at_once(fetcher: _Asked)
     one, other = assignment.states
     for _ in range(2):
         fetcher._get_actions_per_node(assignment)
-    assignment.states[one].position = 8
+    assignment.states[one].at = 8
     for _ in range(3):
         fetcher._get_actions_per_node(assignment)
     # Where a partition begins is known by now.
-    assignment.states[other].position = 0
+    assignment.states[other].at = 0
     fetcher._get_actions_per_node(assignment)
     # The same places in another assignment: what its records are is not known yet.
     fetcher._get_actions_per_node(_Assignment(one=8, other=0))
