@@ -380,7 +380,9 @@ class _Process:
         seconds = self.stage.rests()
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):
             return None
-        return Rest({each: tuple(found.values()) for each, found in ends.items()}, seconds)
+        # In the order of the partitions, and not of the answers.
+        told = {each: tuple(end for _, end in sorted(ends[each].items())) for each in roles}
+        return Rest(told, seconds)
 
     async def _tick(self) -> None:
         while True:

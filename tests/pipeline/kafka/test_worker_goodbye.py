@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from pipeline.kafka.workers.resting import Resting
 from pipeline.kafka.workers.timings import Timings
 from pipeline.kafka.workers.worker import _Process
 from pipeline.stages.rests import Rest
+from topics.names import Role
 
 
 def process_of(stage: object, folder: Path, **more: Any) -> _Process:
@@ -94,3 +96,37 @@ def test_who_was_woken_and_has_written_something_rests_no_sooner_than_asked(
     found = asyncio.run(rest())
     assert (found is None) == (done == 1)
     assert looks == (20 if done else 1)
+
+
+def test_a_rest_names_the_ends_in_the_order_of_the_partitions(tmp_path: Path) -> None:
+    """The client tells them in the order in which it was answered."""
+    ends = {Role.REPORTS: {2: 0, 1: 7, 0: 4}, Role.PRODUCERS: {0: 3}}
+
+    async def end_offsets(role: Role, partitions: object) -> dict[int, int]:
+        return ends[role]
+
+    async def committed(partition: int) -> int:
+        return ends[Role.REPORTS][partition]
+
+    async def tick() -> None:
+        pass
+
+    async def rest() -> Rest | None:
+        stage = SimpleNamespace(role=Role.REPORTS, rests=lambda: math.inf)
+        process = process_of(stage, tmp_path)
+        process.job = cast(
+            Any, SimpleNamespace(start_offsets={Role.REPORTS: (0, 0, 0), Role.PRODUCERS: (0,)})
+        )
+        process.log = cast(Any, SimpleNamespace(end_offsets=end_offsets))
+        process.execution = cast(
+            Any,
+            SimpleNamespace(
+                tick=tick,
+                restored=True,
+                positions={0: 4, 1: 7, 2: 0},
+                membership=SimpleNamespace(committed=committed),
+            ),
+        )
+        return await process._find_rest((Role.REPORTS, Role.PRODUCERS))
+
+    assert asyncio.run(rest()) == Rest({Role.REPORTS: (4, 7, 0), Role.PRODUCERS: (3,)})
