@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import subprocess
 import sys
 from contextlib import suppress
@@ -57,6 +58,23 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
             for value in run.log.values(role, partition):
                 cluster.send(topic.name, value, partition)
     return cluster
+
+
+def test_what_is_imported_without_room_can_be_imported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing was compiled before, as after an installation."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "compiled"))
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "\n".join(f"first_{number} = {number}" for number in range(1_000))
+    (tmp_path / "module_of_many_names.py").write_text(source)
+    with no_room(2_000):
+        importlib.import_module("module_of_many_names")
+    for _ in range(2):
+        monkeypatch.delitem(sys.modules, "module_of_many_names")
+        assert importlib.import_module("module_of_many_names").first_999 == 999
+    assert not sys.dont_write_bytecode
 
 
 @pytest.mark.parametrize("there", [None, b"the picture of yesterday"])
