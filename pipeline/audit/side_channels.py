@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.registry import Collector
 
 from pipeline.actions import Append, LogRecord
 from pipeline.audit.findings import Finding, Verdict
@@ -29,7 +27,7 @@ from pipeline.devices.producer import Generators, Producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import LAST_MOMENT
 from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
+from pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text
 from pipeline.kafka.workers.observer import WindowTally
 from pipeline.operations.status.facts import hides_messages
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
@@ -135,17 +133,7 @@ class _Told:
             windows=dict(self.windows.fates),
             last_epoch=self.windows.last_epoch,
         )
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Metrics(snapshot))
-        return generate_latest(registry)
-
-
-@dataclass(frozen=True, eq=False)
-class _Metrics(Collector):
-    snapshot: WorkerSnapshot
-
-    def collect(self) -> Iterator[Metric]:
-        return metric_families(self.snapshot)
+        return metrics_text(snapshot).encode()
 
 
 def _run(

@@ -14,7 +14,14 @@ import uvloop
 from pipeline.addresses import Network, networks
 from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
+from pipeline.cli.options import (
+    KafkaConfig,
+    MetricsAddress,
+    MetricsPort,
+    Servers,
+    TlsCertificate,
+    TlsKey,
+)
 from pipeline.cli.output import say, silence, tell
 from pipeline.cli.run import LogFormat
 from pipeline.cli.server_tls import given_tls
@@ -90,20 +97,8 @@ def collect(
             "more. Default: all.",
         ),
     ] = None,
-    metrics: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port",
-            min=1,
-            max=65_535,
-            metavar="PORT",
-            help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
-        ),
-    ] = None,
-    metrics_address: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics-port serves."),
-    ] = "127.0.0.1",
+    metrics: MetricsPort = None,
+    metrics_address: MetricsAddress = "127.0.0.1",
     log_format: Annotated[
         LogFormat,
         typer.Option(help="Of the lines on standard error: one for every epoch that is over."),

@@ -14,7 +14,14 @@ from pipeline.addresses import is_within, networks
 from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.collect import address_of
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
+from pipeline.cli.options import (
+    KafkaConfig,
+    MetricsAddress,
+    MetricsPort,
+    Servers,
+    TlsCertificate,
+    TlsKey,
+)
 from pipeline.cli.output import say, silence, tell
 from pipeline.cli.server_tls import given_tls, warn_of_readers
 from pipeline.collector.collector import raise_file_limit
@@ -54,20 +61,8 @@ def relay(
         int,
         typer.Option(min=1, metavar="N", help="That may be open at once."),
     ] = RelaySettings().limits.connections,
-    metrics: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port",
-            min=1,
-            max=65_535,
-            metavar="PORT",
-            help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
-        ),
-    ] = None,
-    metrics_address: Annotated[
-        str,
-        typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics-port serves."),
-    ] = "127.0.0.1",
+    metrics: MetricsPort = None,
+    metrics_address: MetricsAddress = "127.0.0.1",
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:

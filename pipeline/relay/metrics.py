@@ -6,14 +6,29 @@ are counted, and nothing of the raw topic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
-_PREFIX = "dpstream_relay_"
+from pipeline.collector import server_metrics
+from pipeline.collector.server_metrics import ServerSnapshot, Wording
+
+_WORDING: Final = Wording(
+    prefix="dpstream_relay_",
+    ready="1 if it takes records.",
+    broker_reachable="1 if Kafka takes records.",
+    counters={
+        "received_requests": ("received", "Requests whose records were looked at."),
+        "acknowledged_requests": ("acknowledged", "Requests whose records are in Kafka."),
+        "records": ("records", "Records of gateways that were bundled."),
+        "bundles": ("bundles", "Records written to Kafka."),
+    },
+    refused_requests=(
+        "Requests that were refused, by reason; of no job if none was named that is taken."
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,73 +50,9 @@ class JobCounts:
     bundles: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RelaySnapshot:
-    """A relay at a moment.
-
-    Attributes:
-        ready: whether it takes records.
-        kafka_answers: whether Kafka takes records, as far as is known.
-        connections: that are open.
-        waiting: requests that wait for their answer.
-        refused: requests that concern no job that is taken, by reason.
-        jobs: by name.
-    """
-
-    ready: bool = False
-    kafka_answers: bool = False
-    connections: int = 0
-    waiting: int = 0
-    refused: Mapping[str, int] = field(default_factory=dict)
-    jobs: Mapping[str, JobCounts] = field(default_factory=dict)
-
-
-def metric_families(snapshot: RelaySnapshot) -> Iterator[Metric]:
-    """The metrics of a relay."""
-    gauges = {
-        "ready": (snapshot.ready, "1 if it takes records."),
-        "broker_reachable": (snapshot.kafka_answers, "1 if Kafka takes records."),
-        "connections": (snapshot.connections, "Connections that are open."),
-        "waiting_requests": (snapshot.waiting, "Requests that wait for Kafka."),
-    }
-    for name, (value, text) in gauges.items():
-        yield GaugeMetricFamily(_PREFIX + name, text, value=float(value))
-    counters = {
-        "received_requests": ("received", "Requests whose records were looked at."),
-        "acknowledged_requests": ("acknowledged", "Requests whose records are in Kafka."),
-        "records": ("records", "Records of gateways that were bundled."),
-        "bundles": ("bundles", "Records written to Kafka."),
-    }
-    for name, (attribute, text) in counters.items():
-        family = CounterMetricFamily(_PREFIX + name, text, labels=["dpstream_job"])
-        for job, counts in snapshot.jobs.items():
-            count = getattr(counts, attribute)
-            if count is not None:
-                family.add_metric([job], count)
-        yield family
-    text = "Requests that were refused, by reason; of no job if none was named that is taken."
-    family = CounterMetricFamily(
-        _PREFIX + "refused_requests", text, labels=["dpstream_job", "reason"]
-    )
-    for reason, count in snapshot.refused.items():
-        family.add_metric(["", reason], count)
-    for job, counts in snapshot.jobs.items():
-        for reason, count in counts.refused.items():
-            family.add_metric([job, reason], count)
-    yield family
-
-
-class _Relaying(Collector):
-    def __init__(self, snapshot: Callable[[], RelaySnapshot]) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[Metric]:
-        return metric_families(self._snapshot())
+RelaySnapshot: TypeAlias = ServerSnapshot[JobCounts]
 
 
 def registry_of(snapshot: Callable[[], RelaySnapshot]) -> CollectorRegistry:
     """Metrics of a relay, from `snapshot`, which any thread may call, and of its process."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Relaying(snapshot))
-    ProcessCollector(namespace="dpstream", registry=registry)
-    return registry
+    return server_metrics.registry_of(snapshot, _WORDING)

@@ -22,6 +22,8 @@ from pipeline.collector.gathering import WriteError
 from pipeline.collector.http_connections import Connections
 from pipeline.collector.http_limits import HttpLimits
 from pipeline.collector.kafka_writer import KafkaWriter
+from pipeline.collector.loop_pulse import LoopPulse
+from pipeline.collector.server_metrics import ServerSnapshot
 from pipeline.errors import WRONG_INPUT, DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.jobs_topic import JobsTopic
@@ -130,7 +132,7 @@ class Relay:
         self._writer = writer
         self._tell = tell
         self._answered = float("-inf")
-        self._ticked = time.monotonic()
+        self._pulse = LoopPulse()
         self._said = float("-inf")
         self._refused: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -156,7 +158,7 @@ class Relay:
             if not each.job.counts_devices:
                 told = replace(told, records=each.records, bundles=each.bundles)
             counts[name] = told
-        return RelaySnapshot(
+        return ServerSnapshot(
             answers and jobs is not None and not service.stopping and self.liveness().good,
             answers,
             len(self.connections.open),
@@ -166,10 +168,8 @@ class Relay:
         )
 
     def liveness(self) -> Health:
-        """Whether the event loop ticks; a broker that is away is not held against it."""
-        if time.monotonic() - self._ticked > _AWAY_SECONDS:
-            return Health(False, "the event loop does not tick")
-        return Health(True, "alive")
+        """Whether the event loop ticks."""
+        return self._pulse.liveness()
 
     def readiness(self) -> Health:
         """Whether records are taken."""
@@ -288,7 +288,7 @@ class Relay:
 
     async def _tick(self) -> None:
         while True:
-            self._ticked = time.monotonic()
+            self._pulse.tick()
             self.connections.tick(asyncio.get_running_loop().time())
             await asyncio.sleep(_TICK_SECONDS)
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from pipeline.kafka.workers.job_facts import JobFacts
 from pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
+from pipeline.kafka.workers.registries import registry_with
 from topics.manifests import Fate
 from topics.records import Reason
 
@@ -241,24 +241,11 @@ def _lag(snapshot: WorkerSnapshot) -> Iterator[Metric]:
         yield records
 
 
-class _Worker(Collector):
-    def __init__(self, snapshot: Callable[[], WorkerSnapshot]) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[Metric]:
-        return metric_families(self._snapshot())
-
-
 def metrics_text(snapshot: WorkerSnapshot) -> str:
     """Metrics of a worker as Prometheus reads them, without those of its process."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Worker(lambda: snapshot))
-    return generate_latest(registry).decode()
+    return generate_latest(registry_with(lambda: metric_families(snapshot))).decode()
 
 
 def registry_of(snapshot: Callable[[], WorkerSnapshot]) -> CollectorRegistry:
     """Metrics of a worker, from `snapshot`, which any thread may call, and those of its process."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Worker(snapshot))
-    ProcessCollector(namespace="dpstream", registry=registry)
-    return registry
+    return registry_with(lambda: metric_families(snapshot()), process="dpstream")

@@ -330,7 +330,7 @@ def test_metrics_count_requests_by_job_and_reason_and_name_no_gateway() -> None:
         assert told(relay)["ready"] == 0
         assert relay.readiness() == Health(False, "takes no records at present")
         relay.service.stopping = False
-        relay._ticked -= 11
+        relay._pulse._ticked -= 11
         assert relay.liveness() == Health(False, "the event loop does not tick")
         assert told(relay)["ready"] == 0
 
