@@ -131,8 +131,7 @@ class ChunkStage(ABC, Generic[Content]):
         if isinstance(chunk, Refusal):
             yield from self._refuse(state, offset, value, chunk)
             return
-        lane = self._lane(chunk.epoch, partition) or 1
-        while not self._partials.reach(chunk.epoch, lane):
+        while not self._partials.reach(chunk.epoch, self._lane(chunk.epoch, partition)):
             yield from self._partials.read_back()
         if self._through(state, chunk.epoch):
             return
@@ -182,7 +181,7 @@ class ChunkStage(ABC, Generic[Content]):
         if first is None or self._partials.whole:
             complete = self._partials.complete
             first = complete.first_missing(complete.lowest or 1)
-        while (lane := self._lane(first, partition)) is None or self._partials.has(first, lane):
+        while not self._has(first, partition) or self._is_complete(first, partition):
             first += 1
         return f"epoch {first} and later ones of its partition"
 
@@ -195,8 +194,7 @@ class ChunkStage(ABC, Generic[Content]):
         """The lowest epoch that is known to be complete of a partition's."""
         complete = self._partials.complete
         for epoch in range(complete.lowest, complete.highest + 1):
-            lane = self._lane(epoch, partition)
-            if lane is not None and self._partials.has(epoch, lane):
+            if self._has(epoch, partition) and self._is_complete(epoch, partition):
                 return epoch
         return None
 
@@ -207,13 +205,20 @@ class ChunkStage(ABC, Generic[Content]):
 
     def _through(self, state: _Partition[Content], epoch: int) -> bool:
         written = self._writes_once and epoch in state.written
-        return written or self._partials.has(epoch, self._lane(epoch, state.number) or 1)
+        return written or self._is_complete(epoch, state.number)
 
-    def _lane(self, epoch: int, partition: int) -> int | None:
-        """The lane of an epoch that a partition has, 1 where there are none; None: not of it."""
-        if self._together < self._parts:
-            return self._job.part_in(epoch, partition)
-        return 1 if self._job.partition_of(epoch) == partition else None
+    def _is_complete(self, epoch: int, partition: int) -> bool:
+        """Whether what a partition has of an epoch has a partial, as far as was read."""
+        return self._partials.has(epoch, self._lane(epoch, partition))
+
+    def _has(self, epoch: int, partition: int) -> bool:
+        """Whether anything of an epoch is released in a partition."""
+        return self._job.released_in(epoch, self._lane(epoch, partition)) == partition
+
+    def _lane(self, epoch: int, partition: int) -> int:
+        """Which lane of an epoch a partition has, where these are added up one by one; else 1."""
+        lanes = self._together < self._parts
+        return (self._job.part_in(epoch, partition) if lanes else None) or 1
 
     def _refuse(
         self, state: _Partition[Content], offset: int, value: bytes, refusal: Refusal

@@ -167,6 +167,10 @@ class DecisionLog:
             manifest = self._reader.decode(record.offset, record.value)
         except CodecError:
             return
+        self.take_in(manifest, record.offset)
+
+    def take_in(self, manifest: Manifest, offset: int) -> None:
+        """Take in a manifest of the log that was decoded already."""
         if (manifest.deployment, manifest.fingerprint) != self._identity:
             return
         if manifest.instance != self._lane:
@@ -178,7 +182,7 @@ class DecisionLog:
             return
         if self.first_epoch is None:
             self.first_epoch = manifest.first_epoch
-        decision = Decision(manifest, record.offset)
+        decision = Decision(manifest, offset)
         self._remember(decision)
         if self._on_decision is not None:
             self._on_decision(decision)

@@ -52,11 +52,11 @@ class LaneClosings:
     def apply(self, record: LogRecord) -> None:
         """Take in one record of the manifest log."""
         try:
-            lane = decode_manifest(record.value).instance
+            manifest = decode_manifest(record.value)
         except CodecError:
             return
-        if lane in self._logs:
-            self._logs[lane].apply(record)
+        if manifest.instance in self._logs:
+            self._logs[manifest.instance].take_in(manifest, record.offset)
 
     def log_of(self, lane: int) -> DecisionLog:
         """Which epochs have a closing of a lane, and where it ends."""

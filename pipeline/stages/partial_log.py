@@ -79,31 +79,16 @@ class PartialLog:
         if self.has(part.epoch, part.lane):
             return
         payload = self._whole(part)
-        if payload is None or not self._is_state(payload):
+        if payload is None or not self._takes(part.epoch, payload):
             return
         self._parts.pop((part.epoch, part.lane), None)
         self._through[part.lane - 1].add(part.epoch)
-        together = self._together(part.epoch, payload)
-        if together is None:
+        if not all(part.epoch in lane for lane in self._through):
             return
         self.complete.add(part.epoch)
+        counted = self._counted.pop(part.epoch, None)
         if self._on_partial is not None:
-            self._on_partial(part.epoch, together)
-
-    def _together(self, epoch: int, payload: bytes) -> bytes | None:
-        """What an epoch counts, with one more of its partials; None as long as a lane is missing.
-
-        Where nobody is shown what they are, that of the last one stands for it.
-        """
-        if self._lanes == 1:
-            return payload
-        if self._on_partial is not None:
-            counted = self._counted.setdefault(epoch, self._job.aggregator())
-            counted.merge(self._job.aggregator_from_bytes(payload))
-        if not all(epoch in lane for lane in self._through):
-            return None
-        whole = self._counted.pop(epoch, None)
-        return payload if whole is None else whole.to_bytes()
+            self._on_partial(part.epoch, payload if counted is None else counted.to_bytes())
 
     def _whole(self, part: PartialPart) -> bytes | None:
         """The payload of the partial that a part completes; None if it completes none."""
@@ -121,13 +106,15 @@ class PartialLog:
         except CodecError:
             return None
 
-    def _is_state(self, payload: bytes) -> bool:
-        """Whether a payload is something that the job aggregates."""
+    def _takes(self, epoch: int, payload: bytes) -> bool:
+        """Whether a payload is something that the job aggregates; that of a lane is counted."""
         try:
             if self._role in SUMS:
                 PartialSum.from_bytes(self._job.table_form, payload)
             elif not (self._job.shared and spoiled_reason(payload) is not None):
-                self._job.aggregator_from_bytes(payload)
+                state = self._job.aggregator_from_bytes(payload)
+                if self._lanes > 1 and self._on_partial is not None:
+                    self._counted.setdefault(epoch, self._job.aggregator()).merge(state)
         except ValueError:
             return False
         return True
