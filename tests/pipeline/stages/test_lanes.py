@@ -19,15 +19,17 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from pipeline.results.released_windows import WindowIndex
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import SimulatedCluster
 from pipeline.stages.admission import Admission
+from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.finished_windows import FinishedWindow
 from pipeline.stages.lane_stage import LaneStage
 from pipeline.stages.partial_log import PartialLog
 from pipeline.stages.stage_noise import StageNoise
 from randomizers.randomness import seeded_generator
-from tests.support.replays import LiveRun, replayed
+from tests.support.replays import LiveRun, RetainingLog, replayed
 from tests.support.world import Accidents, Owner, PartitionedWorld, World
 from topics.batches import claimed_epoch, decode_batch
 from topics.bundles import Bundle, encode_bundle
@@ -467,6 +469,70 @@ def test_the_partial_of_a_lane_is_read_whole_and_by_itself(
         assert log.has_parts == (not found)
     assert found == world.integers()
     world.shut()
+
+
+def test_who_goes_on_from_a_checkpoint_has_the_lanes_that_came_before_it(folder: Path) -> None:
+    """A lane may be added up before the lanes of an earlier epoch are, which then is checkpointed.
+
+    Of its own epoch it waits for the others, and is read again by whoever goes on after it.
+    """
+    world = run(begun(deployed(2), folder))
+    values = world.log.values(Role.PARTIALS)
+    parts = {(part.epoch, part.lane): part for part in map(decode_partial, values)}
+    log = MemoryLog(lambda: 0)
+    driver = MemoryDriver(log)
+    for value in world.log.values(Role.MANIFESTS):
+        log.append(Append(Role.MANIFESTS, 0, value))
+    for lane in ((2, 1), (1, 1), (1, 2)):
+        log.append(Append(Role.PARTIALS, 0, encode_partial(parts[lane])))
+    epochs = EpochLog(world.job)
+    driver.run(epochs.find_end())
+    first = driver.run(epochs.next())
+    assert first is not None
+    assert first.epoch == 1
+    place = epochs.place()
+    assert place is not None
+    assert place.partials_offset == 0, "there lies a lane of the next epoch"
+    log.append(Append(Role.PARTIALS, 0, encode_partial(parts[2, 2])))
+    later = driver.run(EpochLog.going_on(world.job, place, 2))
+    assert later is not None
+    driver.run(later.find_end())
+    found = driver.run(later.next())
+    assert found is not None
+    assert (found.epoch, found.counts) == (2, world.integers()[2])
+
+
+def test_a_window_in_lanes_is_found_in_all_its_partitions_or_not_at_all(folder: Path) -> None:
+    """Where to read on is known of each; and what retention takes of one takes the window."""
+    world = run(begun(deployed(2), folder))
+    driver, index = MemoryDriver(world.log), WindowIndex(world.job)
+    driver.run(index.find_end())
+    assert driver.run(index.find(1))
+    assert [each.partition for each in index.places[1].parts] == [1, 2]
+    driver.run(index.scan())
+    assert index.floors == {0: 0, 1: 0, 2: 0}, "epochs 1 and 2 lie in 1 and 2, and in 2 and 0"
+    held = [epoch for each in index._partitions.values() for epoch in each.attempts.epochs]
+    assert not held, "of a window no more is held than where it lies"
+    words = driver.run(index.read(1))
+    assert words is not None
+    assert words.values[:, 0].tolist() == list(range(CELLS))
+    index.pass_over(1)
+    ends = {number: world.log.end(Role.SHUFFLED, number) for number in range(PARTITIONS)}
+    (second,) = (each.start for each in index.places[2].parts if each.partition == 2)
+    assert index.floors == {0: 0, 1: ends[1], 2: second}
+    assert second > 0
+    index.pass_over(2)
+    assert index.floors == ends
+    for partition in (1, 2):
+        log, again = RetainingLog(lambda: 0), WindowIndex(world.job)
+        retaining = MemoryDriver(log)
+        for number in range(PARTITIONS):
+            for value in world.log.values(Role.SHUFFLED, number):
+                log.append(Append(Role.SHUFFLED, number, value))
+        retaining.run(again.find_end())
+        retaining.run(again.scan())
+        log.delete_below(Role.SHUFFLED, partition, ends[partition])
+        assert retaining.run(again.read(1)) is None, "a part of it is not the window"
 
 
 def test_of_both_stages_of_a_partition_the_lower_floor_is_committed_and_deleted(
