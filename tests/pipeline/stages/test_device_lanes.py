@@ -380,9 +380,12 @@ def test_the_owner_of_a_closed_lane_is_followed_before_and_after_the_decision(
         expect_all_through(world)
 
 
-@pytest.mark.parametrize("kills", [False, True])
-def test_a_paused_owner_closes_an_empty_lane_below_the_floor_of_its_successor(kills: bool) -> None:
-    """No offset says of a lane without records whether it is written: it is, again if need be."""
+@pytest.mark.parametrize("killed", ["nobody", "and started again", "and followed by another"])
+def test_a_paused_owner_closes_an_empty_lane_below_the_floor_of_its_successor(killed: str) -> None:
+    """No offset says of a lane without records whether it is written: it is, again if need be.
+
+    Also by the owner of another partition, which has read of it when it was none of its business.
+    """
     job = cells_job()
     devices = in_lane(job, 1, 1)[:5]
     paused, world = Lanes(job), Lanes(job)
@@ -402,15 +405,21 @@ def test_a_paused_owner_closes_an_empty_lane_below_the_floor_of_its_successor(ki
     assert [(each.epoch, each.instance) for each in said(world)] == [(2, 2), (2, 1)]
     assert world.log.committed[Role.REPORTS, 2] == world.log.end(Role.REPORTS, 2) > 0
     world.log.append(Append(Role.MANIFESTS, 0, closing))
-    if kills:
+    names = [f"{stage}@{number}" for stage in ("shuffle", "aggregate") for number in range(3)]
+    if killed != "nobody":
         for _ in range(2):
             world.now += GRACE + 1
             world.settle(["shuffle@1"])
         assert 1 in world.manifests()
         world.kill("shuffle@2")
+    if killed == "and followed by another":
+        names.remove("shuffle@2")
+        another = world.worker("shuffle@0")
+        world.settle(["shuffle@0"])
+        another.run(another.assign(2, world.now))
     for _ in range(2):
         world.now += GRACE + 1
-        world.settle()
+        world.settle([*names, "publish"])
     assert counted(world, 1) == [int(device in devices) for device in range(DEVICES)]
     assert counted(world, 2) == [1] * DEVICES
 
