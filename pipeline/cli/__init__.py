@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from pipeline.cli.loading import loading
 from pipeline.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, that of this process by default; returns the exit code."""
     try:
         # Loaded here: it takes a moment, in which Ctrl-C is no more an error than later on.
-        from pipeline.cli.errors import run_command
+        with loading():
+            from pipeline.cli.errors import run_command
 
-        command = _command()
+            command = _command()
     except KeyboardInterrupt:
         return INTERRUPTED
     return run_command(command, sys.argv[1:] if arguments is None else arguments)

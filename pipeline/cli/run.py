@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import secrets
 import socket
@@ -17,6 +18,7 @@ import typer
 from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.keygen import key_ring
+from pipeline.cli.loading import loading
 from pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.descriptions import signing_key_at
@@ -219,9 +221,12 @@ def run(
             descriptor=metrics_descriptor,
         )
     # Not at the top: a supervisor, which runs without JOB, needs neither Faust nor its memory.
-    from pipeline.kafka.workers.timings import Timings
-    from pipeline.kafka.workers.worker import run_worker
+    with loading():
+        from pipeline.kafka.workers.timings import Timings
+        from pipeline.kafka.workers.worker import run_worker
 
+    # It reads long logs, for which nobody shall look through all modules again and again.
+    gc.freeze()
     made = _make_stage(
         stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched
     )

@@ -16,6 +16,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from pipeline.cli.loading import loading
+
 
 @dataclass(frozen=True, slots=True)
 class Verb:
@@ -313,7 +315,8 @@ def _of_all_verbs(
 
 def _load(name: str, verb: Verb) -> Any:
     module, _, attribute = verb.target.partition(":")
-    target = getattr(import_module(f"pipeline.cli.{module}"), attribute)
+    with loading():
+        target = getattr(import_module(f"pipeline.cli.{module}"), attribute)
     if isinstance(target, typer.Typer):
         target.info.cls = PlainGroup
         for command in target.registered_commands:

@@ -56,6 +56,8 @@ _BOOTSTRAP_TIMEOUT_MS = 10_000
 # kafka-python goes on asking a broker that leads a partition no more where it ends, for as long as
 # it takes its metadata for fresh: five minutes by default.
 _METADATA_AGE_MS = 3_000
+# By default it waits for a tenth of a second whenever another topic is asked for.
+_METADATA_PAUSE_MS = 10
 # A cluster that has just started, or was just changed, needs a moment until all of it knows.
 _SETTLING_SECONDS = 10.0
 _SPREADING_SECONDS = 30.0
@@ -498,6 +500,7 @@ class Cluster:
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
                 metadata_max_age_ms=_METADATA_AGE_MS,
+                retry_backoff_ms=_METADATA_PAUSE_MS,
                 isolation_level=self._isolation,
             )
         return self._consumer_client

@@ -39,6 +39,11 @@ _PROBE_MILLISECONDS = 4_000
 _REQUEST_MILLISECONDS = 6_000
 _BACK_OFF_SECONDS = 0.5
 _MOST_RECORDS = 500
+# While more of a topic is there than one answer holds, the next one waits for the topics of which
+# nothing new comes.
+_FETCH_BYTES = 4 << 20
+# kafka-python waits for a tenth of a second by default whenever another topic is asked for.
+_METADATA_PAUSE_MILLISECONDS = 10
 MOST_EPOCHS = 1 << 14
 """Of the estimates of a job so many of the latest are read at first; downloads have all."""
 
@@ -226,6 +231,8 @@ class KafkaSource:
                 auto_offset_reset="earliest",
                 fetch_max_wait_ms=_POLL_MILLISECONDS,
                 max_poll_records=_MOST_RECORDS,
+                max_partition_fetch_bytes=_FETCH_BYTES,
+                retry_backoff_ms=_METADATA_PAUSE_MILLISECONDS,
                 bootstrap_timeout_ms=_PROBE_MILLISECONDS,
                 request_timeout_ms=_REQUEST_MILLISECONDS,
                 **self._connection.kafka_python(),

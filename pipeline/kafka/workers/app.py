@@ -10,7 +10,7 @@ from faust import App
 
 from pipeline.kafka.workers.consumer import StageConsumer
 from pipeline.kafka.workers.execution import Execution
-from pipeline.kafka.workers.internals import SilentMonitor
+from pipeline.kafka.workers.internals import NoTables, SilentMonitor
 from pipeline.kafka.workers.timings import Timings
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def build_app(
     app = App(
         group,
         monitor=SilentMonitor(),
+        TableManager=NoTables,
         **{"broker_client_id": client, **connection.faust()},
         broker_session_timeout=timings.session,
         broker_heartbeat_interval=timings.heartbeat,

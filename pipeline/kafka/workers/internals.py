@@ -13,6 +13,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from faust.sensors import Monitor
+from faust.tables.manager import TableManager
 from faust.transport.consumer import RecordMap
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP, AppT, Message
@@ -128,6 +129,18 @@ class ClientThread(AIOKafkaConsumerThread):
         await coordinator.ensure_coordinator_known()
         taken: bool = await coordinator._do_heartbeat()
         return taken
+
+
+class NoTables(TableManager):
+    """Faust's keeper of tables, of which a worker has none: it starts at once.
+
+    Faust waits for a second, lest a table be made too late, before it joins the group.
+    """
+
+    async def on_start(self) -> None:
+        """Say that all tables are known, and that nothing of them is to be recovered."""
+        await self._update_channels()
+        await self.recovery.start()
 
 
 class SilentMonitor(Monitor):

@@ -16,6 +16,7 @@ from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.producer.message_accumulator import MessageAccumulator
 from faust.sensors import Monitor
+from faust.tables.manager import TableManager
 from faust.transport.consumer import Consumer as AnyConsumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
@@ -37,6 +38,7 @@ METHODS = [
     (Fetcher, "_get_actions_per_node"),
     (AIOKafkaConsumerThread, "_thread_keepalive"),
     (Monitor, "_sampler"),
+    (TableManager, "_update_channels"),
 ]
 ATTRIBUTES = [
     (AIOKafkaConsumer, "_fetch_max_wait_ms"),
@@ -106,6 +108,27 @@ def test_a_worker_looks_again_soon_only_while_a_partition_has_no_room(
     assert full < free == again < 1.0
     assert short == 0.001
     assert long == 2.0
+
+
+def test_a_worker_that_has_no_tables_waits_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    recovered: list[bool] = []
+
+    async def refuse(tables: TableManager, seconds: float) -> None:
+        pytest.fail(f"it waits for {seconds} s before it joins its group")
+
+    async def recover() -> None:
+        recovered.append(True)
+
+    async def start() -> bool:
+        consumer = SimpleNamespace(assignment=set, pause_partitions=lambda partitions: None)
+        tables = internals.NoTables(cast(Any, SimpleNamespace(consumer=consumer)))
+        tables._recovery = cast(Any, SimpleNamespace(start=recover))
+        await tables.on_start()
+        return tables._tables_registered.is_set()
+
+    monkeypatch.setattr(TableManager, "sleep", refuse)
+    assert asyncio.run(start()), "the application waits for this before it reads"
+    assert recovered
 
 
 class _Asked:
