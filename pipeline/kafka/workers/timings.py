@@ -67,7 +67,7 @@ class Timings:
             topics=15.0,
             ends=3.0,
             whole=0.5,
-            batch=1 << 18,
+            batch=1 << 20,
             quiet=2.0,
             idle=2.0,
             look=3.0,
