@@ -272,6 +272,14 @@ def estimated(law: JlHhLaw, held: NDArray[np.int64]) -> ItemEstimates:
     return found
 
 
+def test_a_device_that_holds_two_items_is_named_and_nothing_of_it_is_measured() -> None:
+    law = calibrate(JlHhParameters(1.0, THOUSAND), 1)
+    devices = JlHh(law)
+    devices.enrol(2, seeded_generator(1))
+    with pytest.raises(ValueError, match="device 1 holds 2 items at epoch 1, must be at most 1"):
+        devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))
+
+
 def test_plan_says_that_it_is_for_comparison_and_what_nobody_gets_below() -> None:
     job = parse_job(
         "name: p\nprotocol: jl_hh\n"

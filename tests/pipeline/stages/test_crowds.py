@@ -66,7 +66,7 @@ def law_of_choice(counts: list[int], chosen: int) -> dict[tuple[int, ...], Fract
     return dict(law)
 
 
-@pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1], [2, 0, 3], [4, 1], [1]])
+@pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1], [2, 0, 3], [4, 1], [1, 3], [1], []])
 def test_every_set_of_messages_is_as_likely_as_any_other(counts: list[int]) -> None:
     owners = [kind for kind, count in enumerate(counts) for _ in range(count)]
     for chosen in range(len(owners) + 1):

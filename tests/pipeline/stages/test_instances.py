@@ -19,6 +19,7 @@ from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import Job, make_job
 from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.job_range import EPOCHS_AHEAD
 from pipeline.operations.status import stages_of
 from pipeline.planning.plan import plan
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
@@ -418,6 +419,27 @@ def test_an_instance_takes_what_is_as_far_ahead_as_the_first_one_takes_it(folder
         world.close_epoch("north", epoch)
     world.settle(["shuffle", "instance-2"])
     assert not world.log.values(Role.DEAD_LETTERS)
+    world.shut()
+
+
+def test_an_instance_refuses_only_what_the_first_one_refuses_however_far_it_has_come(
+    folder: Path,
+) -> None:
+    """The first one may have decided as many epochs as one may be ahead, and this one none."""
+    job = deployed(epochs=3 * EPOCHS_AHEAD, producers=1)
+    world = begun(job, folder)
+    world.close_epoch("north", 1)
+    records = world.log.values(Role.REPORTS_2, 1)
+    worker = world.worker("instance-2")
+    last = 1 + 2 * EPOCHS_AHEAD
+    # Of the same partition is every second epoch.
+    for offset, epoch in enumerate((last, last + 2), len(records)):
+        far = encode_punctuation(replace(decode_punctuation(records[-1]), epoch=epoch))
+        worker.run(worker.stage.record(1, offset, far, 0.0))
+    (letter,) = worker.driver.pending
+    refused = DeadLetter.from_record(letter.value, letter.headers)
+    assert refused.reason is Reason.EPOCH
+    assert refused.detail.startswith(f"epoch {last + 2} lies more than")
     world.shut()
 
 
