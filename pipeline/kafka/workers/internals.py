@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
 from faust.sensors import Monitor
 from faust.tables.manager import TableManager
 from faust.transport.consumer import RecordMap
@@ -141,6 +144,57 @@ class NoTables(TableManager):
         """Say that all tables are known, and that nothing of them is to be recovered."""
         await self._update_channels()
         await self.recovery.start()
+
+
+class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing of types
+    """aiokafka's client for administration, which asks about no topics but those it is about.
+
+    aiokafka asks for all topics of the cluster whenever it deletes records, and they may be
+    thousands: then the answers take most of the time of a worker.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._deletes_from: set[str] = set()
+
+    async def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
+        """How many partitions topics have; those that are not there, or are hidden, are left out.
+
+        Raises:
+            KafkaError: no broker answers.
+        """
+        answer = (await self._get_cluster_metadata(sorted(topics))).to_object()
+        return {
+            each["topic"]: len(each["partitions"])
+            for each in answer["topics"]
+            if not each["error_code"]
+        }
+
+    async def delete_records(
+        self,
+        records_to_delete: dict[TopicPartition, RecordsToDelete],
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Delete records from partitions."""
+        self._deletes_from |= {each.topic for each in records_to_delete}
+        deleted: dict[TopicPartition, int] = await super().delete_records(
+            records_to_delete, timeout_ms
+        )
+        return deleted
+
+    async def _get_cluster_metadata(self, topics: list[str] | None = None) -> Any:
+        wanted = sorted(self._deletes_from) if topics is None else topics
+        request = MetadataRequest(wanted, allow_auto_topic_creation=False)
+        nodes = [broker.nodeId for broker in self._client.cluster.brokers()]
+        random.shuffle(nodes)
+        failure: KafkaError | None = None
+        for node in nodes:
+            try:
+                return await self._send_request(request, node)
+            except KafkaError as error:
+                # Another broker knows as much.
+                failure = error
+        raise failure or KafkaConnectionError("no broker is known")
 
 
 class SilentMonitor(Monitor):

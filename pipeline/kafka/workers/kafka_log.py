@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.structs import ConsumerRecord
@@ -23,7 +23,7 @@ from pipeline.actions import Append, LogRecord, LogSlice
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.errors import AccessError, refused_kind
 from pipeline.kafka.workers.errors import PositionDeletedError
-from pipeline.kafka.workers.internals import never_give_up
+from pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
 from pipeline.kafka.workers.patience import patiently
 from topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Role
 
@@ -78,7 +78,7 @@ class KafkaLog:
             consumer_timeout_ms=round(1000 * look_seconds),
             max_partition_fetch_bytes=SLICE_BYTES,
         )
-        self._admin = AIOKafkaAdminClient(**options)
+        self._admin = NarrowAdmin(**options)
         self._reading = asyncio.Lock()
         self._sent: set[asyncio.Future[object]] = set()
         self._pending: set[asyncio.Future[object]] = set()
@@ -109,8 +109,8 @@ class KafkaLog:
 
     async def partition_counts(self) -> dict[Role, int]:
         """How many partitions every topic of the job has; 0 where there is no such topic."""
-        metadata = await self._producer.client.fetch_all_metadata()
-        return {role: len(metadata.partitions_for_topic(self._topic(role)) or ()) for role in Role}
+        found = await self._admin.partition_counts([self._topic(role) for role in Role])
+        return {role: found.get(self._topic(role), 0) for role in Role}
 
     async def check_visible(self, roles: Iterable[Role]) -> None:
         """See that topics which seem not to be there are not merely hidden from us.

@@ -11,10 +11,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import KafkaConnectionError, NodeNotReadyError
 from aiokafka.producer.message_accumulator import MessageAccumulator
+from aiokafka.protocol.admin import DeleteRecordsRequest
+from aiokafka.protocol.metadata import MetadataRequest_v5
 from faust.sensors import Monitor
 from faust.tables.manager import TableManager
 from faust.transport.consumer import Consumer as AnyConsumer
@@ -39,6 +43,8 @@ METHODS = [
     (AIOKafkaConsumerThread, "_thread_keepalive"),
     (Monitor, "_sampler"),
     (TableManager, "_update_channels"),
+    (AIOKafkaAdminClient, "_get_cluster_metadata"),
+    (AIOKafkaAdminClient, "_send_request"),
 ]
 ATTRIBUTES = [
     (AIOKafkaConsumer, "_fetch_max_wait_ms"),
@@ -53,6 +59,7 @@ ATTRIBUTES = [
     (AIOKafkaProducer, "_message_accumulator"),
     (MessageAccumulator, "_batch_ttl"),
     (KafkaAdminClient, "_manager"),
+    (AIOKafkaAdminClient, "_client"),
 ]
 
 
@@ -129,6 +136,62 @@ def test_a_worker_that_has_no_tables_waits_for_none(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(TableManager, "sleep", refuse)
     assert asyncio.run(start()), "the application waits for this before it reads"
     assert recovered
+
+
+class _Brokers:
+    """A cluster of two brokers, of which one does not answer, with some topics."""
+
+    def __init__(self) -> None:
+        self.cluster, self.deleted, self.asked = self, list[str](), list[list[str]]()
+
+    def brokers(self) -> list[Any]:
+        return [SimpleNamespace(nodeId=1), SimpleNamespace(nodeId=2)]
+
+    def update_metadata(self, answer: Any) -> None:
+        self.known = {each["topic"] for each in answer.to_object()["topics"]}
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        return 2 if partition.topic in self.known else None
+
+    async def send(self, node: int, request: Any) -> Any:
+        if node == 1:
+            raise NodeNotReadyError
+        if isinstance(request, DeleteRecordsRequest):
+            self.deleted += [topic for topic, _ in request._topics]
+            return SimpleNamespace(topics=[])
+        built = request.build(MetadataRequest_v5)
+        assert not built.allow_auto_topic_creation, "topics that are asked for would be made"
+        self.asked.append(built.topics)
+        topics = [
+            {"topic": each, "error_code": 3 * (each == "gone"), "partitions": [0, 1]}
+            for each in built.topics
+        ]
+        return SimpleNamespace(to_object=lambda: {"topics": topics})
+
+
+def test_a_worker_asks_about_its_own_topics_alone_and_any_broker_that_answers() -> None:
+    async def ask(brokers: _Brokers) -> dict[str, int]:
+        admin = object.__new__(internals.NarrowAdmin)
+        admin._client, admin._deletes_from = cast(Any, brokers), set()
+        admin._request_timeout_ms = 1000
+        await admin.delete_records({TopicPartition("reports", 0): RecordsToDelete(5)})
+        return await admin.partition_counts(["reports", "gone"])
+
+    for _ in range(20):
+        brokers = _Brokers()
+        assert asyncio.run(ask(brokers)) == {"reports": 2}
+        assert brokers.asked == [["reports"], ["gone", "reports"]]
+        assert brokers.deleted == ["reports"]
+
+
+def test_a_worker_says_that_no_broker_answers() -> None:
+    admin = object.__new__(internals.NarrowAdmin)
+    brokers = _Brokers()
+    admin._client = cast(Any, brokers)
+    for known, error in (([1], NodeNotReadyError), ([], KafkaConnectionError)):
+        brokers.brokers = lambda known=known: [SimpleNamespace(nodeId=n) for n in known]  # type: ignore[method-assign,misc]
+        with pytest.raises(error):
+            asyncio.run(admin.partition_counts(["reports"]))
 
 
 class _Asked:
