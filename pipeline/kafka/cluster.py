@@ -58,6 +58,8 @@ _BOOTSTRAP_TIMEOUT_MS = 10_000
 _METADATA_AGE_MS = 3_000
 # By default it waits for a tenth of a second whenever another topic is asked for.
 _METADATA_PAUSE_MS = 10
+# A question about partitions of which all was read delays the next one for as long as it is held.
+_FETCH_WAIT_MS = 20
 # A cluster that has just started, or was just changed, needs a moment until all of it knows.
 _SETTLING_SECONDS = 10.0
 _SPREADING_SECONDS = 30.0
@@ -501,6 +503,7 @@ class Cluster:
                 auto_offset_reset="earliest",
                 metadata_max_age_ms=_METADATA_AGE_MS,
                 retry_backoff_ms=_METADATA_PAUSE_MS,
+                fetch_max_wait_ms=_FETCH_WAIT_MS,
                 isolation_level=self._isolation,
             )
         return self._consumer_client

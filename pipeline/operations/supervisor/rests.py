@@ -29,6 +29,9 @@ from pipeline.state import worker_folder
 from topics.names import Role
 
 LOOK_SECONDS = 0.25
+_LONGEST_LOOK_SECONDS = 2.0
+_LOOK_SHARE = 0.05
+"""Of the time is spent on looking at most."""
 SAY_SECONDS = 60.0
 """Between two words that a worker rests; `status` takes it for gone after three of these."""
 LONGEST_SECONDS = 86_400.0
@@ -70,6 +73,17 @@ def first_rest(job: DeployedJob, stage: str, worker: str) -> RestingJob | None:
         return None
     words = told_at_rest(deployment=job.deployment.hex(), stage=stage, worker=worker)
     return RestingJob(job, rest, words, "", time.monotonic() + LONGEST_SECONDS)
+
+
+def pause(look: float, took: float) -> float:
+    """Seconds until the next look, if they are to be `look` apart and the last one `took` so long.
+
+    A look at hundreds of jobs takes a while: they are looked at less often, but every two seconds.
+
+    >>> pause(0.25, 0.001), pause(0.25, 0.05), pause(0.25, 4.0)
+    (0.25, 1.0, 2.0)
+    """
+    return max(look, min(took / _LOOK_SHARE, _LONGEST_LOOK_SECONDS))
 
 
 class RestWatch:
@@ -131,8 +145,11 @@ class RestWatch:
         while not self._over.is_set():
             try:
                 with Cluster(self._connection, _ANSWER_SECONDS) as cluster:
-                    while not self._over.wait(self._look_seconds):
+                    took = 0.0
+                    while not self._over.wait(pause(self._look_seconds, took)):
+                        begun = time.monotonic()
                         self._look(cluster)
+                        took = time.monotonic() - begun
             except (KafkaError, ClusterError, OSError):
                 # Away, or its connections are of no more use. The supervisor says it.
                 self._over.wait(4 * self._look_seconds)
