@@ -1,12 +1,16 @@
 """One large epoch on a real broker: closed by one worker of a stage, or in two lanes by two.
 
-``python -m tests.benchmarks.lanes [MILLIONS] [--runs N] [--order sorted]``
+``python -m tests.benchmarks.lanes [MILLIONS] [--runs N] [--order sorted] [--cores PART]``
 
 Workers wait when the reports, of four bytes, are written, all but the last punctuation. What is
 measured is how long they take to read them, and, from that punctuation on, until the window is
 released and done with by the shuffle stage, and until the estimate is published. Beside seconds by
 the wall, in which the producer and the broker have their part, there are those of processors: of
 workers side by side the busiest one counts.
+
+Two cores that are at work for one worker and the broker have none to spare for another. With
+``--cores`` a worker of each stage are on a host of their own, which has so much of a core; the
+broker has what is left. It takes root: see `tests.benchmarks.slow_hosts`.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ import json
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -42,6 +46,7 @@ from randomizers.randomness import cryptographic_generator
 from tests.benchmarks.end_to_end import BenchmarkError, local_broker
 from tests.benchmarks.measuring import busy_seconds, processor_seconds
 from tests.benchmarks.one_core import DIFFERENT, words_job_values
+from tests.benchmarks.slow_hosts import SlowHost, slow_hosts
 from topics.batches import DRAWING_BYTES
 from topics.names import Role
 from topics.records import Registration
@@ -78,21 +83,31 @@ class Phase:
 
 
 def measure(
-    connection: Connection, lanes: int, workers: int, millions: float, order: str
+    connection: Connection,
+    lanes: int,
+    workers: int,
+    millions: float,
+    order: str,
+    cores: float | None,
 ) -> list[Phase]:
     """Reading an epoch, releasing it, and that until it is published."""
+    slow: AbstractContextManager[list[SlowHost]] = nullcontext([])
+    if cores is not None:
+        slow = slow_hosts(workers, cores)
     with Cluster(connection) as cluster, _deployed(cluster, lanes, order) as job:
         records = _records(cluster, job, round(millions * 1_000_000))
         with (
             tempfile.TemporaryDirectory() as folder,
+            slow as hosts,
             RestartedProcesses(_unexpected) as processes,
         ):
-            run = _Run(cluster, job, processes, Path(folder), connection)
+            run = _Run(cluster, job, processes, Path(folder), connection, hosts)
             run.start("aggregate", workers)
             run.start("publish", 1)
             run.start("shuffle", workers)
             run.wait(run.is_assigned)
             run.wait(run.is_idle)
+            run.slow_down()
             estimates, transport = EstimateReader(cluster, job), KafkaTransport(cluster, job.name)
             run.begin()
             transport.run(_append(records[:-1]))
@@ -153,6 +168,7 @@ class _Run:
     processes: RestartedProcesses
     folder: Path
     connection: Connection
+    hosts: Sequence[SlowHost]
     spent: float = 0.0
     idle_since: float = 0.0
     workers: int = 0
@@ -167,6 +183,13 @@ class _Run:
             name = f"{stage}-{number}"
             command = ["run", stage, self.job.name, "--name", name, *self.connection.arguments()]
             self.processes.start(name, dpstream_command(*command), self.folder / f"{name}.log")
+
+    def slow_down(self) -> None:
+        """Let workers be on their hosts; one that publishes is nowhere in particular."""
+        for number, host in enumerate(self.hosts):
+            for child in self.children:
+                if child.name in (f"shuffle-{number}", f"aggregate-{number}"):
+                    host.take(child.process.pid)
 
     def begin(self) -> None:
         """Measure from here."""
@@ -249,15 +272,18 @@ def main() -> None:
     parser.add_argument("millions", type=float, nargs="?", default=MILLIONS)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--order", choices=("sorted", "random"), default="random")
+    parser.add_argument("--cores", type=float, help="of each host, such as .4")
     arguments = parser.parse_args()
     console = Console()
     found: dict[tuple[int, int], list[list[Phase]]] = {way: [] for way in WAYS}
     with local_broker(console.print) as connection:
         # The first epoch of a broker is slow: its compiler is not through.
-        measure(connection, 2, 2, arguments.millions / 10, arguments.order)
+        measure(connection, 2, 2, arguments.millions / 10, arguments.order, None)
         for _ in range(arguments.runs):
             for way in WAYS:
-                found[way].append(measure(connection, *way, arguments.millions, arguments.order))
+                found[way].append(
+                    measure(connection, *way, arguments.millions, arguments.order, arguments.cores)
+                )
     table = Table("", "phase", "seconds", "busiest worker", "aggregate", "cores of others")
     for (lanes, workers), runs in found.items():
         for index, phase in enumerate(PHASES):
