@@ -163,10 +163,12 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
         Raises:
             KafkaError: no broker answers.
         """
-        answer = (await self._get_cluster_metadata(sorted(topics))).to_object()
+        answer = await self._get_cluster_metadata(sorted(topics))
+        # It names the brokers, too, which may have changed.
+        self._client.cluster.update_metadata(answer)
         return {
             each["topic"]: len(each["partitions"])
-            for each in answer["topics"]
+            for each in answer.to_object()["topics"]
             if not each["error_code"]
         }
 
@@ -187,11 +189,11 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
         request = MetadataRequest(wanted, allow_auto_topic_creation=False)
         nodes = [broker.nodeId for broker in self._client.cluster.brokers()]
         random.shuffle(nodes)
-        failure: KafkaError | None = None
+        failure: KafkaError | TimeoutError | None = None
         for node in nodes:
             try:
                 return await self._send_request(request, node)
-            except KafkaError as error:
+            except (KafkaError, TimeoutError) as error:
                 # Another broker knows as much.
                 failure = error
         raise failure or KafkaConnectionError("no broker is known")

@@ -141,8 +141,9 @@ def test_a_worker_that_has_no_tables_waits_for_none(monkeypatch: pytest.MonkeyPa
 class _Brokers:
     """A cluster of two brokers, of which one does not answer, with some topics."""
 
-    def __init__(self) -> None:
+    def __init__(self, failure: Exception | None = None) -> None:
         self.cluster, self.deleted, self.asked = self, list[str](), list[list[str]]()
+        self.failure = failure or NodeNotReadyError()
 
     def brokers(self) -> list[Any]:
         return [SimpleNamespace(nodeId=1), SimpleNamespace(nodeId=2)]
@@ -155,7 +156,7 @@ class _Brokers:
 
     async def send(self, node: int, request: Any) -> Any:
         if node == 1:
-            raise NodeNotReadyError
+            raise self.failure
         if isinstance(request, DeleteRecordsRequest):
             self.deleted += [topic for topic, _ in request._topics]
             return SimpleNamespace(topics=[])
@@ -169,7 +170,10 @@ class _Brokers:
         return SimpleNamespace(to_object=lambda: {"topics": topics})
 
 
-def test_a_worker_asks_about_its_own_topics_alone_and_any_broker_that_answers() -> None:
+@pytest.mark.parametrize("failure", [NodeNotReadyError(), TimeoutError()])
+def test_a_worker_asks_about_its_own_topics_alone_and_any_broker_that_answers(
+    failure: Exception,
+) -> None:
     async def ask(brokers: _Brokers) -> dict[str, int]:
         admin = object.__new__(internals.NarrowAdmin)
         admin._client, admin._deletes_from = cast(Any, brokers), set()
@@ -178,8 +182,9 @@ def test_a_worker_asks_about_its_own_topics_alone_and_any_broker_that_answers() 
         return await admin.partition_counts(["reports", "gone"])
 
     for _ in range(20):
-        brokers = _Brokers()
+        brokers = _Brokers(failure)
         assert asyncio.run(ask(brokers)) == {"reports": 2}
+        assert brokers.known == {"gone", "reports"}, "brokers move, and each answer names them"
         assert brokers.asked == [["reports"], ["gone", "reports"]]
         assert brokers.deleted == ["reports"]
 
