@@ -19,7 +19,7 @@ from randomizers.accounting.cell_noise import (
     PoissonNoise,
 )
 from randomizers.accounting.continual_counts import poisson_for_epochs
-from randomizers.accounting.directions import ShiftedEitherWay
+from randomizers.accounting.directions import ShiftedEitherWay, dominating
 from randomizers.accounting.item_streams import ItemReports, epsilon_for_items
 from randomizers.accounting.loss_distributions import LossDistribution, Losses, Powers, on_grid
 from randomizers.accounting.overlapping_cells import epsilon_for_overlapping
@@ -302,6 +302,18 @@ def test_the_dominating_kind_has_the_larger_delta_everywhere(noise: CellNoise) -
         larger = max(up.delta(epsilon), down.delta(epsilon))
         assert larger <= both.delta(epsilon) * (1 + 1e-14)
         assert both.delta(epsilon) <= larger * (1 + 1e-9) + 1e-12
+
+
+def test_the_dominating_kind_leaves_nothing_out_below_all_losses() -> None:
+    # At the least loss the one has the larger delta, and beside it the other.
+    one = LossDistribution(0.5, 0, np.array([0.1, 0.8]), 0.1)
+    other = LossDistribution(0.5, 0, np.array([0.8, 0.0]), 0.2)
+    both = dominating(one, other)
+    assert one.delta(0.0) > other.delta(0.0)
+    assert one.delta(0.5) < other.delta(0.5)
+    for point in range(-4, 3):
+        epsilon = point * both.width
+        assert max(one.delta(epsilon), other.delta(epsilon)) <= both.delta(epsilon) * (1 + 1e-14)
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
