@@ -38,7 +38,7 @@ from pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_rec
 from pipeline.stages.estimate_records import EstimateRecord
 from pipeline.stages.result_documents import document_schema
 
-MOST_PRINTED = 10_000
+MOST_PRINTED = 2_000
 """Epochs of a table that is printed, unless `--last` says how many."""
 
 
