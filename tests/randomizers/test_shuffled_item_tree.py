@@ -17,11 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from randomizers.accounting.counting_tree import order_messages
+from randomizers.accounting.overlapping_cells import poisson_for_overlapping
+from randomizers.accounting.table_distances import FOR_TABLES
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.counted_words import written_out
 from randomizers.randomness import seeded_generator
 from randomizers.shuffled_item_tree import ShuffledItemTree, ShuffledItemTreeLaw
-from randomizers.shuffled_item_tree.calibration import calibrate
+from randomizers.shuffled_item_tree.calibration import calibrate, charged_messages
 from randomizers.shuffled_tree import ShuffledTreeParameters
 
 DELTA = 1e-6
@@ -214,3 +216,12 @@ def test_there_is_room_for_items_that_come_and_for_items_that_are_left() -> None
         draws = law.orders_due(epoch) * 2
         most = law.noise.most(law.buckets, 10)
         assert law.capacity(epoch, 10) == draws * (10 + most)
+
+
+def test_what_is_set_aside_for_tables_is_not_spent_on_noise() -> None:
+    asked = ShuffledTreeParameters(1.0, 1e-6, 2, domain=tuple(map(str, range(100))))
+    law = calibrate(asked, 64, minimum=100_000)
+    epochs, spared = charged_messages(64, 2), 1e-6 * (1 - FOR_TABLES)
+    needed = poisson_for_overlapping(1.0, spared, law.hashes.overlap, epochs=epochs)
+    assert law.noise.mean == needed
+    assert needed > poisson_for_overlapping(1.0, 1e-6, law.hashes.overlap, epochs=epochs)

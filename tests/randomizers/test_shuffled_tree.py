@@ -239,3 +239,19 @@ def test_jobs_that_ask_for_too_many_messages_are_refused() -> None:
     law = calibrate(clustered, 170, minimum=32_593)
     assert law.messages < 30
     assert len({noise.shape for noise in law.noises} - {None}) == 1
+
+
+@pytest.mark.parametrize(("changes", "cells"), [(1, 1), (2, 2)])
+def test_tables_are_charged_for_every_cell_of_every_interval(
+    changes: int, cells: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charged: list[Any] = []
+    monkeypatch.setattr(
+        "randomizers.shuffled_tree.calibration.check_tables",
+        lambda epsilon, delta, tables: charged.extend(tables),
+    )
+    law = calibrate(ShuffledTreeParameters(1.0, 1e-6, changes), 16, 10_000)
+    assert law.cells == cells
+    assert [draws for _, draws in charged] == [
+        cells * (16 >> order) for order in range(len(law.noises))
+    ]

@@ -466,7 +466,9 @@ def test_keys_may_change(phone: Phone) -> None:
     assert device.join().job == "logins"
 
 
-@pytest.mark.parametrize("more", [{"name": "others"}, {"population": "everybody"}])
+@pytest.mark.parametrize(
+    "more", [{"name": "others"}, {"population": "everybody"}, {"population": "zebras"}]
+)
 def test_a_statement_about_others_is_refused(phone: Phone, more: dict[str, Any]) -> None:
     told = deployed(**more).signed_description
     assert told is not None
