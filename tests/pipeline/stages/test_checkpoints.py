@@ -227,6 +227,19 @@ def test_a_checkpoint_that_is_wrong_changes_nothing(
     assert driver.records[Role.PARTIALS] >= EPOCHS, "it was believed"
 
 
+@pytest.mark.parametrize(
+    "kind", ["no epoch of the job", "another deployment", "another fingerprint"]
+)
+def test_a_checkpoint_of_another_deployment_or_of_no_epoch_of_it_is_none_of_ours(
+    history: tuple[DeployedJob, list[Append]], kind: str
+) -> None:
+    job, written = history
+    value = next(each.value for each in published(job, written)[0] if each.key == KEY)
+    assert checkpoints.own_checkpoint(job, KEY, value) is not None
+    other = json.dumps(WRONG[kind](json.loads(value))).encode()
+    assert checkpoints.own_checkpoint(job, KEY, other) is None
+
+
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_is_no_checkpoint(
     history: tuple[DeployedJob, list[Append]], text: bytes
