@@ -96,6 +96,11 @@ def test_workers_tell_what_they_do_and_of_nobody(
 ) -> None:
     wait_until_ready(workers)
     assert workers["shuffle"].get("/readyz")[1] == "ready, partitions: 0, 1\n"
+    deadline = time.monotonic() + PATIENCE
+    # Told once its first word is acknowledged, which may be a moment later.
+    while not all("dpstream_clock_ahead_seconds" in dict(series(w)) for w in workers.values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     before = {stage: series(worker) for stage, worker in workers.items()}
     changes = write_changes(tmp_path / "changes.csv")
     produced = dpstream("produce", job_name, "--input", changes, "--name", "gateway")

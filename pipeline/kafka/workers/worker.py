@@ -431,7 +431,7 @@ class _Process:
         """Look at the topics; whether the broker answers: its topics may be gone all the same."""
         try:
             async with asyncio.timeout(self.timings.probe):
-                counts = await self.log.partition_counts()
+                counts = await self.log.partition_counts(self.topics.used)
                 gone = [role for role in self.topics.used if not counts[role]]
                 if gone:
                     await self.log.check_visible(gone)
