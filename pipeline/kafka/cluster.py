@@ -56,8 +56,8 @@ _BOOTSTRAP_TIMEOUT_MS = 10_000
 # kafka-python goes on asking a broker that leads a partition no more where it ends, for as long as
 # it takes its metadata for fresh: five minutes by default.
 _METADATA_AGE_MS = 3_000
-# By default it waits for a tenth of a second whenever another topic is asked for.
-_METADATA_PAUSE_MS = 10
+METADATA_PAUSE_MS = 10
+"""Between two questions for metadata; by default another topic takes a tenth of a second."""
 # A question about partitions of which all was read delays the next one for as long as it is held.
 _FETCH_WAIT_MS = 20
 # A cluster that has just started, or was just changed, needs a moment until all of it knows.
@@ -502,7 +502,7 @@ class Cluster:
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
                 metadata_max_age_ms=_METADATA_AGE_MS,
-                retry_backoff_ms=_METADATA_PAUSE_MS,
+                retry_backoff_ms=METADATA_PAUSE_MS,
                 fetch_max_wait_ms=_FETCH_WAIT_MS,
                 isolation_level=self._isolation,
             )

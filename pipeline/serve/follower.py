@@ -21,7 +21,7 @@ from pipeline.actions import LogRecord
 from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.kafka.cluster import CLIENT_ID, Cluster
+from pipeline.kafka.cluster import CLIENT_ID, METADATA_PAUSE_MS, Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.errors import AccessError, ClusterError, refused_kind
 from pipeline.ledger.spending import Spending
@@ -42,8 +42,6 @@ _MOST_RECORDS = 500
 # While more of a topic is there than one answer holds, the next one waits for the topics of which
 # nothing new comes.
 _FETCH_BYTES = 4 << 20
-# kafka-python waits for a tenth of a second by default whenever another topic is asked for.
-_METADATA_PAUSE_MILLISECONDS = 10
 MOST_EPOCHS = 1 << 14
 """Of the estimates of a job so many of the latest are read at first; downloads have all."""
 
@@ -232,7 +230,7 @@ class KafkaSource:
                 fetch_max_wait_ms=_POLL_MILLISECONDS,
                 max_poll_records=_MOST_RECORDS,
                 max_partition_fetch_bytes=_FETCH_BYTES,
-                retry_backoff_ms=_METADATA_PAUSE_MILLISECONDS,
+                retry_backoff_ms=METADATA_PAUSE_MS,
                 bootstrap_timeout_ms=_PROBE_MILLISECONDS,
                 request_timeout_ms=_REQUEST_MILLISECONDS,
                 **self._connection.kafka_python(),
