@@ -608,6 +608,91 @@ def test_jobs_are_listed_and_two_are_laid_over_each_other(
     seen.assert_well_behaved()
 
 
+@pytest.mark.parametrize("text", [COUNT, item_job(["one", "two"])], ids=["count", "items"])
+def test_the_only_job_stays_when_another_one_is_deployed(
+    served: ServedPage, watch: Watch, text: str
+) -> None:
+    seen = watch(served.address)
+    first = served.deploy(text)
+    seen.open()
+    expect(seen.page.locator("h1")).to_contain_text(first.name)
+    served.deploy(TRUSTED)
+    expect(seen.page.get_by_label("Job", exact=True)).to_be_visible()
+    served.publish(first, 1, [estimate(4_000, 400) if text == COUNT else items(np.ones(2))])
+    seen.wait_for_epoch(1)
+    # Whoever asks for all jobs sees them.
+    seen.page.locator("#home").click()
+    expect(seen.page.locator(".job")).to_have_count(2)
+    seen.assert_well_behaved()
+
+
+def test_epochs_that_close_while_the_figure_is_drawn_are_in_it(
+    served: ServedPage, watch: Watch
+) -> None:
+    seen = watch(served.address)
+    seen.open()
+    # Drawing waits until the test lets it go on.
+    seen.page.evaluate(
+        """() => {
+          const embed = Bokeh.embed.embed_item;
+          window.drawing = 0;
+          window.drawn = new Promise((done) => { window.draw = done; });
+          Bokeh.embed.embed_item = async (...figure) => {
+            const views = await embed(...figure);
+            window.drawing += 1;
+            await window.drawn;
+            return views;
+          };
+        }"""
+    )
+    job = served.deploy(COUNT)
+    seen.page.wait_for_function("() => window.drawing === 1")
+    served.publish(job, 1, [estimate(4_000, 400), estimate(4_100, 400)])
+    expect(seen.page.locator(".overview")).to_contain_text("2 of 64")
+    seen.page.evaluate("window.draw()")
+    seen.wait_for_epoch(2)
+    assert seen.source("estimate-0") == {"x": [1, 2], "y": [4_000, 4_100]}
+    seen.assert_well_behaved()
+
+
+def test_a_figure_that_nobody_waits_for_any_more_is_not_drawn(
+    served: ServedPage, watch: Watch
+) -> None:
+    job = served.deploy(COUNT)
+    served.publish(job, 1, [estimate(4_000, 400)])
+    seen = watch(served.address)
+    seen.open()
+    seen.wait_for_epoch(1)
+    colour = """() => Bokeh.documents[0].get_model_by_name("mark-0").glyph.fill_color.value"""
+    light = seen.page.evaluate(colour)
+    seen.page.evaluate(
+        """() => {
+          const embed = Bokeh.embed.embed_item;
+          window.waiting = [];
+          Bokeh.embed.embed_item = async (...figure) => {
+            const views = await embed(...figure);
+            await new Promise((done) => window.waiting.push(done));
+            return views;
+          };
+        }"""
+    )
+    # Dark, light, and dark again.
+    for begun in (1, 2, 3):
+        seen.page.locator("#theme").click()
+        seen.page.wait_for_function("(begun) => window.waiting.length === begun", arg=begun)
+    # The one that was asked for last is there first, and stays.
+    seen.page.evaluate("window.waiting[2]()")
+    seen.page.wait_for_function("() => Bokeh.documents.length === 3")
+    seen.page.evaluate("window.waiting[0]()")
+    seen.page.evaluate("window.waiting[1]()")
+    seen.page.wait_for_function("() => Bokeh.documents.length === 1")
+    assert seen.page.evaluate(colour) != light
+    assert seen.source("estimate-0") == {"x": [1], "y": [4_000]}
+    served.publish(job, 2, [estimate(4_100, 400)])
+    seen.wait_for_epoch(2)
+    seen.assert_well_behaved()
+
+
 @pytest.mark.verify
 def test_two_hundred_series_of_4096_epochs_stay_smooth(
     served: ServedPage, watch: Watch, artefacts: Path

@@ -27,11 +27,16 @@ export class Chart extends EventTarget {
     this.place = place;
   }
 
-  // Draw the figure `item` (of bokeh.embed.json_item) in place of the one before.
-  async show(item, curves, range) {
+  // Draw the figure `item` (of bokeh.embed.json_item), still without curves, in place of the one
+  // before; not if `signal` says meanwhile that nobody waits for it any more.
+  async show(item, signal) {
     const views = await Bokeh.embed.embed_item(item, this.place);
-    this.#clear();
     const figure = [...views.roots][0].model;
+    if (signal.aborted) {
+      discard(views, figure.document);
+      return;
+    }
+    this.#clear();
     this.#document = figure.document;
     this.#view = views;
     for (const part of this.place.children) part.hidden = false;
@@ -46,8 +51,6 @@ export class Chart extends EventTarget {
     epochs.properties.end.change.connect(told);
     this.#model("values-ticks").doFormat = (ticks) => tickLabels(ticks);
     this.#model("epochs-ticks").doFormat = (ticks) => (this.#model("dates") ? ticks.map((tick) => this.#dates.get(tick) ?? "") : tickLabels(ticks));
-    this.set(curves);
-    this.zoom(range);
   }
 
   close() {
@@ -164,11 +167,15 @@ export class Chart extends EventTarget {
 
   #clear() {
     clearTimeout(this.asked);
-    this.#view?.clear();
-    const place = Bokeh.documents.indexOf(this.#document);
-    if (place >= 0) Bokeh.documents.splice(place, 1);
+    if (this.#view) discard(this.#view, this.#document);
     this.#models.clear();
     this.#document = null;
     this.#view = null;
   }
+}
+
+function discard(views, document) {
+  views.clear();
+  const place = Bokeh.documents.indexOf(document);
+  if (place >= 0) Bokeh.documents.splice(place, 1);
 }

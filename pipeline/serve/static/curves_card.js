@@ -212,7 +212,14 @@ export class CurvesCard {
     const dated = curves.every((curve) => curve.begins && curve.begins[curve.epochs.indexOf(curves[0].epochs[0])] === curves[0].begins?.[0]);
     panel.chart.dated = dated ? panel.models[0].detail : null;
     const figure = `${curves.length} ${theme} ${unit} ${dated}`;
-    const item = figure === panel.figure ? null : await this.#figure(panel, curves, theme, dated, signal);
+    if (figure !== panel.figure) {
+      const item = await this.#figure(panel, curves, theme, dated, signal);
+      panel.figure = "";
+      await panel.chart.show(item, signal);
+    }
+    if (signal.aborted) return;
+    // Nothing is waited for from here on: what closed until now is among these, and what closes
+    // later finds the curves in their chart.
     for (const { model, body } of parts) {
       const late = model.recent.filter((message) => message.epoch > (body.last_epoch ?? 0) && (this.#live || message.epoch <= to));
       if (late.length && this.change) this.refresh();
@@ -225,12 +232,10 @@ export class CurvesCard {
         }
       }
     }
-    if (signal.aborted) return;
     panel.added = 0;
     panel.figure = figure;
     panel.unit = unit;
-    if (item) await panel.chart.show(item, curves, this.range);
-    else panel.chart.set(curves);
+    panel.chart.set(curves);
     this.#zoom();
     this.#drawLegend(panel);
   }

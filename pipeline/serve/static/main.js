@@ -14,6 +14,8 @@ const KEPT = "dpstream-theme";
 
 class Page {
   jobs = [];
+  // The job that was the only one: it stays when others come.
+  only = "";
   run = "";
   shown = null;
   lost = new Map();
@@ -62,7 +64,7 @@ class Page {
   }
 
   get job() {
-    return view.state.job || (this.jobs.length === 1 ? this.jobs[0].job : "");
+    return view.state.job || this.only;
   }
 
   async #show() {
@@ -70,13 +72,14 @@ class Page {
     this.shown?.close();
     this.shown = null;
     this.lost.clear();
+    if (!this.jobs.some(({ job }) => job === this.only)) this.only = this.jobs.length === 1 ? this.jobs[0].job : "";
     this.#say();
     this.#trail();
     document.title = this.job ? `${this.job} · dpstream` : "dpstream";
     if (!this.job) {
       const list = new JobList(this.jobs);
       this.#fill(list.element);
-      this.#await(() => (this.job ? this.#show() : list.show(this.jobs)), () => list.close());
+      this.#await(() => (this.jobs.length === 1 ? this.#show() : list.show(this.jobs)), () => list.close());
       return;
     }
     const names = [...new Set([this.job, ...view.state.with.split(",")])].filter(Boolean).slice(0, MOST_JOBS);
@@ -187,6 +190,10 @@ class Page {
     const href = link.getAttribute("href") ?? "";
     if (href !== "/" && !href.startsWith("?")) return;
     event.preventDefault();
+    if (href === "/" && this.only) {
+      this.only = "";
+      if (!view.state.job) this.#show();
+    }
     const asked = new URLSearchParams(href.slice(1));
     view.set({ job: asked.get("job") ?? "", with: asked.get("with") ?? "", series: [], crowd: "", range: "all", tab: "results" });
     byId("main").focus();
