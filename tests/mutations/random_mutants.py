@@ -46,6 +46,7 @@ OF_PROTOCOLS: Final = (
     "tests/conformance/test_paths.py::test_a_device_on_its_own_sends_what_the_law_says[{}-0]",
     "tests/conformance/test_privacy.py::"
     "test_no_two_neighbours_can_be_told_apart_better_than_stated[{}-0]",
+    "tests/conformance/test_promises.py::test_promises_and_what_is_drawn_from_stay[{}]",
     "tests/pipeline/audit/test_quick_audit.py::test_an_audit_acquits_the_installed_protocol[{}]",
 )
 """What is run of each protocol that a target names."""

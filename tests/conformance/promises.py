@@ -1,0 +1,298 @@
+"""What many jobs promise, in numbers, and the command that writes them down.
+
+Each job is planned as `dpstream plan` does it. What is written is what has to stay: the guarantee,
+what is promised against each party and with fewer honest contributors, the constants that devices
+and stages draw from, the error; of a job that is refused, where its file is wrong. All of it
+follows from the parameters alone, so whatever calibrates or accounts for less is seen. A change
+here is a change of a promise, and nothing writes the file but::
+
+    python -m tests.conformance.promises
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.marked_yaml import dotted
+from pipeline.planning.honest_contributors import contributor_curve
+from pipeline.planning.parties import party_guarantees
+from pipeline.planning.plan import plan
+
+FILE: Final = Path(__file__).parent / "promises.json"
+
+_ITEMS = "domain: [a, b, c, d, e, f, g, h]"
+_RANGE = "low: 0, high: 100, buckets: 8"
+_FEWEST = "shuffle: {minimum: 1000}"
+_STREAMS = ("epsilon: 1, changes: 1", "epsilon: 1, changes: 4", "epsilon: 6, changes: 8")
+_SHUFFLED = ("epsilon: .5, delta: 1.0e-6", "epsilon: 2, delta: 1.0e-6")
+
+
+def _grid(*axes: tuple[str, ...]) -> tuple[str, ...]:
+    """All combinations of what may be said, each as the inside of a YAML mapping."""
+    return tuple(", ".join(filter(None, each)) for each in product(*axes))
+
+
+# By protocol: its parameters, the epochs, and what else the job file says.
+_JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
+    ("value_stream", _STREAMS, 24, ""),
+    ("future_rand", _grid(_STREAMS, ("", "calibration: published")), 24, ""),
+    ("independent_response", _STREAMS, 24, ""),
+    ("erlingsson", _grid(_STREAMS, ("", "calibration: full")), 24, ""),
+    ("bun", _STREAMS, 24, ""),
+    ("hadamard_values", _grid(_STREAMS, (_ITEMS,), ("", "boosted: 2")), 12, ""),
+    ("range_values", _grid(_STREAMS, (_RANGE,), ("", "initial: 20, boosted: 2")), 12, ""),
+    ("hadamard_stream", _grid(_STREAMS, (_ITEMS,), ("", "signs: 2")), 12, ""),
+    ("range_stream", _grid(_STREAMS, (_RANGE,), ("", "initial: 20, signs: 2")), 12, ""),
+    (
+        "projective_geometry",
+        _grid(("epsilon: 1", "epsilon: 5"), (_ITEMS,), ("", "items: 3", "delta: 1.0e-3")),
+        1,
+        _FEWEST,
+    ),
+    ("split_budget", ("epsilon: 1", "epsilon: 5"), 8, ""),
+    (
+        "memoized_response",
+        _grid(("epsilon: 1", "epsilon: 5"), ("", "first_share: .25"), ("", "calibration: full")),
+        8,
+        "",
+    ),
+    (
+        "count_min",
+        _grid(
+            _SHUFFLED,
+            (_ITEMS,),
+            ("", "calibration: published"),
+            (
+                "",
+                "items: 3",
+                "queries: top",
+                "queries: ranges",
+                "queries: published_ranges",
+                "rows: 3, buckets: 7, estimator: median",
+                "dummies: negative_binomial",
+                "dummies: shuffle",
+                "messages_per_user: 40",
+                "messages_per_user: 1",
+            ),
+        ),
+        1,
+        _FEWEST,
+    ),
+    (
+        "balls_into_bins",
+        _grid(
+            _SHUFFLED,
+            (_ITEMS,),
+            ("", "items: 3", "buckets: 5", "buckets: 4", "dummies: shuffle"),
+        ),
+        1,
+        _FEWEST,
+    ),
+    (
+        "hadamard",
+        _grid(
+            _SHUFFLED,
+            (_ITEMS,),
+            ("", "calibration: published"),
+            ("", "items: 3", "rows: 8", "dummies: bernoulli", "messages_per_user: 40"),
+        ),
+        1,
+        _FEWEST,
+    ),
+    (
+        "single_message",
+        _grid(_SHUFFLED, (_ITEMS,), ("", "items: 3"), ("", "response: rappor")),
+        1,
+        _FEWEST,
+    ),
+    (
+        "single_message",
+        (f"epsilon: 2, delta: 1.0e-3, {_ITEMS}",),
+        12,
+        "shuffle: {minimum: 200}\n"
+        "crowds: {by: version, values: [1, 2, 3], epsilon: 0.5, delta: 1.0e-3}",
+    ),
+    (
+        "fragments",
+        _grid(
+            _SHUFFLED,
+            (_ITEMS,),
+            (
+                "neighbours: removal",
+                "neighbours: removal, items: 3",
+                "neighbours: removal, reports: 2",
+                "neighbours: removal, calibration: published",
+                "neighbours: removal, permanent: true",
+                "calibration: conditional",
+                "calibration: conditional, items: 3",
+                "calibration: published",
+            ),
+        ),
+        4,
+        _FEWEST,
+    ),
+    ("fragments", _grid(_SHUFFLED[1:], (_ITEMS,), ("", "permanent: true")), 2, _FEWEST),
+    (
+        "count_mean_sketch",
+        _grid(_SHUFFLED, (f"{_ITEMS}, rows: 4, buckets: 16",), ("", "neighbours: removal")),
+        4,
+        _FEWEST,
+    ),
+    (
+        "ldp_sgd",
+        _grid(
+            _SHUFFLED,
+            ("features: 3, classes: 2",),
+            ("", "clip: .5, groups: 2, reports: 2", "radius: 2, seed_bits: 32"),
+        ),
+        4,
+        _FEWEST,
+    ),
+    (
+        "shuffled_counts",
+        _grid(
+            _SHUFFLED,
+            (
+                "changes: 1",
+                "changes: 3",
+                "changes: 3, boost: 2",
+                "changes: 3, calibration: conditional",
+                "changes: 3, calibration: conditional, dummies: negative_binomial",
+                "changes: 3, calibration: exact",
+                "changes: 1, calibration: exact, boost: 1",
+                "changes: 1, boost: 1, dummies: negative_binomial",
+                "changes: 3, dummies: negative_binomial",
+                "changes: 3, dummies: shuffle",
+                "changes: 3, messages_per_user: 40",
+                f"changes: 3, {_ITEMS}",
+                f"changes: 1, cells: count_min, {_ITEMS}",
+                f"changes: 3, cells: count_min, {_ITEMS}",
+                f"changes: 3, cells: balls_into_bins, buckets: 5, {_ITEMS}",
+            ),
+        ),
+        8,
+        _FEWEST,
+    ),
+    ("shuffled_counts", _grid(_SHUFFLED, ("", _ITEMS, f"dummies: shuffle, {_ITEMS}")), 2, _FEWEST),
+    (
+        "shuffled_tree",
+        _grid(
+            _SHUFFLED,
+            (
+                "changes: 1",
+                "changes: 3",
+                "changes: 3, dummies: negative_binomial",
+                "changes: 3, dummies: shuffle",
+                "changes: 3, messages_per_user: 100",
+                f"changes: 1, {_ITEMS}",
+                f"changes: 3, {_ITEMS}",
+                f"changes: 3, dummies: shuffle, {_ITEMS}",
+                f"changes: 3, cells: count_min, {_ITEMS}",
+            ),
+        ),
+        8,
+        _FEWEST,
+    ),
+    *(
+        (
+            protocol,
+            _grid(
+                ("epsilon: .5", "epsilon: 2"),
+                (_ITEMS,),
+                ("calibration: published", "calibration: replacement", "calibration: sampled"),
+            ),
+            2,
+            _FEWEST,
+        )
+        for protocol in ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery")
+    ),
+    *(
+        (protocol, ("changes: 2",), 24, f"central: {{epsilon: 0.5, delta: 1.0e-6}}\n{fewest}")
+        for protocol in ("future_rand", "value_stream")
+        for fewest in ("shuffle: {minimum: 10000}", "shuffle: {minimum: 300}")
+    ),
+)
+
+
+PROMISED: Final = tuple(dict.fromkeys(name for name, *_ in _JOBS))
+"""The protocols of these jobs."""
+
+
+def jobs_of(protocol: str) -> dict[str, str]:
+    """The files of all jobs of a protocol, by what tells them apart."""
+    return {
+        f"{parameters}; {epochs} epochs; {more}".replace("\n", "; "): (
+            f"name: job\nprotocol: {name}\nparameters: {{{parameters}}}\n"
+            f"epochs: {{count: {epochs}}}\n{more}\n"
+        )
+        for name, many, epochs, more in _JOBS
+        if name == protocol
+        for parameters in many
+    }
+
+
+def promises_of(text: str) -> dict[str, float | str]:
+    """What a job promises, and draws from, by names; of one that is refused, where it is wrong."""
+    try:
+        job = parse_job(text)
+        law = job.calibrate()
+    except JobError as error:
+        return {"refused": " ".join(dotted(problem.path) for problem in error.problems)}
+    made = plan(job)
+    parties = [
+        {name: value for name, value in each.to_json().items() if name not in _WORDS}
+        for each in party_guarantees(job, law)
+    ]
+    guarantee = job.guarantee_of(law).to_json()
+    found = {
+        "guarantee": {name: each for name, each in guarantee.items() if name not in _WORDS},
+        "parties": parties,
+        "fewer": [each.epsilon for each in contributor_curve(job.protocol_entry, law)],
+        "law": json.loads(json.dumps(law.to_json())),
+        "error": made.rmse,
+        "reports": made.reports_per_user,
+    }
+    return dict(_flattened(found, ""))
+
+
+_WORDS = {"party", "sees", "neighbours", "assumes", "trust"}
+
+
+def _flattened(value: Any, name: str) -> Iterator[tuple[str, float | str]]:
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _flattened(part, f"{name}/{key}" if name else key)
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from _flattened(part, f"{name}/{place}")
+    elif isinstance(value, str) and value.isdecimal():
+        # Integers of any size, of which as many digits are looked at as a float has.
+        yield name, float(value)
+    elif isinstance(value, bool | str | None):
+        yield name, str(value)
+    else:
+        yield name, float(value)
+
+
+def main() -> None:
+    """Write down what all of them promise now."""
+    FILE.write_text(
+        json.dumps(
+            {
+                protocol: {told: promises_of(text) for told, text in jobs_of(protocol).items()}
+                for protocol in PROMISED
+            },
+            indent=0,
+        )
+        + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
