@@ -12,8 +12,8 @@ here is a change of a promise, and nothing writes the file but::
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterable, Iterator
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +26,12 @@ from pipeline.planning.plan import plan
 
 FILE: Final = Path(__file__).parent / "promises.json"
 
+_A_PART = 6
 _ITEMS = "domain: [a, b, c, d, e, f, g, h]"
 _RANGE = "low: 0, high: 100, buckets: 8"
+_NUMBERS = "domain: {low: 0, high: 64, buckets: 32}"
+_BITS = "domain: {bits: 6}"
+_STRINGS = "domain: {strings: {bytes: 2}}"
 _FEWEST = "shuffle: {minimum: 1000}"
 _STREAMS = ("epsilon: 1, changes: 1", "epsilon: 1, changes: 4", "epsilon: 6, changes: 8")
 _SHUFFLED = ("epsilon: .5, delta: 1.0e-6", "epsilon: 2, delta: 1.0e-6")
@@ -181,6 +185,30 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     ),
     ("shuffled_counts", _grid(_SHUFFLED, ("", _ITEMS, f"dummies: shuffle, {_ITEMS}")), 2, _FEWEST),
     (
+        "shuffled_counts",
+        _grid(
+            _SHUFFLED[1:],
+            (_NUMBERS,),
+            ("", "boost: 2", "dummies: shuffle"),
+            ("changes: 1", "changes: 3"),
+        ),
+        8,
+        _FEWEST,
+    ),
+    ("shuffled_tree", _grid(_SHUFFLED, (_NUMBERS,), ("changes: 1", "changes: 3")), 8, _FEWEST),
+    *(
+        (protocol, _grid(_SHUFFLED[1:], (_NUMBERS, _BITS, _STRINGS), ("", "items: 2")), 2, _FEWEST)
+        for protocol in ("count_min", "hadamard", "balls_into_bins", "single_message")
+    ),
+    *(
+        (protocol, _grid(("epsilon: 2",), (_BITS, _STRINGS)), 2, _FEWEST)
+        for protocol in ("projective_geometry", "bucket", "jl_hh")
+    ),
+    *(
+        (protocol, _grid(("epsilon: 2, changes: 2",), (_BITS, _STRINGS)), 8, "")
+        for protocol in ("hadamard_stream", "hadamard_values")
+    ),
+    (
         "shuffled_tree",
         _grid(
             _SHUFFLED,
@@ -220,21 +248,28 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
 )
 
 
-PROMISED: Final = tuple(dict.fromkeys(name for name, *_ in _JOBS))
-"""The protocols of these jobs."""
-
-
-def jobs_of(protocol: str) -> dict[str, str]:
-    """The files of all jobs of a protocol, by what tells them apart."""
+def parts() -> dict[str, dict[str, str]]:
+    """The files of all jobs by what tells them apart, a few of a protocol in each part."""
+    jobs: dict[str, dict[str, str]] = {}
+    for protocol, many, epochs, more in _JOBS:
+        for parameters in many:
+            told = "; ".join(filter(None, (parameters, f"{epochs} epochs", *more.splitlines())))
+            jobs.setdefault(protocol, {})[told] = (
+                f"name: job\nprotocol: {protocol}\nparameters: {{{parameters}}}\n"
+                f"epochs: {{count: {epochs}}}\n{more}\n"
+            )
     return {
-        f"{parameters}; {epochs} epochs; {more}".replace("\n", "; "): (
-            f"name: job\nprotocol: {name}\nparameters: {{{parameters}}}\n"
-            f"epochs: {{count: {epochs}}}\n{more}\n"
-        )
-        for name, many, epochs, more in _JOBS
-        if name == protocol
-        for parameters in many
+        f"{protocol}-{number}": dict(part)
+        for protocol, of_protocol in jobs.items()
+        for number, part in enumerate(_batched(of_protocol.items()))
     }
+
+
+def _batched(jobs: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """So many at a time that they are planned in a second or two."""
+    left = iter(jobs)
+    while part := tuple(islice(left, _A_PART)):
+        yield part
 
 
 def promises_of(text: str) -> dict[str, float | str]:
@@ -282,16 +317,11 @@ def _flattened(value: Any, name: str) -> Iterator[tuple[str, float | str]]:
 
 def main() -> None:
     """Write down what all of them promise now."""
-    FILE.write_text(
-        json.dumps(
-            {
-                protocol: {told: promises_of(text) for told, text in jobs_of(protocol).items()}
-                for protocol in PROMISED
-            },
-            indent=0,
-        )
-        + "\n"
-    )
+    promises = {
+        part: {told: promises_of(text) for told, text in jobs.items()}
+        for part, jobs in parts().items()
+    }
+    FILE.write_text(json.dumps(promises, indent=0) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,18 +6,19 @@ import json
 
 import pytest
 
-from tests.conformance.promises import FILE, PROMISED, jobs_of, promises_of
+from tests.conformance.promises import FILE, parts, promises_of
 
 NEAR = 1e-7
 """Processors may differ in the last digits, and a search ends near where it ended before."""
 
+PARTS = parts()
 
-@pytest.mark.parametrize("protocol", PROMISED)
-def test_promises_and_what_is_drawn_from_stay(protocol: str) -> None:
-    known = json.loads(FILE.read_text())[protocol]
-    jobs = jobs_of(protocol)
-    assert known.keys() == jobs.keys()
-    for told, text in jobs.items():
+
+@pytest.mark.parametrize("part", PARTS)
+def test_promises_and_what_is_drawn_from_stay(part: str) -> None:
+    known = json.loads(FILE.read_text())[part]
+    assert known.keys() == PARTS[part].keys()
+    for told, text in PARTS[part].items():
         then, now = known[told], promises_of(text)
         assert now.keys() == then.keys(), told
         for name, value in then.items():

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
@@ -46,10 +46,13 @@ OF_PROTOCOLS: Final = (
     "tests/conformance/test_paths.py::test_a_device_on_its_own_sends_what_the_law_says[{}-0]",
     "tests/conformance/test_privacy.py::"
     "test_no_two_neighbours_can_be_told_apart_better_than_stated[{}-0]",
-    "tests/conformance/test_promises.py::test_promises_and_what_is_drawn_from_stay[{}]",
     "tests/pipeline/audit/test_quick_audit.py::test_an_audit_acquits_the_installed_protocol[{}]",
 )
 """What is run of each protocol that a target names."""
+PROMISES: Final = (
+    "tests/conformance/test_promises.py::test_promises_and_what_is_drawn_from_stay[{}]"
+)
+"""And what its jobs promise, part by part."""
 EXAMPLES: Final = "tests/test_docstrings.py::test_examples[{}]"
 """What is run of each module: the examples in its docstrings."""
 IMPORT_MUCH: Final = ("tests/conformance/", "tests/pipeline/audit/", "tests/test_docstrings.py")
@@ -105,12 +108,20 @@ class Run:
 def targets() -> list[Target]:
     """All of them, as `random_targets.toml` says."""
     tables = tomllib.loads(TARGETS.read_text())["targets"]
+    parts: defaultdict[str, list[str]] = defaultdict(list)
+    for part in json.loads((ROOT / "tests/conformance/promises.json").read_text()):
+        parts[part.rpartition("-")[0]].append(part)
     return [
         Target(
             tuple(each["modules"]),
             (
                 *(f"tests/{test}" for test in each["tests"]),
                 *(test.format(name) for name in each.get("protocols", ()) for test in OF_PROTOCOLS),
+                *(
+                    PROMISES.format(part)
+                    for name in each.get("protocols", ())
+                    for part in parts[name]
+                ),
                 *(EXAMPLES.format(name_of(module)) for module in each["modules"]),
             ),
             each["sample"],
