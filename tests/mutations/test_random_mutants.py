@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
 from pipeline.protocols.registry import PROTOCOLS
+from tests.conformance.promises import parts
 from tests.mutations.random_changes import Mutant, changes_of, mutant_of, sampled
 from tests.mutations.random_mutants import (
+    PROMISES,
     ROOT,
     Run,
     chosen_for,
@@ -145,11 +148,13 @@ def test_every_module_is_a_target_and_its_tests_are_there() -> None:
         if "node_modules" not in path.parts and _can_be_changed(path.read_text())
     }
     assert modules <= set(named)
-    for test in {test for target in targets() for test in target.tests}:
+    tests = {test for target in targets() for test in target.tests}
+    assert {PROMISES.format(part) for part in parts()} <= tests
+    for test in tests:
         path, _, name = test.partition("::")
         name, _, protocol = name.partition("[")
         assert (ROOT / path).exists()
         assert not name or f"def {name}" in (ROOT / path).read_text(), test
-        about = protocol.removesuffix("]").removesuffix("-0")
+        about = re.sub(r"(-\d+)?\]$", "", protocol)
         examples = {name_of(module) for module in named} if name == "test_examples" else set()
         assert about in examples | {"", *PROTOCOLS}
