@@ -1,4 +1,4 @@
-"""Protocols by name, those of other packages included: found by their metadata, loaded when named.
+"""Protocols by name, each loaded when it is named; those of other packages found by their metadata.
 
 A package that is broken, or that claims a name which is taken, is in nobody's way until a job names
 that protocol; then a sentence says which package it is.
@@ -30,20 +30,26 @@ def installed() -> Iterable[EntryPoint]:
 class Registry(MutableMapping[str, Protocol]):
     """Protocols by name.
 
-    Getting one of another package imports it, and may raise `ProtocolError`. Iterating goes by name
-    and imports nothing.
+    Getting one imports it; of one of another package that may raise `ProtocolError`. Iterating
+    goes by name and imports nothing.
 
     Args:
-        own: those of this software.
+        own: the names of those of this software.
+        load: gives one of those.
         find: gives the entry points of other packages; is asked once, when need be.
     """
 
     def __init__(
-        self, own: Iterable[Protocol], find: Callable[[], Iterable[EntryPoint]] = installed
+        self,
+        own: Iterable[str],
+        load: Callable[[str], Protocol],
+        find: Callable[[], Iterable[EntryPoint]] = installed,
     ) -> None:
-        self._loaded = {protocol.name: protocol for protocol in own}
-        self._own = frozenset(self._loaded)
+        self._own = tuple(own)
+        self._load = load
         self._find = find
+        # Those of this software in their order, loaded or not.
+        self._known: dict[str, Protocol | None] = dict.fromkeys(self._own)
 
     @cached_property
     def _offered(self) -> dict[str, list[EntryPoint]]:
@@ -72,27 +78,32 @@ class Registry(MutableMapping[str, Protocol]):
             )
 
     def __getitem__(self, name: str) -> Protocol:
-        if name not in self._loaded:
-            if name not in self._offered:
+        protocol = self._known.get(name)
+        if protocol is None:
+            if name in self._known:
+                protocol = self._load(name)
+            elif name in self._offered:
+                self.check(name)
+                protocol = _load(self._offered[name][0])
+            else:
                 raise KeyError(name)
-            self.check(name)
-            self._loaded[name] = _load(self._offered[name][0])
-        return self._loaded[name]
+            self._known[name] = protocol
+        return protocol
 
     def __setitem__(self, name: str, protocol: Protocol) -> None:
-        self._loaded[name] = protocol
+        self._known[name] = protocol
 
     def __delitem__(self, name: str) -> None:
-        del self._loaded[name]
+        del self._known[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._loaded or name in self._offered
+        return name in self._known or name in self._offered
 
     def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys([*self._loaded, *self._offered])
+        yield from dict.fromkeys([*self._known, *self._offered])
 
     def __len__(self) -> int:
-        return len({*self._loaded, *self._offered})
+        return len({*self._known, *self._offered})
 
 
 def _load(entry: EntryPoint) -> Protocol:

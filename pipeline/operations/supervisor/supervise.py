@@ -30,6 +30,7 @@ from pipeline.operations.supervisor.rests import RestWatch, first_rest, noted_re
 from pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
 from pipeline.operations.supervisor.wanted import SHUFFLE, Away, Follower, Task, Tasks, tasks_of
 from pipeline.operations.supervisor.watch import View, Watched, liveness, readiness, registry_of
+from pipeline.protocols.registry import OWN
 from pipeline.state import FolderLock, noise_key_file, supervisor_folder, worker_folder
 
 _LOOK_SECONDS = 0.1
@@ -46,8 +47,10 @@ WORKER_MODULES = (
     "faust.tables.manager",
     "faust.tables.sets",
     "faust.topics",
+    # One of these: whose job it is, is not known yet.
+    *(f"pipeline.protocols.{protocol}" for protocol in OWN),
 )
-"""What every worker imports."""
+"""What workers import."""
 # What keeps a worker from being started is said again after so many seconds.
 _SAY_AGAIN_SECONDS = 60.0
 

@@ -45,7 +45,7 @@ fresh_response = fresh_response.exact_law:ExactLaw
 
 
 def registry(*entries: EntryPoint) -> Registry:
-    return Registry([VALUE_STREAM], lambda: entries)
+    return Registry(["value_stream"], PROTOCOLS.__getitem__, lambda: entries)
 
 
 def test_a_protocol_of_another_package_is_as_one_of_ours() -> None:
@@ -70,7 +70,7 @@ def test_ours_are_had_without_a_look_at_other_packages() -> None:
     def find() -> Iterator[EntryPoint]:
         raise AssertionError
 
-    assert Registry([VALUE_STREAM], find)["value_stream"] is VALUE_STREAM
+    assert Registry(["value_stream"], PROTOCOLS.__getitem__, find)["value_stream"] is VALUE_STREAM
 
 
 @pytest.mark.parametrize(

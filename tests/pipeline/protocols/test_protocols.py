@@ -37,3 +37,16 @@ def test_nothing_a_device_runs_imports_the_accounting() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_only_the_protocol_that_is_asked_for_is_imported() -> None:
+    check = (
+        "import sys; from pipeline.protocols.registry import OWN, PROTOCOLS; "
+        "loaded = lambda: [each for each in OWN if f'pipeline.protocols.{each}' in sys.modules]; "
+        "assert list(PROTOCOLS)[:len(OWN)] == list(OWN) and 'bun' in PROTOCOLS; "
+        "assert not loaded(), loaded(); "
+        "assert PROTOCOLS['hadamard'].name == 'hadamard'; "
+        "assert loaded() == ['hadamard'], loaded()"
+    )
+    finished = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert (finished.returncode, finished.stderr) == (0, "")
