@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Self
 
@@ -126,6 +127,7 @@ MAX_SIGNS = 1024
 """The most signs composed into one law: beyond it calibration takes minutes."""
 
 
+@lru_cache(maxsize=1024)
 def log_rounded_up(ratio: Fraction, times: int = 1) -> float:
     """The least float known not to lie below times * ln(ratio), for a ratio of at least 1."""
     with localcontext() as context:
