@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import secrets
 import socket
@@ -31,7 +30,7 @@ from pipeline.kafka.workers.monitor import MonitorAddress
 from pipeline.kafka.workers.observer import WindowTally
 from pipeline.kafka.workers.resting import Resting
 from pipeline.operations.attestations import document_of, find_attestation
-from pipeline.operations.deployments import check_has_devices
+from pipeline.operations.deployed_jobs import check_has_devices
 from pipeline.operations.installed_software import installed_software, python_version
 from pipeline.operations.lifeline import tell
 from pipeline.operations.status.facts import hides_messages, stages_of
@@ -225,8 +224,6 @@ def run(
         from pipeline.kafka.workers.timings import Timings
         from pipeline.kafka.workers.worker import run_worker
 
-    # It reads long logs, for which nobody shall look through all modules again and again.
-    gc.freeze()
     made = _make_stage(
         stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched
     )
