@@ -18,7 +18,7 @@ from pipeline.jobs.epoch_times import calendar_of
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import find_cluster
-from pipeline.operations.deployments import check_has_devices, check_has_producers, find_deployed
+from pipeline.operations.deployed_jobs import check_has_devices, check_has_producers, find_deployed
 from pipeline.operations.producer_checks import check_registered, ends_before
 from topics.names import Role
 from topics.records import Farewell

@@ -17,7 +17,7 @@ from pipeline.jobs.job_files import Job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection, NoClusterError
 from pipeline.kafka.errors import ClusterError
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.privileges.bindings import Binding, bindings_of, principals_of, tool_lines
 from pipeline.privileges.cluster_acls import ClusterAcls
 from pipeline.privileges.comparison import Comparison, compare, removable

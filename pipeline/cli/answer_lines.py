@@ -1,4 +1,4 @@
-"""How the answers of published and simulated estimates are printed and drawn."""
+"""How the answers of published estimates are printed and drawn."""
 
 from __future__ import annotations
 
@@ -15,18 +15,14 @@ from numpy.typing import NDArray
 from pipeline.cli.answer_table import AnswerTable
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.estimate_lines import epoch_cells, json_lines, table_lines
-from pipeline.cli.output import number, plural, say, say_pairs, say_table, tell
+from pipeline.cli.output import number, tell
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.operations.up.curves import curves_of, plotted_query, write_curves
 from pipeline.results.asked import usual_query
 from pipeline.results.estimate_csv import csv_lines
 from pipeline.results.published_rows import PublishedRows
 from pipeline.results.questions import Query
-from pipeline.simulation.query_trials import accuracy
-from pipeline.simulation.simulate import Simulation, expected
 from pipeline.stages.estimate_records import EstimateRecord
 
-_ROWS_SHOWN = 24
 _PANEL = "Items and numbers"
 
 NormSub = Annotated[
@@ -99,15 +95,15 @@ def _table_lines(
     header = [each[1:] for each in columns]
     epochs = epoch_cells(job)
     first = epochs(0)
-    yield line.format(first, name, *header, _notes_column(query)).rstrip()
+    yield line.format(first, name, *header, notes_column(query)).rstrip()
     for record in records:
         cells = [table.cells(answer) for answer in query.answers(record.estimate)]
-        for epoch, *row in _rows(query, record, cells, len(header) + 1):
+        for epoch, *row in answer_rows(query, record, cells, len(header) + 1):
             begins = epochs(record.epoch) if epoch else " " * len(first)
             yield line.format(begins, *row).rstrip()
 
 
-def _rows(
+def answer_rows(
     query: Query, record: EstimateRecord, answers: Sequence[list[str]], width: int
 ) -> Iterator[list[str]]:
     """The rows of an epoch in a table: its number, the cells of an answer each, and its notes."""
@@ -117,7 +113,8 @@ def _rows(
         epoch = notes = ""
 
 
-def _notes_column(query: Query) -> str:
+def notes_column(query: Query) -> str:
+    """The header of the notes on an epoch."""
     return "± all" if query.question.selects else ""
 
 
@@ -143,6 +140,9 @@ def plot_answers(
     said: str = "",
 ) -> None:
     """Draw what a query asks, or what shows best, into a file; what is `said` of it is named."""
+    # Not at the top: few draw.
+    from pipeline.operations.up.curves import curves_of, plotted_query, write_curves
+
     drawn = plotted_query(job.domain, query, records)
     epochs = [record.epoch for record in records]
     curves = curves_of(drawn, records, truth)
@@ -153,42 +153,3 @@ def plot_answers(
     except ValueError as error:  # a file name that no kind of picture has
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"{path} is written")
-
-
-def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
-    """Print the answers of the first of several trials, and how accurate all of them are."""
-    first = simulations[0]
-    table = answer_table(query, truth=True)
-    columns = table.columns()
-    answered = [
-        (record, query.answers(record.estimate, first.truth[record.epoch]))
-        for record in first.records
-    ]
-    most = max((len(answers) for _, answers in answered), default=0)
-    step = -(-len(answered) * max(most, 1) // _ROWS_SHOWN)
-    say_table(
-        [">epoch", *columns, _notes_column(query)],
-        (
-            row
-            for record, answers in answered[::-step][::-1]
-            for row in _rows(query, record, [*map(table.cells, answers)], len(columns))
-        ),
-    )
-    if step > 1:
-        say(f"one epoch in {step} is shown, --json prints all {len(answered):,}")
-    measured = accuracy(query, simulations)
-    if measured is None:
-        return
-    unit = "" if query.question.in_values else " users"
-    trials = f" of {plural(len(simulations), 'trial')}" if len(simulations) > 1 else ""
-    said = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
-    smoothed = ", smoothed" if first.smoothed else ""
-    say(f"\nanswers at all epochs{trials}{smoothed}", "bold")
-    say_pairs(
-        [
-            ("root mean squared error", f"{number(measured.rmse)}{unit}{said}"),
-            ("intervals that hold the truth", f"{measured.coverage:.1%}; {expected(simulations)}"),
-        ]
-    )
-    if query.question.selects:
-        say("selecting the largest biases them upwards: fewer intervals may hold the truth")

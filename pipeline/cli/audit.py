@@ -30,8 +30,7 @@ from pipeline.cli.output import say_json, tell
 from pipeline.errors import FAILED
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.connection import NoClusterError
-from pipeline.operations.deploy_plan import DeploymentError
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import DeploymentError, find_deployed
 from pipeline.protocols.registry import PROTOCOLS
 
 

@@ -12,7 +12,7 @@ from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.client_properties import read_client_properties
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection, find_cluster
-from pipeline.operations.deployments import check_unchanged, find_deployed
+from pipeline.operations.deployed_jobs import check_unchanged, find_deployed
 
 
 def connection_of(

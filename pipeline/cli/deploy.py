@@ -28,7 +28,8 @@ from pipeline.kafka.connection import NoClusterError
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.operations import deployments
 from pipeline.operations.deploy_plan import DeployPlan, Step
-from pipeline.operations.deployments import carry_out, find_deployed, plan_on
+from pipeline.operations.deployed_jobs import find_deployed
+from pipeline.operations.deployments import carry_out, plan_on
 from pipeline.operations.losses import loss_on, of_published
 from pipeline.operations.registrations import read_roster
 from pipeline.operations.status import stages_of

@@ -9,7 +9,7 @@ from pipeline.cli.options import AsJson, KafkaConfig, Servers
 from pipeline.cli.output import iso, number, plural, say, say_json, say_table, tell
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
-from pipeline.operations.deployments import read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
 from randomizers.guarantee import Guarantee
 
 

@@ -16,7 +16,7 @@ from pipeline.errors import FAILED
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed, read_jobs, set_phase
+from pipeline.operations.deployed_jobs import find_deployed, read_jobs, set_phase
 from pipeline.operations.drains import DrainProgress, DrainWatch, begin_drain, end_drain
 from pipeline.values.durations import parse_duration
 

@@ -32,7 +32,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.jobs.input_forms import InputForm
 from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.operations.deployments import check_has_producers
+from pipeline.operations.deployed_jobs import check_has_producers
 from pipeline.state import producer_folder
 
 # Seconds: the clock may be set, or the machine sleep, while rows are waited for.

@@ -10,7 +10,7 @@ import typer
 from pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from pipeline.cli.output import number, say, say_json, say_table
-from pipeline.operations.deployments import check_has_producers
+from pipeline.operations.deployed_jobs import check_has_producers
 from pipeline.operations.registrations import Registrations
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from aggregators.cell_window import FOUND
-from pipeline.cli.answer_lines import NormSub, Plot, plot_answers, show_simulations
+from pipeline.cli.answer_lines import NormSub, Plot, plot_answers
 from pipeline.cli.errors import UsageProblem
 from pipeline.cli.input_flags import InputFlags, takes_input_flags
 from pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
@@ -36,6 +36,7 @@ from pipeline.cli.output import (
     say_table,
     tell,
 )
+from pipeline.cli.simulated_lines import show_simulations
 from pipeline.devices.item_log import ItemLog, ValueLog
 from pipeline.devices.produce import enrolment
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job

@@ -22,7 +22,7 @@ from pipeline.cli.output import console, now, say_json, tell
 from pipeline.cli.status_lines import status_lines
 from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from pipeline.kafka.many_topics import ManyTopics
-from pipeline.operations.deployments import DeploymentError, find_deployed, read_jobs
+from pipeline.operations.deployed_jobs import DeploymentError, find_deployed, read_jobs
 from pipeline.operations.status import JobStatus, JobWatch
 from pipeline.operations.status.looking_ahead import HEARTBEATS_READ, look_ahead
 

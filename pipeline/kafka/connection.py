@@ -10,7 +10,7 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import DpstreamError
 from pipeline.kafka.client_properties import (
@@ -19,10 +19,11 @@ from pipeline.kafka.client_properties import (
     parse_servers,
     read_client_properties,
 )
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.kafka.local_kafka.jars import Progress
 from pipeline.kafka.silent_peers import socket_options
 from pipeline.state import kafka_folder
+
+if TYPE_CHECKING:
+    from pipeline.kafka.local_kafka.jars import Progress
 
 SERVERS_VARIABLE = "DPSTREAM_BOOTSTRAP_SERVERS"
 
@@ -152,6 +153,9 @@ def find_cluster(
         )
     if named:
         return Connection(named)
+    # Not at the top: who names a cluster needs none of ours.
+    from pipeline.kafka.local_kafka import LocalKafka
+
     broker = LocalKafka(kafka_folder())
     status = broker.start(on_progress=on_progress) if start_if_missing else broker.status()
     if not status.running or status.bootstrap_servers is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from javaproperties import InvalidUEscapeError, KeyValue, parse
-
 ENCODING = "iso-8859-1"
 
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
@@ -28,6 +26,9 @@ def parse_properties(text: str) -> dict[str, Property]:
     >>> parse_properties("# where\nbootstrap.servers = a:9092,\\\n    b:9092\n")
     {'bootstrap.servers': Property(value='a:9092,b:9092', line=2)}
     """
+    # Not at the top: it reads XML, too, and few commands read any such file.
+    from javaproperties import InvalidUEscapeError, KeyValue, parse
+
     properties, line = {}, 1
     try:
         for element in parse(text):

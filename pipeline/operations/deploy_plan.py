@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pipeline.errors import DpstreamError
 from pipeline.jobs.budgets import (
     Account,
     BudgetError,
@@ -33,6 +32,7 @@ from pipeline.jobs.wording import KEYS as WORDS
 from pipeline.kafka.cluster import ClusterError
 from pipeline.ledger.spending import Spending
 from pipeline.ledger.writing import others, refuse_damaged
+from pipeline.operations.deployed_jobs import DeploymentError
 from pipeline.operations.topic_changes import TopicChange
 from pipeline.planning.record_sizes import RecordSizeError, check_record_sizes
 from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
@@ -41,10 +41,6 @@ _OPERATORS_KEYS = ("shuffle.grace", "shuffle.signers", "topics.retention")
 # Of the app's backend, which rotates them; who may report changes by no key that is added.
 _TOKEN_KEYS = "devices.tokens.keys"
 _OPERATORS_SECTIONS = ("budget", "input", *WORDS)
-
-
-class DeploymentError(DpstreamError):
-    """A job cannot be deployed or found; the message says what to do."""
 
 
 class Step(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
 
 _LOOK_SECONDS = 5.0
 

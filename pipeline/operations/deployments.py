@@ -10,10 +10,9 @@ from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.errors import WRONG_INPUT
 from pipeline.jobs.budgets import BudgetError, Charge, check_budget
 from pipeline.jobs.collector_keys import collector_key_at
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.descriptions import (
     described,
     restated,
@@ -21,11 +20,9 @@ from pipeline.jobs.descriptions import (
     tells_the_last_epoch,
 )
 from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.job_differences import describe_difference
 from pipeline.jobs.job_files import Job
-from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.noise_keys import noise_key_at
-from pipeline.jobs.phases import JobPhase, Phase, phase_key
+from pipeline.jobs.phases import phase_key
 from pipeline.jobs.receipts import LATEST
 from pipeline.jobs.stated_budgets import BudgetChange
 from pipeline.kafka.broker_clock import own_milliseconds
@@ -39,8 +36,8 @@ from pipeline.ledger.writing import (
     of_withdrawal,
     others,
 )
-from pipeline.operations.deploy_plan import DeploymentError as DeploymentError
 from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
+from pipeline.operations.deployed_jobs import find_deployed, read_jobs
 from pipeline.operations.ledger_topic import (
     append_stated,
     read_spending,
@@ -54,51 +51,6 @@ from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.device_admission import admission_of
 from pipeline.state import collector_key_file, noise_key_file, signing_key_file
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
-
-
-def read_jobs(cluster: Cluster) -> JobsTopic:
-    """What the jobs topic says now."""
-    return _read_jobs(cluster)
-
-
-def _read_jobs(cluster: Cluster, only: str | None = None) -> JobsTopic:
-    """What the jobs topic says now, or no more of it than the record of one job.
-
-    A job takes milliseconds to take in, and its worker needs no other.
-    """
-    state = JobsTopic()
-    wanted = None if only is None else only.encode()
-    if cluster.exists(JOBS_TOPIC):
-        for record in cluster.read(JOBS_TOPIC):
-            if wanted is None or record.key == wanted:
-                state.apply(record.key, record.value)
-    return state
-
-
-def set_phase(cluster: Cluster, job: DeployedJob, phase: Phase, now: int) -> None:
-    """Say what a deployed job does from now on; `now` in milliseconds since 1970."""
-    record = JobPhase(job.name, job.deployment, phase, now)
-    cluster.append(JOBS_TOPIC, record.to_bytes(), key=record.key)
-
-
-def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
-    """The deployed job of a name.
-
-    Raises:
-        DeploymentError: there is none, or none that this version of the software can read.
-    """
-    state = _read_jobs(cluster, name)
-    if name in state.unreadable:
-        raise DeploymentError(
-            f"job {name} was deployed by another version of this software: use that version, or "
-            "put another job in its place (dpstream deploy JOBFILE --replace)"
-        )
-    if name not in state.jobs:
-        known = ", ".join(sorted(read_jobs(cluster).jobs)) or "none at all"
-        raise DeploymentError(
-            f"job {name} is not deployed (deployed: {known}): dpstream deploy JOBFILE deploys it"
-        )
-    return state.jobs[name]
 
 
 def plan_on(
@@ -292,58 +244,6 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     if calendar is not None:
         latest = max(latest, calendar.epoch_of(datetime.fromtimestamp(now / 1000, UTC)))
     return job.horizon_of(latest) + 1
-
-
-def check_unchanged(running: DeployedJob, job: Job) -> None:
-    """See that a job file says of reports what the job deployed under its name says of them.
-
-    Raises:
-        DeploymentError: it does not; the message names the difference.
-    """
-    changes = describe_difference(running, job)
-    if changes and _fingerprint(job) != running.fingerprint:
-        raise DeploymentError(
-            f"the job file says something else than the deployed job {job.name}, so its "
-            f"fingerprint is another one ({'; '.join(changes)}): give the name {job.name} instead "
-            "of the file to go on with what is deployed, or deploy the file under another name"
-        )
-
-
-def _fingerprint(job: Job) -> bytes:
-    return deploy_job(job, deployed_at=0).fingerprint
-
-
-def check_has_devices(job: DeployedJob) -> None:
-    """See that a job has devices and a shuffle stage, which a replay has not.
-
-    Raises:
-        DeploymentError: it is a replay.
-    """
-    if job.replay_of is not None:
-        raise DeploymentError(
-            f"job {job.name} is a replay of {job.replay_of.job}: the windows of a replay are "
-            "decided already, it has no devices and no shuffle stage; run aggregate and publish"
-        )
-
-
-class NoProducersError(DeploymentError):
-    """Producers are asked for, of a job that has none."""
-
-    exit_code = WRONG_INPUT
-
-
-def check_has_producers(job: Job) -> None:
-    """See that a job has producers, which one whose devices report for themselves has not.
-
-    Raises:
-        NoProducersError: it has none.
-    """
-    if job.devices is not None:
-        raise NoProducersError(
-            f"devices of job {job.name} report for themselves, and it has no producers: dpstream "
-            "collect takes their reports, dpstream status says what collectors do, and dpstream "
-            "simulate tries the job on a file"
-        )
 
 
 def charges(cluster: Cluster) -> list[Charge]:

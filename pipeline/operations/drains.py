@@ -16,7 +16,12 @@ from pipeline.jobs.roster import Roster
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
 from pipeline.kafka.workers.groups import group_name
-from pipeline.operations.deployments import DeploymentError, check_has_devices, read_jobs, set_phase
+from pipeline.operations.deployed_jobs import (
+    DeploymentError,
+    check_has_devices,
+    read_jobs,
+    set_phase,
+)
 from pipeline.operations.status.facts import OpenWindow, stages_of
 from pipeline.operations.status.heartbeats import Heartbeats
 from pipeline.results.follow import EstimateReader

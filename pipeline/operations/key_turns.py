@@ -19,7 +19,7 @@ from pipeline.jobs.sealing_keys import (
     read_private_key,
 )
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
 from pipeline.results.follow import EstimateReader
 
 

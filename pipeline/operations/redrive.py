@@ -34,7 +34,7 @@ from pipeline.operations.dead_letters import (
     header_of,
     place_of,
 )
-from pipeline.operations.deployments import DeploymentError, check_has_devices
+from pipeline.operations.deployed_jobs import DeploymentError, check_has_devices
 from pipeline.operations.redriven_parts import Parts
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.decision_log import DecisionLog

@@ -8,7 +8,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.roster import EnrolledProducer, Roster
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_reader import TopicReader
-from pipeline.operations.deployments import DeploymentError
+from pipeline.operations.deployed_jobs import DeploymentError
 from pipeline.stages.decision_log import DecisionLog
 from topics.names import Role
 from topics.records import Farewell

@@ -41,7 +41,8 @@ from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
 from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployments import deploy, read_jobs, undeploy
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import deploy, undeploy
 from pipeline.operations.processes import Process, dpstream_command, end_all
 from pipeline.results.follow import EstimateReader
 from pipeline.state import kafka_folder

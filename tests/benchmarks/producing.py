@@ -29,7 +29,7 @@ from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.lifeline import follow
 from tests.benchmarks.one_core import DrawnReports, changing_values
 from topics.names import Role

@@ -24,7 +24,7 @@ from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.workers.timings import Timings
 from pipeline.kafka.workers.worker import run_worker
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.results.follow import EstimateReader
 from pipeline.stages.aggregate_stage import AggregateStage
 from pipeline.stages.instance_stage import InstanceStage

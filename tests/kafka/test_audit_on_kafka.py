@@ -13,7 +13,7 @@ from pipeline.audit.deployed_laws import with_constants_of
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from randomizers import epoch_responses
 from randomizers.draws import draw_categories
 from tests.support.commands import Commands

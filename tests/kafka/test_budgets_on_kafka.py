@@ -11,7 +11,8 @@ from pipeline.jobs.budgets import BudgetError
 from pipeline.jobs.stated_budgets import BudgetChange
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy, read_jobs, undeploy
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import deploy, undeploy
 from tests.support.budgeted_jobs import deploy_at_once, job_about
 
 

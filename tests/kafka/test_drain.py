@@ -14,7 +14,7 @@ from pipeline.connect import connect_producer
 from pipeline.devices.producer import Producer
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from tests.support.commands import Commands
 from topics.names import Role
 

@@ -26,7 +26,7 @@ import pytest
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.stages.partial_log import PartialLog
 from tests.support import cells, namespaces, wheels

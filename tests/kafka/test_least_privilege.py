@@ -23,7 +23,8 @@ from pipeline.jobs.sealing_keys import NO_KEYS
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.errors import AccessError
-from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
+from pipeline.operations.deployments import deploy
 from pipeline.operations.ledger_topic import read_spending
 from pipeline.operations.registrations import read_roster
 from pipeline.operations.status.gathering import gather_status

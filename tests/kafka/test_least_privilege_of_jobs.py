@@ -14,7 +14,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import load_job
 from pipeline.jobs.sealed import SHARERS
 from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.ledger_topic import read_spending
 from tests.support.commands import Commands
 from tests.support.least_privilege import (

@@ -19,7 +19,8 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job, load_job, make_job
 from pipeline.kafka.broker_clock import own_milliseconds
 from pipeline.kafka.cluster import KafkaTransport
-from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
+from pipeline.operations.deployments import deploy
 from pipeline.privileges.table import (
     ANALYST,
     OPERATOR,

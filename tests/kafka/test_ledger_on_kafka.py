@@ -13,7 +13,8 @@ from pipeline.kafka.connection import Connection
 from pipeline.ledger.chain import Problem
 from pipeline.ledger.entries import Draft, Kind
 from pipeline.ledger.spending import Spending
-from pipeline.operations.deployments import deploy, read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import deploy
 from pipeline.operations.ledger_report import report_on
 from pipeline.operations.ledger_topic import read_spending
 from tests.support.budgeted_jobs import deploy_at_once, job_about

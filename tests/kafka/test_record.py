@@ -16,7 +16,7 @@ from pipeline.devices.change_log import load_change_log
 from pipeline.devices.produce import produce_change_log
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.recording.estimate_rows import published_estimate
 from pipeline.recording.recordings import Recording
 from tests.support.commands import Commands

@@ -19,7 +19,8 @@ from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import charges, read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import charges
 from pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, job_text, write_changes

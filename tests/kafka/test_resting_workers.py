@@ -25,7 +25,8 @@ from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
 from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
+from pipeline.operations.deployments import deploy
 from pipeline.operations.supervisor.pulses import HUNG_SECONDS
 from pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands

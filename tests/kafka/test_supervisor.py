@@ -26,7 +26,8 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka import LocalKafka
 from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployments import deploy, set_phase, undeploy
+from pipeline.operations.deployed_jobs import set_phase
+from pipeline.operations.deployments import deploy, undeploy
 from pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands
 from tests.support.ended import still_running

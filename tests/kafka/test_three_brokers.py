@@ -16,7 +16,8 @@ from kafka.errors import KafkaError
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.topic_spread import metadata_of_brokers
-from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
+from pipeline.operations.deployments import deploy
 from pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once

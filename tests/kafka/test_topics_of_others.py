@@ -16,7 +16,8 @@ from kafka.admin import NewTopic
 from pipeline.connect import open_producer
 from pipeline.jobs.job_files import Job, make_job
 from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.operations.deployments import deploy, read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import deploy
 from pipeline.operations.drains import begin_drain
 from pipeline.operations.status import JobWatch, gather_status
 from topics.names import Role

@@ -19,7 +19,7 @@ from pipeline.jobs.epoch_times import calendar_of
 from pipeline.kafka.cluster import Cluster, KafkaTransport
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.event_topic import EventTopic
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.simulation.simulate import seeded_generators
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.cli.run import StageName
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, Worker
 from tests.support.page_examples import EXAMPLES, IN_MEMORY, words_of, write_files

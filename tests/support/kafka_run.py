@@ -30,7 +30,7 @@ from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
 from pipeline.kafka.local_kafka.broker import free_port
 from pipeline.kafka.workers.groups import group_name
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.status.facts import stages_of
 from tests.support.commands import Commands
 from tests.support.neighbour_inputs import Inputs

@@ -32,7 +32,7 @@ from pipeline.kafka.workers.job_facts import JobFacts
 from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
 from pipeline.kafka.workers.observer import Observer, WindowTally
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.status.facts import hides_messages, stages_of
 from pipeline.results.watched_estimates import WatchedEstimates
 from pipeline.simulation.memory import MemoryLog, MemoryWorker

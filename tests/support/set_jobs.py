@@ -8,7 +8,7 @@ from typing import cast
 from pipeline.devices.producer import Producer, Value
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.simulation.simulate import SimulatedCluster
 from tests.support.memory_cluster import MemoryCluster

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection, find_cluster
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.lifeline import follow
 from pipeline.results.follow import EstimateReader
 

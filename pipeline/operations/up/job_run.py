@@ -21,7 +21,7 @@ from pipeline.jobs.input_forms import InputForm
 from pipeline.jobs.job_files import Job, load_job
 from pipeline.kafka.cluster import ClusterError
 from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import check_has_producers
+from pipeline.operations.deployed_jobs import check_has_producers
 from pipeline.operations.processes import dpstream_command
 from pipeline.operations.restarted_processes import Child, RestartedProcesses
 from pipeline.operations.status.facts import stages_of

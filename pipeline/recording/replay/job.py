@@ -11,7 +11,7 @@ from pipeline.jobs.job_files import Job, make_job, validate
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.ledger.writing import of_replay
-from pipeline.operations.deployments import read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
 from pipeline.operations.ledger_topic import write_entries
 from pipeline.recording.replay.sources import ReplayError
 from topics.names import JOBS_TOPIC, Role, jobs_topic

@@ -24,7 +24,7 @@ from pipeline.actions import (
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.operations.deployments import set_phase
+from pipeline.operations.deployed_jobs import set_phase
 from pipeline.operations.processes import dpstream_command
 from pipeline.operations.restarted_processes import RestartedProcesses
 from pipeline.operations.status.facts import stages_of

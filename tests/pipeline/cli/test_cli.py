@@ -31,9 +31,10 @@ from pipeline.kafka.client_properties import ConnectionSettingsError
 from pipeline.kafka.cluster import AccessError, ClusterError
 from pipeline.kafka.connection import NoClusterError
 from pipeline.kafka.local_kafka import LocalKafkaError
-from pipeline.operations.deployments import DeploymentError
+from pipeline.operations.deployed_jobs import DeploymentError
 from pipeline.planning.plan import plan as make_plan
 from pipeline.planning.plan_plot import draw_plan
+from pipeline.protocols.registry import OWN
 from pipeline.state import FolderInUse
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
@@ -124,6 +125,24 @@ def test_a_verb_imports_no_other_verbs_module() -> None:
     )
     targets = {f"pipeline.cli.{verb.target.partition(':')[0]}" for verb in VERBS.values()}
     assert targets & set(done.stdout.splitlines()[-1].split()) == {"pipeline.cli.kafka"}
+
+
+def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_draws() -> None:
+    program = (
+        "import sys; from pipeline.cli import main; "
+        "main(['status', '--help']); main(['estimates', '--help']); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    modules = done.stdout.splitlines()[-1].split()
+    assert {"pipeline.cli.status", "pipeline.cli.estimates"} <= set(modules)
+    unused = (
+        *("pipeline.planning", "pipeline.simulation", "pipeline.operations.deployments"),
+        *("pipeline.operations.up", "pipeline.kafka.local_kafka", "javaproperties", "psutil"),
+        *(f"pipeline.protocols.{protocol}" for protocol in OWN),
+    )
+    assert not [each for each in modules if each.startswith(unused)]
 
 
 @pytest.mark.parametrize("words", [(), ("kafka",)])

@@ -21,7 +21,7 @@ from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import load_job, parse_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.up.curves import MOST_CURVES, curves_of, draw_curves, plotted_query
 from pipeline.results.asked import Asked, make_query
 from pipeline.results.questions import Count, Items, Query

@@ -18,7 +18,8 @@ from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.receipts import is_receipt
 from pipeline.kafka.cluster import Cluster
 from pipeline.ledger.entries import Draft, Kind
-from pipeline.operations.deployments import deploy, read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import deploy
 from pipeline.operations.ledger_topic import read_spending
 from pipeline.recording.replay.job import begin_replay, replayed_job
 from pipeline.stages.estimate_records import EstimateRecord

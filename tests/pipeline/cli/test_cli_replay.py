@@ -15,7 +15,7 @@ from pipeline.actions import Append, LogRecord, end_offset, scan
 from pipeline.cli.replay import _ending
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.recording.replay.on_cluster import ClusterReader
 from pipeline.recording.replay.plan import ReplayPlan

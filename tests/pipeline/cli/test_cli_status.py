@@ -18,7 +18,7 @@ from pipeline.jobs.job_files import parse_job
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.dead_letters import DeadLetterLog
-from pipeline.operations.deployments import DeploymentError
+from pipeline.operations.deployed_jobs import DeploymentError
 from pipeline.operations.registrations import Registrations
 from pipeline.operations.status import (
     PATIENCE,

@@ -10,7 +10,7 @@ import pytest
 from pipeline.cli.run import StageName
 from pipeline.cli.verify_stage import pairs_of
 from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.stage_verification.findings import Finding, Violation
 from pipeline.operations.status.facts import stages_of
 from pipeline.whole_files import write_new

@@ -17,7 +17,8 @@ from pipeline.jobs.budgets import (
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import charges, deploy, read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import charges, deploy
 from tests.support.memory_cluster import MemoryCluster
 from topics.frames import CodecError
 

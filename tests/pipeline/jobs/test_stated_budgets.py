@@ -23,13 +23,8 @@ from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.stated_budgets import StatedBudget, is_stated_budget
 from pipeline.kafka.cluster import Cluster
 from pipeline.ledger.entries import Kind
-from pipeline.operations.deployments import (
-    carry_out,
-    charges,
-    plan_on,
-    read_jobs,
-    undeploy,
-)
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import carry_out, charges, plan_on, undeploy
 from pipeline.operations.ledger_topic import read_spending
 from tests.support import budgeted_jobs
 from tests.support.commands import Commands

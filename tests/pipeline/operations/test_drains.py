@@ -15,7 +15,7 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import DeploymentError, read_jobs, set_phase
+from pipeline.operations.deployed_jobs import DeploymentError, read_jobs, set_phase
 from pipeline.operations.drains import DrainWatch, begin_drain, end_drain
 from pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells

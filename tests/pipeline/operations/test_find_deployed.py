@@ -9,7 +9,8 @@ import pytest
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import make_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import DeploymentError, deploy, find_deployed, undeploy
+from pipeline.operations.deployed_jobs import DeploymentError, find_deployed
+from pipeline.operations.deployments import deploy, undeploy
 from tests.support.memory_cluster import MemoryCluster
 from topics.names import JOBS_TOPIC
 

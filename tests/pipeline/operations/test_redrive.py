@@ -12,7 +12,7 @@ from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import Origin, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.operations.dead_letters import DeadLetterLog, place_of, save_dead_letter
-from pipeline.operations.deployments import DeploymentError
+from pipeline.operations.deployed_jobs import DeploymentError
 from pipeline.operations.redrive import redrive
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story

@@ -12,7 +12,8 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.descriptions import SigningKeyError, is_signed, signing_key_at
 from pipeline.jobs.job_files import Job, make_job
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy, read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import deploy
 from pipeline.state import signing_key_file
 from tests.support.memory_cluster import MemoryCluster
 

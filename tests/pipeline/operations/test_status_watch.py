@@ -17,7 +17,7 @@ from rich.console import Console
 from pipeline.cli.status import Statuses, status_reader, watch_status
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import AccessError, Cluster
-from pipeline.operations.deployments import DeploymentError
+from pipeline.operations.deployed_jobs import DeploymentError
 from pipeline.operations.status import STAGES, JobStatus, OpenWindow, StageStatus, WorkerStatus
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster

@@ -8,7 +8,8 @@ from pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import NoTopicError
-from pipeline.operations.deployments import deploy, set_phase, undeploy
+from pipeline.operations.deployed_jobs import set_phase
+from pipeline.operations.deployments import deploy, undeploy
 from pipeline.operations.supervisor.wanted import JobsReader, Task, Tasks, tasks_of
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text

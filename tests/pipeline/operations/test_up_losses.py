@@ -17,7 +17,8 @@ from pipeline.devices.truths import CountedTruths
 from pipeline.jobs.job_files import parse_job
 from pipeline.kafka.cluster import Cluster
 from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy, read_jobs
+from pipeline.operations.deployed_jobs import read_jobs
+from pipeline.operations.deployments import deploy
 from pipeline.operations.losses import UnaskedError, check_losses
 from pipeline.operations.signals import Signals
 from pipeline.operations.up import run_up

@@ -16,7 +16,8 @@ import pytest
 from pipeline.jobs.job_files import parse_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy, find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
+from pipeline.operations.deployments import deploy
 from pipeline.protocols.other_packages import ProtocolError, Registry
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.protocols.value_stream import PROTOCOL as VALUE_STREAM

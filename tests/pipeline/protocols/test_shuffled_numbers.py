@@ -15,7 +15,7 @@ from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import Job, make_job, parse_job
 from pipeline.jobs.job_problems import JobError
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.planning.alternatives import alternatives
 from pipeline.planning.plan import plan
 from pipeline.results.asked import Asked, make_query

@@ -15,7 +15,8 @@ from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import Job
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import charges, find_deployed, set_phase
+from pipeline.operations.deployed_jobs import find_deployed, set_phase
+from pipeline.operations.deployments import charges
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.recording.recordings import Recording, RecordingError
 from pipeline.recording.replay.job import begin_replay, find_replay, replayed_job

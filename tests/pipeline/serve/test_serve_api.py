@@ -22,7 +22,7 @@ from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.phases import Phase
 from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import find_deployed, set_phase
+from pipeline.operations.deployed_jobs import find_deployed, set_phase
 from pipeline.results.series import Series
 from pipeline.serve import api, views
 from pipeline.serve.board import milliseconds

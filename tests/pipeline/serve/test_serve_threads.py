@@ -21,7 +21,8 @@ from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from pipeline.kafka.cluster import Cluster, ClusterError
 from pipeline.kafka.connection import Connection
 from pipeline.ledger.writing import of_budget
-from pipeline.operations.deployments import set_phase, undeploy
+from pipeline.operations.deployed_jobs import set_phase
+from pipeline.operations.deployments import undeploy
 from pipeline.operations.ledger_topic import write_entries
 from pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
 from pipeline.serve import background as background_module
