@@ -16,7 +16,7 @@ and forgets the stage; no exception is ever thrown into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -63,7 +63,11 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Every append so far has been acknowledged by all in-sync replicas, or the driver stops."""
+    """Every append so far has been acknowledged by all in-sync replicas, or the driver stops.
+
+    Reply: `Ends` of the partitions appended to so far, in each the offset after the last record of
+    these. One that the driver has not learned is left out; one that learns none replies None.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,14 @@ class ReadRange:
 
 
 @dataclass(frozen=True, slots=True)
-class EndOffset:
-    """Ask the broker for the offset that the next record of a partition will get. Reply: int."""
+class EndOffsets:
+    """Ask the brokers for the offsets that the next records of some partitions will get.
 
-    role: Role
-    partition: int
+    Reply: `Ends` of all these places, each a role and a partition. In which order brokers look at
+    them is not said, but all look after the question.
+    """
+
+    places: tuple[tuple[Role, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,8 @@ class Rest:
     """Nothing is asked: in the midst of long work, let others have their turn."""
 
 
-Action: TypeAlias = Append | Flush | ReadRange | EndOffset | Commit | DeleteBelow | Rest
+Action: TypeAlias = Append | Flush | ReadRange | EndOffsets | Commit | DeleteBelow | Rest
+Ends: TypeAlias = Mapping[tuple[Role, int], int]
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[Action, Any, Result]
 
@@ -141,6 +149,12 @@ def replacing(
         reply = yield from replacement(action)
 
 
+def ends_of(action: EndOffsets, topic_ends: Callable[[Role], Sequence[int]]) -> Ends:
+    """The reply of whoever knows where all partitions of a topic end, by its role."""
+    ends = {role: topic_ends(role) for role in dict(action.places)}
+    return {(role, partition): ends[role][partition] for role, partition in action.places}
+
+
 class Run(Protocol):
     """Carries out steps on the topics of a job."""
 
@@ -151,9 +165,8 @@ class Run(Protocol):
 
 def end_offset(role: Role, partition: int) -> Steps[int]:
     """Ask for the present end of a partition."""
-    reply = yield EndOffset(role, partition)
-    assert isinstance(reply, int)
-    return reply
+    ends: Ends = yield EndOffsets(((role, partition),))
+    return ends[role, partition]
 
 
 def scan(
@@ -215,9 +228,14 @@ class LogCursor:
         self._visit = visit
         self._visit_all = visit_all
 
+    @property
+    def place(self) -> tuple[Role, int]:
+        """The role and the partition."""
+        return self._role, self._partition
+
     def find_end(self) -> Steps[None]:
         """See how far the partition goes by now."""
-        self.end = yield from end_offset(self._role, self._partition)
+        yield from find_ends([self])
 
     def read_some(self) -> Steps[bool]:
         """Read the next few MiB of what lies before the end; False when nothing is left."""
@@ -242,3 +260,32 @@ class LogCursor:
         """Read up to the present end."""
         yield from self.find_end()
         yield from self.read()
+
+    def flush(self) -> Steps[None]:
+        """Have every append so far acknowledged; read up to what was appended here, with it.
+
+        Who has appended a record reads all that others have written before it: what counts of
+        several is the same, whatever comes later. Where that record lies its acknowledgement says.
+        """
+        written: Ends | None = yield Flush()
+        if written is None or self.place not in written:
+            yield from self.find_end()
+        else:
+            self.end = max(self.end, written[self.place])
+        yield from self.read()
+
+
+def find_ends(cursors: Iterable[LogCursor]) -> Steps[None]:
+    """See how far several partitions go by now, asked at once."""
+    found = list(cursors)
+    ends: Ends = yield EndOffsets(tuple(cursor.place for cursor in found))
+    for cursor in found:
+        cursor.end = ends[cursor.place]
+
+
+def catch_up(cursors: Iterable[LogCursor]) -> Steps[None]:
+    """Read several partitions, in this order, up to where they end by now."""
+    found = list(cursors)
+    yield from find_ends(found)
+    for cursor in found:
+        yield from cursor.read()

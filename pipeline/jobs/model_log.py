@@ -25,6 +25,7 @@ class ModelLog:
 
     Attributes:
         epochs: after which there is a model.
+        log: of which they are read.
     """
 
     def __init__(self, job: DeployedJob, *, keep: bool) -> None:
@@ -34,13 +35,9 @@ class ModelLog:
         self._numbers = job.protocol_entry.learning.numbers(job.law())
         self._keep = keep
         self._models: dict[int, NDArray[np.float64]] = {}
-        self._cursor: LogCursor = job.cursor(Role.MODEL, lambda record: self._apply(record.value))
+        self.log: LogCursor = job.cursor(Role.MODEL, lambda record: self._apply(record.value))
         self._roster = Roster(job)
         self._producers: LogCursor = job.cursor(Role.PRODUCERS, self._roster.apply)
-
-    def catch_up(self) -> Steps[None]:
-        """Read up to the present end."""
-        yield from self._cursor.catch_up()
 
     def find(self, epoch: int) -> Steps[NDArray[np.float64] | None]:
         """The model that the devices of an epoch compute at, float64 (numbers,); None: not yet.
@@ -55,8 +52,8 @@ class ModelLog:
         for earlier in [each for each in self._models if each < wanted]:
             del self._models[earlier]
         if wanted not in self._models:
-            yield from self._cursor.find_end()
-            while wanted not in self._models and (yield from self._cursor.read_some()):
+            yield from self.log.find_end()
+            while wanted not in self._models and (yield from self.log.read_some()):
                 pass
         if not self.epochs and (yield from self._is_first(epoch)):
             return np.zeros(self._numbers)

@@ -28,7 +28,7 @@ from kafka.errors import (
 from pipeline.actions import (
     Action,
     Append,
-    EndOffset,
+    EndOffsets,
     Flush,
     LogRecord,
     LogSlice,
@@ -36,6 +36,7 @@ from pipeline.actions import (
     Result,
     Steps,
     carry_out,
+    ends_of,
 )
 from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from pipeline.kafka.connection import Connection
@@ -583,9 +584,8 @@ class KafkaTransport:
     def carry_out(self, action: Action) -> object:
         """Carry out an action; only `Flush` waits for acknowledgements, unless they are many."""
         match action:
-            case EndOffset(role, partition):
-                topic = topic_name(self._job, role)
-                return self.persistently(lambda: self._cluster.end_offsets(topic)[partition])
+            case EndOffsets():
+                return self.persistently(lambda: ends_of(action, self._ends))
             case ReadRange(role, partition, start, stop):
                 return self.persistently(lambda: self._read(role, partition, start, stop))
             case Append(role, partition, value):
@@ -614,6 +614,9 @@ class KafkaTransport:
             if told:
                 self._notify("Kafka is back")
             return answer
+
+    def _ends(self, role: Role) -> list[int]:
+        return self._cluster.end_offsets(topic_name(self._job, role))
 
     def _read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         """Some records, a few MiB."""

@@ -19,7 +19,7 @@ from aggregators.attendance import Attendance
 from aggregators.estimate import GAP, Estimate
 from aggregators.item_estimates import ItemEstimates
 from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.actions import Action, EndOffset, LogSlice, ReadRange, Steps, carry_out
+from pipeline.actions import Action, EndOffsets, LogSlice, ReadRange, Steps, carry_out, ends_of
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.results.kinds.registry import kind_of
@@ -171,8 +171,8 @@ def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Resul
 def reply_from(cluster: Cluster, job: DeployedJob, action: Action) -> object:
     """What the topics of a cluster hold of what an action asks for."""
     match action:
-        case EndOffset(role, partition):
-            return cluster.end_offsets(job.topic(role))[partition]
+        case EndOffsets():
+            return ends_of(action, lambda role: cluster.end_offsets(job.topic(role)))
         case ReadRange(role, partition, start, stop):
             some, size = [], 0
             for record in cluster.read(job.topic(role), partition, start, stop):

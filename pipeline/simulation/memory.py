@@ -16,7 +16,7 @@ from pipeline.actions import (
     Append,
     Commit,
     DeleteBelow,
-    EndOffset,
+    EndOffsets,
     Flush,
     LogRecord,
     LogSlice,
@@ -123,11 +123,19 @@ class MemoryLog:
 
 @dataclass(slots=True)
 class MemoryDriver:
-    """Carries out the actions of one owner; `pending` is what it has not flushed."""
+    """Carries out the actions of one owner.
+
+    Attributes:
+        log: of the job.
+        pending: what it has not flushed.
+        reader: in whose name it commits.
+        written: where what it has flushed ends, by partition.
+    """
 
     log: MemoryLog
     pending: list[Append] = field(default_factory=list)
     reader: str = ""
+    written: dict[tuple[Role, int], int] = field(default_factory=dict)
 
     def carry_out(self, action: Action) -> object:
         """Carry one action out; returns its reply."""
@@ -136,10 +144,11 @@ class MemoryDriver:
                 self.pending.append(action)
             case Flush():
                 self.crash(keep=True)
+                return dict(self.written)
             case ReadRange(role, partition, start, stop):
                 return self.log.read(role, partition, start, stop)
-            case EndOffset(role, partition):
-                return self.log.end(role, partition)
+            case EndOffsets(places):
+                return {place: self.log.end(*place) for place in places}
             case Commit(role, partition, offset):
                 self.log.committed_by[self.reader][role, partition] = offset
             case DeleteBelow(role, partition, offset):
@@ -151,6 +160,8 @@ class MemoryDriver:
         if keep:
             for append in self.pending:
                 self.log.append(append)
+                place = append.role, append.partition
+                self.written[place] = self.log.end(*place)
         self.pending.clear()
 
     def run(self, steps: Generator[Action, object, Result]) -> Result:

@@ -148,10 +148,9 @@ class ChunkStage(ABC, Generic[Content]):
             return
         ordered = [parts[instance] for instance in sorted(parts)]
         yield from self._write(chunk, [part.content for part in ordered])
-        yield Flush()
+        yield from self._partials.flush()
         self._unflushed = False
         state.written.add(chunk.epoch)
-        yield from self._partials.catch_up()
         if self._together == self._parts or chunk.epoch in self._partials.complete:
             # Of lanes, with the last one.
             began = min(part.began for part in ordered)

@@ -67,6 +67,10 @@ class CompletePartials:
             self._places = iter((start,))
         yield from self.read_back()
 
+    def flush(self) -> Steps[None]:
+        """Have every append so far acknowledged, and read up to what was appended here."""
+        yield from self._cursor.flush()
+
     def read_back(self) -> Steps[None]:
         """Read from further back than before, up to the present end."""
         assert self._places is not None, "the end is read first"

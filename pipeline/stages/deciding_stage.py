@@ -35,7 +35,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from pipeline.actions import Append, Flush, LogRecord, Steps, end_offset
+from pipeline.actions import Append, LogRecord, Steps, end_offset
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
 from pipeline.stages.decision_log import Decision, DecisionLog, Decisions
@@ -450,6 +450,5 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
             own = self._decision.manifest(window, state.position, self._wall_clock())
             self._proposed = own
             yield Append(Role.MANIFESTS, 0, self._log_of(epoch, state.number).encode(own))
-            yield Flush()
-            yield from self._manifest_log.catch_up()
+            yield from self._manifest_log.flush()
         return True

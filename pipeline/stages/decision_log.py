@@ -1,7 +1,7 @@
 """What has been decided: the manifest log of a deployment, the first manifest of an epoch counting.
 
-The shuffle workers of a job share nothing but this log. Each of them reads it to its end after
-writing to it, so that all of them go on under the same decision, whoever made it.
+The shuffle workers of a job share nothing but this log. Each of them reads it up to what it has
+written there, so that all of them go on under the same decision, whoever made it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.actions import Steps
+from pipeline.actions import Steps, catch_up
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
@@ -146,8 +146,7 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
         as_complete: bool = False,
     ) -> Steps[None]:
         """See `DecidingStage`; who has enrolled, and who takes reports, is read to its end."""
-        yield from self._enrolment_log.catch_up()
-        yield from self._status_log.catch_up()
+        yield from catch_up((self._enrolment_log, self._status_log))
         yield from super()._decide(state, window, as_complete=as_complete)
 
     def _admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:

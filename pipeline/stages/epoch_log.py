@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Self
 
-from pipeline.actions import LogRecord, Run, Steps, record_at
+from pipeline.actions import LogCursor, LogRecord, Run, Steps, find_ends, record_at
 from pipeline.errors import DpstreamError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
@@ -130,6 +130,11 @@ class EpochLog:
         return bool(self._payloads)
 
     @property
+    def logs(self) -> tuple[LogCursor, ...]:
+        """Of manifests and partials: `next` reads them up to their ends, as these were found."""
+        return self._manifest_log, self._partial_log
+
+    @property
     def complete(self) -> bool:
         """Whether the last epoch of the job has been read."""
         last, following = self._job.last_epoch, self.next_epoch
@@ -165,8 +170,7 @@ class EpochLog:
         """
         log = cls(job, first, after=place.epoch)
         manifests, partials = log._manifest_log, log._partial_log
-        yield from manifests.find_end()
-        yield from partials.find_end()
+        yield from find_ends(log.logs)
         wanted = sorted({*place.whole_manifests, place.manifest_offset})
         if not manifests.position <= wanted[0] <= wanted[-1] == place.manifest_offset:
             return None
@@ -205,8 +209,7 @@ class EpochLog:
         # In this order: an epoch is published after its manifest and partial were written.
         if self._only_published:
             yield from self._estimate_log.find_end()
-        yield from self._manifest_log.find_end()
-        yield from self._partial_log.find_end()
+        yield from find_ends(self.logs)
 
     def next(self) -> Steps[DecidedEpoch | None]:
         """The next epoch that is wanted; None if it is not there yet.

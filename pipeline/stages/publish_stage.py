@@ -12,7 +12,7 @@ in the topic that counts: so every writer of it writes the same bytes. Owning th
 
 from __future__ import annotations
 
-from pipeline.actions import Append, Flush, LogRecord, Steps
+from pipeline.actions import Append, Flush, LogCursor, LogRecord, Steps, find_ends
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.model_log import ModelLog
 from pipeline.stages import checkpoints
@@ -62,6 +62,8 @@ class PublishStage(SingleWriter):
         learns = job.protocol_entry.learning is not None
         self._models = ModelLog(job, keep=False) if learns else None
         self._epochs: EpochLog | None = None
+        # What is written here, and read on with the logs of what there is to say of epochs.
+        self._logs: tuple[LogCursor, ...] = ()
         # Of what is read at first: estimates that a checkpoint may be of, and checkpoints.
         self._latest: dict[int, EstimateRecord] | None = {}
         self._checkpoints: list[Checkpoint] = []
@@ -80,27 +82,43 @@ class PublishStage(SingleWriter):
         return None if self._epochs is None else self._epochs.next_epoch
 
     def _read_on(self) -> Steps[EpochLog]:
-        """See what is published by now; returns what there is to say of epochs.
+        """See what is published by now, and how far the logs go of what there is to say of epochs.
 
-        At first nothing is read of what is through: of the estimates none but the latest, and of
-        the epochs none before those that a later estimate rests on, or none before a checkpoint.
+        Returns the latter, which is read epoch by epoch.
         """
-        if self._documents is not None:
-            # Before the estimates are read: those that have a document are not held.
-            yield from self._documented.catch_up()
-        epochs, job = self._epochs, self._job
+        epochs = self._epochs
         if epochs is None:
-            place = yield from place_of_latest(job, self._first_shown, after_checkpoint=True)
-            self._published = FirstEstimates(job, place.before)
-            self._estimate_log = job.cursor(Role.ESTIMATES, self._take_in)
-            self._estimate_log.position = place.offset
+            epochs = self._epochs = yield from self._read_first()
+        # All ends are asked for at once, since none has to be found before another: whoever
+        # publishes meanwhile says of an epoch what is said here.
+        yield from find_ends((*self._logs, *epochs.logs))
+        for log in self._logs:
+            yield from log.read()
+        return epochs
+
+    def _read_first(self) -> Steps[EpochLog]:
+        """Read nothing of what is through.
+
+        Of the estimates none but the latest, and of the epochs none before those that a later
+        estimate rests on, or none before a checkpoint.
+        """
+        job = self._job
+        # Before the estimates are read: those that have a document are not held.
+        documents = (
+            () if self._documents is None else ((yield from self._documented.near_the_end()),)
+        )
+        place = yield from place_of_latest(job, self._first_shown, after_checkpoint=True)
+        self._published = FirstEstimates(job, place.before)
+        self._estimate_log = job.cursor(Role.ESTIMATES, self._take_in)
+        self._estimate_log.position = place.offset
         yield from self._estimate_log.catch_up()
-        if epochs is None:
-            published = self._published.epochs
-            first = self._rests_on(published.first_missing(published.lowest or 1))
-            epochs = (yield from self._after_checkpoint(first)) or EpochLog(job, first)
-            self._epochs, self._latest = epochs, None
-            self._checkpoints.clear()
+        published = self._published.epochs
+        first = self._rests_on(published.first_missing(published.lowest or 1))
+        epochs = (yield from self._after_checkpoint(first)) or EpochLog(job, first)
+        self._latest = None
+        self._checkpoints.clear()
+        models = () if self._models is None else (self._models.log,)
+        self._logs = (*documents, self._estimate_log, *models)
         return epochs
 
     def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
@@ -145,9 +163,6 @@ class PublishStage(SingleWriter):
     def _write_due(self) -> Steps[None]:
         """Take in what is new, epoch by epoch, and publish what is not published yet."""
         epochs = yield from self._read_on()
-        if self._models is not None:
-            yield from self._models.catch_up()
-        yield from epochs.find_end()
         written: list[FinishedWindow] = []
         while (found := (yield from epochs.next())) is not None:
             manifest = found.manifest
@@ -166,8 +181,7 @@ class PublishStage(SingleWriter):
         yield from epochs.read_partials()
         yield from self._checkpoint()
         if written:
-            yield Flush()
-            yield from self._estimate_log.catch_up()
+            yield from self._estimate_log.flush()
         yield from self._document()
         for window in written:
             self._listener(window)

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps
+from pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps, catch_up
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.roster import Roster
 from pipeline.stages.admission import Refusal, dead_letter
@@ -185,8 +185,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         return math.inf if idle else None
 
     def _catch_up(self) -> Steps[None]:
-        yield from self._producer_log.catch_up()
-        yield from self._manifest_log.catch_up()
+        yield from catch_up((self._producer_log, self._manifest_log))
 
     def _multiset(self) -> WordMultiset:
         return WordMultiset(self._job.form_of(self.role), self._scratch)

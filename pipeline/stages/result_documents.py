@@ -151,14 +151,7 @@ class WrittenDocuments:
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
         self._deployment = job.deployment.hex()
-        self._log: LogCursor | None = None
         self.latest = 0
-
-    def catch_up(self) -> Steps[None]:
-        """Read what is new; at first what lies near the end, and further back where need be."""
-        if self._log is None:
-            self._log = yield from self._near_the_end()
-        yield from self._log.catch_up()
 
     def note(self, key: bytes | None) -> None:
         """Take in the key of a record of the topic; others' keys are passed over."""
@@ -171,7 +164,7 @@ class WrittenDocuments:
         if known and epoch_problem(self._job, epoch) is None:
             self.latest = max(epoch, self.latest)
 
-    def _near_the_end(self) -> Steps[LogCursor]:
+    def near_the_end(self) -> Steps[LogCursor]:
         """A cursor at the present end, with a document of ours noted, if there is any at all."""
         cursor: LogCursor = self._job.cursor(Role.RESULTS, lambda record: self.note(record.key))
         begin = cursor.position

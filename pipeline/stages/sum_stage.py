@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from functools import partial
 
-from pipeline.actions import Append, Flush, Steps
+from pipeline.actions import Append, Steps, catch_up
 from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
@@ -69,9 +69,7 @@ class SumStage(SingleWriter):
             held[epoch] = payload
 
     def _write_due(self) -> Steps[None]:
-        yield from self._written_log.catch_up()
-        for log in (self._manifest_log, *self._sum_logs):
-            yield from log.catch_up()
+        yield from catch_up((self._written_log, self._manifest_log, *self._sum_logs))
         first, second = self._sums
         due = sorted(first.keys() & second.keys() & self._decisions.keys())
         finished = []
@@ -79,8 +77,7 @@ class SumStage(SingleWriter):
             manifest = yield from self._write(epoch)
             finished.append(_finished(manifest))
         if due:
-            yield Flush()
-            yield from self._written_log.catch_up()
+            yield from self._written_log.flush()
             for epoch, window in zip(due, finished, strict=True):
                 del self._decisions[epoch]
                 self._listener(window)

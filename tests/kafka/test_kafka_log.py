@@ -49,13 +49,14 @@ def run(
 def test_records_are_read_as_they_were_written(connection: Connection, job_name: str) -> None:
     async def story(log: KafkaLog) -> None:
         assert await log.partitions(Role.SHUFFLED) == 2
-        assert await log.end_offset(Role.SHUFFLED, 1) == 0
+        assert await log.end_offsets(Role.SHUFFLED, (1,)) == {1: 0}
         assert (await log.read(Role.SHUFFLED, 1, 0, 0)).records == ()
         await log.append(Append(Role.SHUFFLED, 1, b"value", key=b"k", headers=(("h", b"1"),)))
         await log.append(Append(Role.SHUFFLED, 1, b"another"))
         await log.append(Append(Role.MANIFESTS, 0, b"manifest"))
-        await log.flush()
-        assert await log.end_offset(Role.SHUFFLED, 1) == 2
+        written = {(Role.SHUFFLED, 1): 2, (Role.MANIFESTS, 0): 1}
+        assert await log.flush() == written
+        assert await log.ends([*written, (Role.SHUFFLED, 0)]) == {**written, (Role.SHUFFLED, 0): 0}
         assert await log.end_offsets(Role.SHUFFLED, (0, 1)) == {0: 0, 1: 2}
         first = await log.read(Role.SHUFFLED, 1, 0, 1)
         (record,) = first.records
@@ -64,6 +65,23 @@ def test_records_are_read_as_they_were_written(connection: Connection, job_name:
         rest = await log.read(Role.SHUFFLED, 1, 1, 2)
         assert [record.value for record in rest.records] == [b"another"]
         assert (await log.read(Role.MANIFESTS, 0, 0, 1)).records[0].value == b"manifest"
+
+    run(connection, job_name, story)
+
+
+def test_what_was_written_is_read_as_the_broker_has_it(
+    connection: Connection, job_name: str
+) -> None:
+    async def story(log: KafkaLog) -> None:
+        assert not (await log.read(Role.MANIFESTS, 0, 0, 0)).records
+        await log.append(Append(Role.MANIFESTS, 0, b"value", key=b"k", headers=(("h", b"1"),)))
+        await log.append(Append(Role.MANIFESTS, 0, b"another"))
+        await log.flush()
+        known = await log.read(Role.MANIFESTS, 0, 0, 2)
+        # What was given once is asked for when it is wanted again.
+        asked = await log.read(Role.MANIFESTS, 0, 0, 2)
+        assert known == asked
+        assert all(known.records[place] is not asked.records[place] for place in (0, 1))
 
     run(connection, job_name, story)
 

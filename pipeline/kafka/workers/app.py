@@ -91,7 +91,13 @@ def build_app(
             # Of a record that the broker has stamped; what its writer says is nobody's business.
             stamped = message.timestamp_type == _LOG_APPEND_TIME and message.timestamp is not None
             written = round(1000 * message.timestamp) if stamped else None
-            await execution.record(message.partition, message.offset, message.value or b"", written)
+            await execution.record(
+                message.partition,
+                message.offset,
+                message.value or b"",
+                written,
+                bare=message.key is None and not message.headers,
+            )
 
     app.agent(app.topic(topic, value_type=bytes, acks=False), name="stage")(show_records)
     return app

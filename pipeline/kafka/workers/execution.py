@@ -20,8 +20,10 @@ from pipeline.actions import (
     Append,
     Commit,
     DeleteBelow,
-    EndOffset,
+    EndOffsets,
+    Ends,
     Flush,
+    LogRecord,
     LogSlice,
     ReadRange,
     Rest,
@@ -41,8 +43,14 @@ class Log(Protocol):
     async def append(self, action: Append) -> None:
         """Take a record, for `flush` to wait for."""
 
-    async def flush(self) -> None:
-        """Wait until everything appended has been acknowledged, or raise why it was not."""
+    async def flush(self) -> Ends:
+        """Wait until everything appended has been acknowledged, or raise why it was not.
+
+        Returns what is known of where it lies: see `pipeline.actions.Flush`.
+        """
+
+    def note_shown(self, role: Role, partition: int, record: LogRecord) -> None:
+        """A record has come that the stage may ask for: nobody need be asked for it."""
 
     def forget_appends(self) -> None:
         """Make what was appended so far nobody's business."""
@@ -53,8 +61,8 @@ class Log(Protocol):
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         """Read some records from `start` to before `stop`."""
 
-    async def end_offset(self, role: Role, partition: int) -> int:
-        """The offset that the next record of a partition will get."""
+    async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
+        """The offsets that the next records of partitions will get."""
 
     async def delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete a partition's records below `offset`; raises `KafkaError` if that fails."""
@@ -167,11 +175,22 @@ class Execution:
         self._restoring = asyncio.create_task(self._restore(self._owned))
 
     async def record(
-        self, partition: int, offset: int, value: bytes, written: int | None = None
+        self,
+        partition: int,
+        offset: int,
+        value: bytes,
+        written: int | None = None,
+        *,
+        bare: bool = False,
     ) -> None:
         """Show the stage a record, if it is the next one of a partition that is ours.
 
-        `written` is as of `pipeline.stages.stage.Stage.record`.
+        Args:
+            partition: of its topic.
+            offset: of the record.
+            value: of it.
+            written: as of `pipeline.stages.stage.Stage.record`.
+            bare: whether it has neither key nor headers.
         """
         async with self._lock:
             expected = self.positions.get(partition)
@@ -181,6 +200,9 @@ class Execution:
                 await self._attempt(self._explain_gap(partition, expected, offset))
                 return
             self.records += 1
+            if bare and written is not None:
+                shown = LogRecord(offset, value, written)
+                self._log.note_shown(self._stage.role, partition, shown)
             steps = self._stage.record(partition, offset, value, self._clock(), written)
             if await self._attempt(self._run(steps)):
                 self.positions[partition] = self.reached[partition] = offset + 1
@@ -312,11 +334,11 @@ class Execution:
                 self.appends += 1
                 await self._log.append(action)
             case Flush():
-                await self._log.flush()
+                return await self._log.flush()
             case ReadRange(role, partition, start, stop):
                 return await self._log.read(role, partition, start, stop)
-            case EndOffset(role, partition):
-                return await self._log.end_offset(role, partition)
+            case EndOffsets(places):
+                return await self._log.ends(places)
             case Commit(role, partition, offset):
                 await self._commit(role, partition, offset)
             case DeleteBelow(role, partition, offset):

@@ -19,11 +19,12 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.structs import ConsumerRecord
 
-from pipeline.actions import Append, LogRecord, LogSlice
+from pipeline.actions import Append, Ends, LogRecord, LogSlice
 from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.errors import AccessError, refused_kind
 from pipeline.kafka.workers.errors import PositionDeletedError
 from pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
+from pipeline.kafka.workers.known_records import KnownRecords
 from pipeline.kafka.workers.patience import patiently
 from topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Role
 
@@ -82,6 +83,8 @@ class KafkaLog:
         self._reading = asyncio.Lock()
         self._sent: set[asyncio.Future[object]] = set()
         self._pending: set[asyncio.Future[object]] = set()
+        self._written: dict[tuple[Role, int], int] = {}
+        self._known = KnownRecords(SLICE_BYTES)
         self._failure: BaseException | None = None
         self._unstarted = [self._producer, self._reader, self._admin]
 
@@ -140,24 +143,27 @@ class KafkaLog:
 
     async def append(self, action: Append) -> None:
         """Hand a record to the producer, for `flush` to wait for."""
-        topic = self._topic(action.role)
-        with self._asking("write", topic):
+        with self._asking("write", self._topic(action.role)):
             sent = await self._send(action)
         self._sent.add(sent)
         self._pending.add(sent)
-        sent.add_done_callback(partial(self._acknowledged, topic))
+        sent.add_done_callback(partial(self._acknowledged, action))
 
     async def write(self, action: Append) -> None:
         """Write a record and wait until it has been acknowledged, apart from all others."""
         with self._asking("write", self._topic(action.role)):
             await (await self._send(action))
 
-    async def flush(self) -> None:
-        """Wait until everything appended has been acknowledged, or raise why it was not."""
+    async def flush(self) -> Ends:
+        """Wait until everything appended has been acknowledged, or raise why it was not.
+
+        Returns what is known of where it lies: see `pipeline.actions.Flush`.
+        """
         while self._pending:
             await asyncio.wait(self._pending)
         if self._failure is not None:
             raise self._failure
+        return dict(self._written)
 
     def forget_appends(self) -> None:
         """Make what was appended so far nobody's business."""
@@ -169,24 +175,28 @@ class KafkaLog:
         if self._sent:
             await asyncio.wait(self._sent, timeout=seconds)
 
-    async def end_offset(self, role: Role, partition: int) -> int:
-        """The offset that the next record of a partition will get."""
-        ends = await patiently(lambda: self.end_offsets(role, (partition,)))
-        return ends[partition]
+    def note_shown(self, role: Role, partition: int, record: LogRecord) -> None:
+        """A record has come that the stage may ask for: no broker need be asked for it."""
+        self._known.note((role, partition), record)
+
+    async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
+        """The offsets that the next records of partitions will get; one request for each broker."""
+        return await patiently(lambda: self._ends(places))
 
     async def end_offsets(self, role: Role, partitions: Collection[int]) -> dict[int, int]:
         """The ends of several partitions; raises aiokafka's `KafkaError` when no broker answers."""
-        topic = self._topic(role)
-        with self._asking("see", topic):
-            ends = await self._reader.end_offsets([TopicPartition(topic, p) for p in partitions])
-        return {partition.partition: end for partition, end in ends.items()}
+        ends = await self._ends([(role, partition) for partition in partitions])
+        return {partition: end for (_, partition), end in ends.items()}
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         """Read records from `start` to before `stop`: some of them, or none if there are none.
 
         Raises `PositionDeletedError` if `start` lies before the beginning of the log, of which
-        nothing is missed where it is compacted.
+        nothing is missed where it is compacted. Of what was just written or shown no broker is
+        asked.
         """
+        if known := self._known.take((role, partition), start, stop):
+            return LogSlice(tuple(known), known[-1].offset + 1)
         where = TopicPartition(self._topic(role), partition)
         async with self._reading:
             with self._asking("read", where.topic):
@@ -211,6 +221,18 @@ class KafkaLog:
         where = TopicPartition(self._topic(role), partition)
         with self._asking("delete records of", where.topic):
             await self._admin.delete_records({where: RecordsToDelete(before_offset=offset)})
+
+    async def _ends(self, places: Collection[tuple[Role, int]]) -> Ends:
+        asked = {TopicPartition(self._topic(role), each): (role, each) for role, each in places}
+        try:
+            ends = await self._reader.end_offsets(list(asked))
+        except KafkaError as error:
+            refused = [each.topic for each in error.args if isinstance(each, TopicPartition)]
+            topic = refused[0] if refused else ", ".join(sorted({each.topic for each in asked}))
+            if (problem := self._refusal(error, "see", topic)) is not None:
+                raise problem from error
+            raise
+        return {asked[where]: end for where, end in ends.items()}
 
     async def _send(self, action: Append) -> asyncio.Future[object]:
         begun = self._clock.begin()
@@ -269,11 +291,27 @@ class KafkaLog:
         kind = refused_kind(error)
         return None if kind is None else AccessError(self._principal, action, kind, topic)
 
-    def _acknowledged(self, topic: str, sent: asyncio.Future[object]) -> None:
+    def _acknowledged(self, action: Append, sent: asyncio.Future[Any]) -> None:
         self._sent.discard(sent)
         failure = None if sent.cancelled() else sent.exception()
         if failure is not None:
-            failure = self._refusal(failure, "write", topic) or failure
+            failure = self._refusal(failure, "write", self._topic(action.role)) or failure
+        written = sent.result() if failure is None and not sent.cancelled() else None
+        self._note_written(action, written)
         if sent in self._pending:
             self._pending.discard(sent)
             self._failure = self._failure or failure
+
+    def _note_written(self, action: Append, written: Any) -> None:
+        """Note where an acknowledged record lies; None: it was not acknowledged."""
+        place = action.role, action.partition
+        if written is None or written.timestamp_type != _LOG_APPEND_TIME:
+            # Of a batch that it had already, a broker need not know any more when it came and where
+            # it lies: the client then reckons offsets of records from none at all.
+            self._written.pop(place, None)
+            return
+        self._written[place] = written.offset + 1
+        self._known.note(
+            place,
+            LogRecord(written.offset, action.value, written.timestamp, action.key, action.headers),
+        )

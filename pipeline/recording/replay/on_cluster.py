@@ -14,7 +14,7 @@ from typing import TypeVar
 from pipeline.actions import (
     Action,
     Append,
-    EndOffset,
+    EndOffsets,
     Flush,
     LogSlice,
     ReadRange,
@@ -70,8 +70,8 @@ class ClusterReader:
         if isinstance(action, ReadRange):
             return self._range(action)
         reply = reply_from(self._cluster, self._job, action)
-        if isinstance(action, EndOffset) and isinstance(reply, int):
-            self._ends[action.role, action.partition] = reply
+        if isinstance(action, EndOffsets) and isinstance(reply, dict):
+            self._ends |= reply
         return reply
 
     def _range(self, wanted: ReadRange) -> LogSlice:

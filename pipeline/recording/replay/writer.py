@@ -91,8 +91,7 @@ class ReplayWriter:
             if manifest.epoch not in self._decisions.decided:
                 value = encode_manifest(self._own(manifest))
                 yield Append(Role.MANIFESTS, 0, value)
-        yield Flush()
-        yield from self._manifest_log.catch_up()
+        yield from self._manifest_log.flush()
         for manifest, payload in todo:
             if manifest.fate is not Fate.RELEASED:
                 continue

@@ -11,8 +11,10 @@ from pipeline.actions import (
     Append,
     Commit,
     DeleteBelow,
-    EndOffset,
+    EndOffsets,
+    Ends,
     Flush,
+    LogRecord,
     LogSlice,
     ReadRange,
     Steps,
@@ -92,6 +94,7 @@ class World:
     delete_error: Exception | None = None
     failures: list[BaseException] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
+    shown: list[tuple[Role, int, LogRecord]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.flushed.set()
@@ -111,9 +114,13 @@ class World:
     async def append(self, action: Append) -> None:
         self.carried_out.append("append")
 
-    async def flush(self) -> None:
+    async def flush(self) -> Ends:
         self.carried_out.append("flush")
         await self.flushed.wait()
+        return {(Role.MANIFESTS, 0): 8}
+
+    def note_shown(self, role: Role, partition: int, record: LogRecord) -> None:
+        self.shown.append((role, partition, record))
 
     def forget_appends(self) -> None:
         self.carried_out.append("forget")
@@ -126,8 +133,8 @@ class World:
             raise PositionDeletedError(f"job.{role}", partition, start, self.first[partition])
         return LogSlice((), start)
 
-    async def end_offset(self, role: Role, partition: int) -> int:
-        return 7
+    async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
+        return dict.fromkeys(places, 7)
 
     async def delete_below(self, role: Role, partition: int, offset: int) -> None:
         if self.delete_error is not None:
@@ -213,15 +220,33 @@ async def test_shows_each_record_once_and_in_order() -> None:
 async def test_replies_reach_the_stage() -> None:
     stage = ScriptedStage(
         on_record=(
-            EndOffset(Role.MANIFESTS, 0),
+            EndOffsets(((Role.MANIFESTS, 0),)),
             ReadRange(Role.MANIFESTS, 0, 3, 7),
             Append(Role.MANIFESTS, 0, b""),
+            Flush(),
         )
     )
     world = World(stage)
     await world.own(0)
     await world.execution.record(0, 0, b"")
-    assert stage.replies == [7, LogSlice((), 3), None]
+    assert stage.replies == [
+        {(Role.MANIFESTS, 0): 7},
+        LogSlice((), 3),
+        None,
+        {(Role.MANIFESTS, 0): 8},
+    ]
+
+
+@story
+async def test_a_record_that_is_shown_need_not_be_asked_for_if_all_of_it_is_known() -> None:
+    world = World()
+    await world.own(0)
+    await world.execution.record(0, 0, b"stamped by the broker", 5, bare=True)
+    await world.execution.record(0, 1, b"with a key", 6)
+    await world.execution.record(0, 2, b"whoever has stamped it", bare=True)
+    await world.execution.record(0, 2, b"come a second time", 7, bare=True)
+    await world.execution.record(5, 0, b"of another's partition", 8, bare=True)
+    assert world.shown == [(Role.REPORTS, 0, LogRecord(0, b"stamped by the broker", 5))]
 
 
 @story

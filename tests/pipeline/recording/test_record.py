@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from aggregators.estimate import Estimate
-from pipeline.actions import Action, Append, EndOffset, LogRecord, LogSlice, ReadRange
+from pipeline.actions import Action, Append, EndOffsets, LogRecord, LogSlice, ReadRange
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.noise_keys import NoiseKey
@@ -149,8 +149,8 @@ class Reader:
 
     def _reply(self, action: Action) -> object:
         match action:
-            case EndOffset(role, partition):
-                return self.log.end(role, partition)
+            case EndOffsets(places):
+                return {place: self.log.end(*place) for place in places}
             case ReadRange(role, partition, start, stop):
                 first = self.log.end(role, partition) - len(self.log.values(role, partition))
                 # One at a time: whatever stops a reader can stop it between any two records.

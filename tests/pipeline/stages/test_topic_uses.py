@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import Action, Append, DeleteBelow, EndOffset, ReadRange
+from pipeline.actions import Action, Append, DeleteBelow, EndOffsets, ReadRange
 from pipeline.devices.change_log import load_change_log
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import deploy_job
@@ -37,8 +37,10 @@ class NotingDriver(MemoryDriver):
         match action:
             case Append(role):
                 self.does["writes"].add(role)
-            case ReadRange(role) | EndOffset(role):
+            case ReadRange(role):
                 self.does["reads"].add(role)
+            case EndOffsets(places):
+                self.does["reads"].update(role for role, _ in places)
             case DeleteBelow(role):
                 self.does["deletes"].add(role)
         return MemoryDriver.carry_out(self, action)

@@ -1,0 +1,62 @@
+"""What was written or shown is given back without asking, exactly where it lies."""
+
+from pipeline.actions import LogRecord
+from pipeline.kafka.workers.known_records import KnownRecords
+
+HERE, ELSEWHERE = ("log", 0), ("log", 1)
+
+
+def record(offset: int, size: int = 1) -> LogRecord:
+    return LogRecord(offset, bytes([offset]) * size, timestamp=offset)
+
+
+def kept(*offsets: int, most: int = 100, size: int = 1) -> KnownRecords:
+    known = KnownRecords(most)
+    for place in (HERE, ELSEWHERE):
+        assert not known.take(place, 0, 1)
+    for offset in offsets:
+        known.note(HERE, record(offset, size))
+    return known
+
+
+def offsets_of(known: KnownRecords, start: int, stop: int) -> list[int]:
+    return [each.offset for each in known.take(HERE, start, stop)]
+
+
+def test_records_in_a_row_are_given_back_whole_and_once() -> None:
+    known = kept(7, 8, 9)
+    assert known.take(HERE, 7, 10) == [record(7), record(8), record(9)]
+    assert not known.take(HERE, 7, 10)
+
+
+def test_a_part_of_them_is() -> None:
+    assert offsets_of(kept(7, 8, 9), 8, 9) == [8]
+    assert offsets_of(kept(7, 8, 9), 8, 20) == [8, 9]
+
+
+def test_what_others_have_written_is_not_passed_over() -> None:
+    assert not kept(7, 8, 9).take(HERE, 6, 10)
+    assert not kept(7, 8, 9).take(HERE, 10, 12)
+    assert not kept(7, 8, 9).take(HERE, 8, 8)
+    # Between 8 and 10 lies a record of somebody else's.
+    known = kept(7, 8, 10)
+    assert not known.take(HERE, 7, 11)
+    assert offsets_of(kept(7, 8, 10), 10, 11) == [10]
+
+
+def test_partitions_are_kept_apart() -> None:
+    known = kept(7)
+    assert not known.take(ELSEWHERE, 7, 8)
+    assert offsets_of(known, 7, 8) == [7]
+
+
+def test_of_what_is_not_read_nothing_is_kept() -> None:
+    known = KnownRecords(100)
+    known.note(HERE, record(7))
+    assert not known.take(HERE, 7, 8)
+
+
+def test_of_very_many_bytes_the_latest_are_kept() -> None:
+    known = kept(1, 2, 3, 4, most=10, size=5)
+    assert not known.take(HERE, 1, 5)
+    assert offsets_of(kept(1, 2, 3, 4, most=10, size=5), 3, 5) == [3, 4]
