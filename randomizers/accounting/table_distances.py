@@ -11,7 +11,7 @@ from typing import Final
 
 from randomizers.accounting.shifted_noise import delta_of_tables
 from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.dummies import MISFIT, ClusteredDummies, PoissonDummies
+from randomizers.dummies import MISFIT, BernoulliDummies, ClusteredDummies, PoissonDummies
 from randomizers.noise_tables import negative_binomial_tables
 
 FOR_TABLES: Final = 1e-6
@@ -30,7 +30,7 @@ def check_tables(
     """See that what is left out is less than what of delta is set aside for it.
 
     Where each contributor has a producer of its own, there is one draw of each: as many as that are
-    charged for. Of more contributors than the fewest, noise is not needed.
+    charged for; of the stage it is one. Of more contributors than the fewest, noise is not needed.
 
     Args:
         epsilon: of the job.
@@ -44,21 +44,27 @@ def check_tables(
     """
     left_out = 0.0
     for noise, count in cells:
-        if noise.dummies != "shuffle":
-            misfit = noise.minimum * MISFIT
-            left_out += delta_of_tables(epsilon, misfit, count if draws is None else draws)
-        if noise.dummies == "bernoulli":
-            continue
-        dummies = noise.of_contributors(1) or noise.of_stage(1)
-        if isinstance(dummies, ClusteredDummies):
-            tables = negative_binomial_tables(dummies.shape, dummies.cell_mean)
-            distance = tables.distance(noise.minimum, _MOST_CLUSTERS)
-        else:
-            assert isinstance(dummies, PoissonDummies)
-            distance = dummies.distance(noise.minimum)
+        distance, misfits = _of_a_draw(noise)
+        left_out += delta_of_tables(epsilon, misfits * MISFIT, count if draws is None else draws)
         left_out += delta_of_tables(epsilon, distance, count)
     if left_out > FOR_TABLES * delta:
         raise ValueError(
             f"epsilon {epsilon:g} with delta {delta:g} asks for dummies that are drawn more finely "
             "than they are: take a smaller epsilon or a larger delta"
         )
+
+
+def _of_a_draw(noise: CellNoiseLaw) -> tuple[float, int]:
+    """How far the noise of a cell is from its law, and how many times it may not fit its room."""
+    dummies, each = noise.of_contributors(1), noise.minimum
+    if dummies is None:
+        dummies, each = noise.of_stage(1), 1
+    if isinstance(dummies, BernoulliDummies):
+        return each * dummies.table.distance, each
+    if isinstance(dummies, ClusteredDummies):
+        # Clusters are drawn anew by themselves, and again where all their dummies do not fit.
+        tables = negative_binomial_tables(dummies.shape, dummies.cell_mean)
+        return tables.distance(each, _MOST_CLUSTERS), 2 * each
+    assert isinstance(dummies, PoissonDummies)
+    # Those of all contributors are drawn at once, or by each on its own.
+    return max(dummies.distance(each), each * dummies.distance(1)), each

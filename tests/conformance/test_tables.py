@@ -1,0 +1,198 @@
+"""Whatever is drawn from a table, or anew where there was no room, is charged to delta.
+
+Tables are off their laws, and what is drawn anew has another law than what was drawn at first. Both
+are seen here where they happen, over a horizon of the fewest contributors that are run as one, or
+each on its own, and compared with what a calibration has counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pipeline.protocols.protocol import Example, Law
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.accounting.shifted_noise import delta_of_tables
+from randomizers.balls_into_bins import BallsIntoBinsParameters
+from randomizers.counted_words import written_out
+from randomizers.dummies import Dummies
+from randomizers.fragments import FragmentsLaw, FragmentsParameters
+from randomizers.hadamard import HadamardParameters
+from randomizers.item_domains import Bits
+from randomizers.noise_tables import NoiseTable
+from randomizers.normal_noise import NormalNoise
+from randomizers.randomness import seeded_generator
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_tree import ShuffledTreeParameters
+from tests.conformance.cases import COUNTING, Case
+
+ITEMS = ("a", "b", "c")
+# What is summed up in another order may differ in its last digits.
+ROUNDING = 1e-9
+
+
+@dataclass
+class Seen:
+    """What was drawn, or charged.
+
+    Attributes:
+        distance: of all numbers drawn from tables from their laws, in total variation.
+        rooms: how many times dummies were drawn that might not have fitted.
+    """
+
+    distance: float = 0.0
+    rooms: float = 0.0
+
+
+def with_dummies() -> Iterator[tuple[Case, Any]]:
+    """Every case that relies on the shuffle stage, also with dummies of the stage if it may.
+
+    Not of sketches with rows, which are charged for the fewest contributors of one row: how many
+    there are in it is drawn.
+    """
+    for case in (*COUNTING, *MORE):
+        if case.protocol.needs_shuffle and case.protocol.name != "count_mean_sketch":
+            yield case, case.parameters
+            if getattr(case.parameters, "dummies", "shuffle") != "shuffle":
+                with suppress(ValueError):
+                    yield case, replace(case.parameters, dummies="shuffle")
+
+
+def example(name: str, last_epoch: int, minimum: int, parameters: Any) -> Case:
+    """A case that no other test of the suite needs."""
+    shown = Example(parameters, last_epoch, minimum)
+    return Case(
+        replace(PROTOCOLS[name], examples=(shown,)), 0, lambda law, last_epoch: NotImplemented
+    )
+
+
+MORE = [
+    example(name, 3, minimum, parameters)
+    for name, minimum, parameters in (
+        ("balls_into_bins", 2, BallsIntoBinsParameters(4.0, 0.1, ITEMS, buckets=3)),
+        ("hadamard", 2, HadamardParameters(4.0, 0.1, ITEMS, rows=2)),
+        (
+            "shuffled_counts",
+            2,
+            ShuffledCountsParameters(4.0, 0.1, 2, 1, domain=ITEMS, cells="count_min"),
+        ),
+        ("shuffled_counts", 2, ShuffledCountsParameters(4.0, 0.1, domain=Bits(2))),
+        ("shuffled_counts", 2, ShuffledCountsParameters(4.0, 0.1, dummies="negative_binomial")),
+        ("shuffled_counts", 2, ShuffledCountsParameters(1.0, 1e-6, 2, dummies="shuffle")),
+        ("shuffled_tree", 2, ShuffledTreeParameters(4.0, 0.1, 2, domain=ITEMS, cells="count_min")),
+        (
+            "shuffled_tree",
+            2,
+            ShuffledTreeParameters(4.0, 0.1, 2, domain=Bits(2), cells="count_min"),
+        ),
+        ("fragments", 1, FragmentsParameters(3.0, 0.1, ITEMS)),
+    )
+]
+"""Of several epochs, several kinds of cells, and dummies in clusters."""
+
+every_kind = pytest.mark.parametrize(
+    ("case", "parameters"),
+    [
+        pytest.param(case, asked, id=f"{number} {case} {getattr(asked, 'dummies', '')}")
+        for number, (case, asked) in enumerate(with_dummies())
+    ],
+)
+
+
+def charged(case: Case, parameters: Any) -> Seen:
+    """What the calibration of a case charges for."""
+    counted = [0j]
+
+    def note(epsilon: float, distance: complex, draws: int) -> float:
+        counted[0] += distance * draws
+        return 0.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("randomizers."):
+                if getattr(module, "delta_of_tables", None) is delta_of_tables:
+                    patch.setattr(module, "delta_of_tables", note)
+                if name.endswith(("table_distances", "fragments.calibration")):
+                    # What is charged for misfits is told from the rest by being imaginary.
+                    patch.setattr(module, "MISFIT", 1j)
+        case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
+    return Seen(counted[0].real, counted[0].imag)
+
+
+@contextmanager
+def watched() -> Iterator[Seen]:
+    """See what is drawn."""
+    seen = Seen()
+    table, normal = NoiseTable.draw, NormalNoise.draw
+    most, capacity = Dummies.most, FragmentsLaw.capacity
+
+    def draw(self: NoiseTable, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        seen.distance += self.distance * count
+        return table(self, count, rng)
+
+    def draw_normal(self: NormalNoise, rng: np.random.Generator) -> int:
+        seen.distance += self.distance
+        return normal(self, rng)
+
+    def room(self: Dummies, contributors: int) -> int:
+        seen.rooms += contributors > 0
+        return most(self, contributors)
+
+    def of_fragments(self: FragmentsLaw, epoch: int, contributors: int) -> int:
+        seen.rooms += contributors > 0
+        return capacity(self, epoch, contributors)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NoiseTable, "draw", draw)
+        patch.setattr(NormalNoise, "draw", draw_normal)
+        patch.setattr(Dummies, "most", room)
+        patch.setattr(FragmentsLaw, "capacity", of_fragments)
+        yield seen
+
+
+def drawn(case: Case, law: Law, values: NDArray[np.integer], *, alone: bool) -> Seen:
+    """What is drawn for a horizon of so many contributors, by them and by the stage."""
+    devices = values.shape[1]
+    parts = [slice(each, each + 1) for each in range(devices)] if alone else [slice(devices)]
+    populations = []
+    for number, part in enumerate(parts):
+        population = case.protocol.randomizer(law)
+        population.enrol(part.stop - (part.start or 0), seeded_generator(1, number))
+        populations.append((part, population))
+    summed, of_stage = case.protocol.stage_sum(law), case.protocol.stage_dummies(law)
+    with watched() as seen:
+        for epoch, now in enumerate(values, 1):
+            rng = seeded_generator(2, epoch)
+            sent = [each.report(epoch, now[part], None, rng) for part, each in populations]
+            if of_stage is not None:
+                of_stage(epoch, rng)
+            if summed is not None:
+                summed.release(np.concatenate(list(map(written_out, sent))), None, rng)
+    return seen
+
+
+@every_kind
+def test_no_more_is_drawn_than_is_charged_to_delta(case: Case, parameters: Any) -> None:
+    law = case.law
+    if parameters != case.parameters:
+        law = case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
+    values = case.mixed_values(case.minimum)
+    found = [drawn(case, law, values, alone=alone) for alone in (False, True)]
+    if found == [Seen(), Seen()]:
+        return
+    paid = charged(case, parameters)
+    for seen in found:
+        assert 0 < seen.distance <= paid.distance * (1 + ROUNDING)
+        assert seen.rooms <= paid.rooms
+
+
+def test_every_kind_of_dummies_is_met() -> None:
+    kinds = {getattr(parameters, "dummies", None) for _, parameters in with_dummies()}
+    assert kinds >= {None, "poisson", "bernoulli", "negative_binomial", "shuffle"}
