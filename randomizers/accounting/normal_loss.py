@@ -8,6 +8,8 @@ Brownian motion, and distance is its clock.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
@@ -40,6 +42,8 @@ def normal_deviation(epsilon: float, delta: float) -> float:
     Raises:
         ValueError: there is none that can be told.
     """
+    if not (0 < epsilon < math.inf and 0 < delta < 1):
+        raise ValueError(f"no normal noise is known for epsilon {epsilon:g}, delta {delta:g}")
     most = 1.0
     while normal_delta(epsilon, most) > delta:
         most *= 2

@@ -25,6 +25,7 @@ from randomizers.item_domains import Bits
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
+ITEMS = tuple(map(str, range(100)))
 
 
 def law_of(
@@ -253,3 +254,11 @@ def test_laws_that_cannot_be_are_refused(spoiled: dict[str, Any]) -> None:
     assert BallsIntoBinsLaw.from_json(body) == law_of(20, 5)
     with pytest.raises(ValueError, match="not a law of balls_into_bins"):
         BallsIntoBinsLaw.from_json(body | spoiled)
+
+
+def test_messages_that_are_too_few_for_any_number_of_buckets_are_refused() -> None:
+    """Down to none: then the search for fewer buckets has nowhere to go on."""
+    for messages in (1 + 1e-9, 1.01):
+        asked = BallsIntoBinsParameters(1.0, 1e-6, ITEMS, messages_per_user=messages)
+        with pytest.raises(ValueError, match="too few for any number of buckets"):
+            calibrate(asked, 1, minimum=10)

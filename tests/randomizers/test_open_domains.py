@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from randomizers.item_domains import Numbers
+from randomizers.item_domains import (
+    Attributes,
+    Bits,
+    Numbers,
+    Points,
+    Predicates,
+    StringLength,
+    domain_size,
+)
 from randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
 
 
@@ -29,6 +39,51 @@ def test_buckets_that_cannot_be_are_refused(buckets: int) -> None:
     with pytest.raises(ValueError, match="must be from 2 to 16777216"):
         Numbers(0.0, 80.0, buckets)
     assert Numbers(0.0, 80.0, 1 << 24).buckets == 1 << 24
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Bits(0), "bits is 0"),
+        (lambda: Bits(62), "bits is 62"),
+        (lambda: Bits(True), "bits is True"),
+        (lambda: StringLength(0), "bytes is 0"),
+        (lambda: StringLength(8), "bytes is 8"),
+        (lambda: StringLength(1.0), "bytes is 1.0"),  # type: ignore[arg-type]
+        (lambda: Numbers(1.0, 1.0, 2), "low must be below high"),
+        (lambda: Numbers(2.0, 1.0, 2), "low must be below high"),
+        (lambda: Numbers(-np.inf, 1.0, 2), "low must be below high"),
+        (lambda: Numbers(0.0, np.inf, 2), "low must be below high"),
+        (lambda: Points(()), "1 to 6 numbers of at least 2"),
+        (lambda: Points((2,) * 7), "1 to 6 numbers of at least 2"),
+        (lambda: Points((2, 1)), "1 to 6 numbers of at least 2"),
+        (lambda: Points((2, 2.0)), "1 to 6 numbers of at least 2"),  # type: ignore[arg-type]
+        (lambda: Points((1 << 12, (1 << 12) + 1)), "must be at most 16777216"),
+        (lambda: Predicates({}), "predicates are 0"),
+        (lambda: Predicates({"": ("a",)}), "one is empty"),
+        (lambda: Predicates({"a": ()}), "'a' holds for nothing"),
+        (lambda: Predicates({"a": {}}), "'a' holds for nothing"),
+        (lambda: Predicates({"a": {"from": 1, "below": 1}}), "from must be less than below"),
+        (lambda: Attributes({}), "attributes are none"),
+        (lambda: Attributes({"": ("x",)}), "'' is no name"),
+        (lambda: Attributes({"a=b": ("x",)}), "'a=b' is no name"),
+        (lambda: Attributes({"a": ()}), "'a' needs values"),
+        (lambda: Attributes({"a": ("x", "y", "x")}), "'a' needs values"),
+        (lambda: Attributes({"a": ("x", "")}), "'a' needs values"),
+    ],
+)
+def test_domains_that_cannot_be_are_refused(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_the_least_and_the_largest_domains_are_not() -> None:
+    assert [domain_size(Bits(bits)) for bits in (1, 61)] == [2, 1 << 61]
+    assert [StringLength(most).bytes for most in (1, 7)] == [1, 7]
+    assert domain_size(Points((2,) * 6)) == 64
+    assert domain_size(Points((1 << 12, 1 << 12))) == 1 << 24
+    assert domain_size(Predicates({str(number): ("a",) for number in range(1 << 12)})) == 1 << 12
+    assert domain_size(Attributes({"a": ("x",)})) == 1
 
 
 def test_numbers_sort_as_bytes_do_and_prefixes_are_shared() -> None:

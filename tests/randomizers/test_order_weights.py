@@ -20,6 +20,7 @@ def test_equal_variances_combine_to_the_known_series() -> None:
 
 def test_an_order_without_reports_is_what_its_halves_are() -> None:
     assert combined_variances([1.0, math.inf, 2.0]) == [1.0, 2.0, 2 * 4 / (2 + 4)]
+    assert combined_variances([math.inf, math.inf, 3.0]) == [math.inf, math.inf, 3.0]
 
 
 @pytest.mark.parametrize("last_epoch", [1, 2, 3, 7, 8, 170, 256])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -16,6 +17,7 @@ from randomizers.randomness import seeded_generator
 from randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
 from randomizers.shuffled_counts.calibration import calibrate as calibrate_boosted
 from randomizers.shuffled_value_stream import (
+    MAX_BOOST,
     SUM_ZERO,
     ZERO,
     ShuffledValueStream,
@@ -253,3 +255,10 @@ def test_too_many_messages_are_refused() -> None:
 def test_constants_that_contradict_each_other_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"must be|a boost of|epsilon is"):
         replace(DYADIC, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_largest_boost_is_the_largest_whose_words_can_be_sent() -> None:
+    law = replace(DYADIC, boost=MAX_BOOST)
+    assert ZERO + law.most == np.iinfo(law.word_form.dtype).max
+    with pytest.raises(ValueError, match="a boost of"):
+        replace(DYADIC, boost=math.nextafter(MAX_BOOST, math.inf))

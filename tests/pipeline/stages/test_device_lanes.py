@@ -18,6 +18,7 @@ from pipeline.jobs.job_problems import JobError
 from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
 from pipeline.recording.record_raw import RawLog
 from pipeline.recording.recordings import LostRange
+from pipeline.simulation import memory
 from pipeline.simulation.memory import MemoryDriver
 from pipeline.stages.decision_log import Decision, DecisionLog
 from pipeline.stages.device_lanes import LaneClosings
@@ -501,6 +502,33 @@ def test_a_drain_of_long_ago_closes_no_lane_before_all_of_it_is_read() -> None:
     world.now += GRACE + 1
     world.settle()
     assert counted(world, 1) == [1] * DEVICES
+
+
+def test_a_lane_that_is_drained_elsewhere_is_read_to_its_end_before_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However slow its worker is: what lies in the log by then is not late."""
+    job = cells_job(3)
+    others = in_lane(job, 1, 3)
+    world = Lanes(job)
+    world.at(1, 50)
+    world.collect(1, own_cells(in_lane(job, 1, 2)))
+    drain(world)
+    world.settle([f"shuffle@{job.partition_of(1, 2)}"])
+    assert [each.instance for each in said(world)] == [2]
+    for device in others:
+        world.collect(1, own_cells([device]))
+    worker = world.worker(f"shuffle@{job.partition_of(1, 3)}")
+    with monkeypatch.context() as patch:
+        # It has read one record, and looks at its windows.
+        patch.setattr(memory, "SLICE_BYTES", 1)
+        worker.run(worker.poll(world.now))
+        worker.run(worker.stage.tick(world.now))
+    for _ in range(3):
+        world.settle()
+    held = {*others, *in_lane(job, 1, 2)}
+    assert len(others) > 1
+    assert counted(world, 1) == [int(device in held) for device in range(DEVICES)]
 
 
 KEY = NoiseKey(bytes(range(KEY_BYTES)))
