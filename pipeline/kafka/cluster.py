@@ -17,11 +17,13 @@ from typing import Any, Self, TypeVar
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import (
+    InvalidTopicError,
     KafkaError,
     KafkaTimeoutError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     for_code,
 )
 
@@ -74,6 +76,8 @@ _SLICE_BYTES = 1 << 21
 _NOTICE_AFTER = 5.0
 _GIVE_UP_AFTER = 600.0
 _RETRY_SECONDS = 0.2
+# What is answered of a topic that is not there, or cannot be.
+_ABSENT = (UnknownTopicOrPartitionError.errno, InvalidTopicError.errno)
 
 
 T = TypeVar("T")
@@ -148,7 +152,10 @@ class Cluster:
         Raises:
             AccessError: this login may not know.
         """
-        return topic in self.topics() or self._is_hidden(topic)
+        # Of this one alone: a list of all takes long where there are hundreds of jobs.
+        (found,) = self.admin.describe_topics([topic])
+        self._check_visible(found)
+        return found["error_code"] not in _ABSENT
 
     def partition_counts(self) -> dict[str, int]:
         """How many partitions every topic has, as the brokers know it now.
@@ -454,17 +461,16 @@ class Cluster:
     def _partitions(self, topic: str) -> list[TopicPartition]:
         numbers = self._consumer.partitions_for_topic(topic)
         if not numbers:
-            self._is_hidden(topic)
+            (found,) = self.admin.describe_topics([topic])
+            self._check_visible(found)
             raise NoTopicError(f"there is no topic {topic} on {self.servers}")
         self._asked[topic] = len(numbers)
         return [TopicPartition(topic, number) for number in sorted(numbers)]
 
-    def _is_hidden(self, topic: str) -> bool:
-        """False; `AccessError` if the cluster does not say whether there is a topic."""
-        (found,) = self.admin.describe_topics([topic])
+    def _check_visible(self, found: Mapping[str, Any]) -> None:
+        """Raise `AccessError` if the cluster does not say whether there is a topic."""
         if found["error_code"] == TopicAuthorizationFailedError.errno:
-            raise self._refusal("see", "topic", topic)
-        return False
+            raise self._refusal("see", "topic", found["name"])
 
     def _refusal(self, action: str, kind: str, name: str) -> AccessError:
         return AccessError(self.connection.principal, action, kind, name)

@@ -1,0 +1,46 @@
+"""Whether there is a topic: asked of it alone, whatever else the cluster holds."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.errors import (
+    InvalidTopicError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+
+from pipeline.kafka.cluster import AccessError, Cluster
+from pipeline.kafka.connection import Connection
+
+
+class Admin:
+    """Answers of every topic with the same code, and has no list of all."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [{"name": name, "error_code": self._code, "partitions": []} for name in names]
+
+
+def cluster_that_answers(code: int) -> Cluster:
+    cluster = Cluster(Connection(("memory:9092",)))
+    cluster._admin_client = cast(KafkaAdminClient, Admin(code))
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("code", "there"),
+    [(0, True), (UnknownTopicOrPartitionError.errno, False), (InvalidTopicError.errno, False)],
+)
+def test_a_topic_is_there_unless_it_is_unknown_or_cannot_be(code: int, there: bool) -> None:
+    assert cluster_that_answers(code).exists("a.reports") is there
+
+
+def test_a_hidden_topic_may_be_there() -> None:
+    with pytest.raises(AccessError) as caught:
+        cluster_that_answers(TopicAuthorizationFailedError.errno).exists("a.reports")
+    assert caught.value.name == "a.reports"
