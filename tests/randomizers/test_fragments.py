@@ -393,3 +393,25 @@ def test_the_guarantee_says_what_holds_against_the_stage() -> None:
     assert guarantee.neighbours.startswith(
         "a set of at most 2 items of a user at an epoch, or none"
     )
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "directions"), [("removal", (2, 0)), ("replacement", (2, 2))]
+)
+def test_bits_of_whoever_is_removed_are_all_raised_or_all_lowered(
+    neighbours: Any, directions: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of a set that is replaced half of them are."""
+    asked = FragmentsParameters(
+        2.0, 1e-3, ("a", "b", "c", "d"), 2, neighbours=neighbours, calibration="conditional"
+    )
+    law = calibrate(asked, 1, 1000)
+    seen: list[tuple[int, int]] = []
+
+    def note(loss: float, honest: int, delta: float, raised: int, lowered: int) -> float:
+        seen.append((raised, lowered))
+        return 1.0
+
+    monkeypatch.setattr("randomizers.fragments.calibration.epsilon_among_equal_bits", note)
+    epsilon_with(law, 1000)
+    assert seen == [directions]

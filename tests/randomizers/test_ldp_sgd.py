@@ -11,7 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.labelled_examples import FEATURE_UNIT, packed_examples, unpacked_examples
+from randomizers.labelled_examples import (
+    FEATURE_UNIT,
+    check_examples,
+    packed_examples,
+    unpacked_examples,
+)
 from randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
 from randomizers.ldp_sgd.calibration import calibrate, epsilon_with
 from randomizers.ldp_sgd.directions import UNIT, directions, draw_seeds, normal_table
@@ -94,6 +99,14 @@ def test_a_model_of_too_many_steps_is_refused() -> None:
     asked = LdpSgdParameters(1.9, 1e-5, features=6_000, classes=10)
     with pytest.raises(ValueError, match="at most 1,118 can be kept: give fewer epochs"):
         calibrate(asked, 1_119, minimum=2000)
+
+
+@pytest.mark.parametrize("feature", [8 * FEATURE_UNIT, -8 * FEATURE_UNIT])
+def test_a_feature_that_is_too_large_is_refused_whatever_the_others_are(feature: int) -> None:
+    examples = np.array([[1, 0, 1], [1, feature, 0]])
+    with pytest.raises(ValueError, match="a feature here does not lie between -8 and 8"):
+        check_examples(examples, 2, "here")
+    check_examples(examples - np.sign(examples), 2, "here")
 
 
 def test_examples_survive_packing() -> None:

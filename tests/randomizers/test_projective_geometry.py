@@ -347,7 +347,17 @@ def test_what_shuffling_adds_is_stated_beside_the_local_guarantee() -> None:
     assert f"9,999 honest others of each window, epsilon {often.shuffled_epsilon:.6g}" in (
         guarantee.trust
     )
-    assert ProjectiveGeometry(calibrate(asked, 1, 1)).guarantee.trust == "nobody"
+    shuffled = ProjectiveGeometry(often).if_shuffled
+    assert shuffled is not None
+    assert (shuffled.epsilon, shuffled.stream_epsilon, shuffled.basis) == (
+        often.shuffled_epsilon,
+        often.shuffled_stream_epsilon,
+        "bound",
+    )
+    assert "9,999 honest others" in shuffled.trust
+    alone = ProjectiveGeometry(calibrate(asked, 1, 1))
+    assert alone.guarantee.trust == "nobody"
+    assert alone.if_shuffled is None
 
 
 def test_words_are_as_narrow_as_the_points_allow() -> None:

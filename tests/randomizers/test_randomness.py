@@ -56,6 +56,8 @@ def test_the_generator_is_aes_128_in_counter_mode() -> None:
 def test_a_key_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="31 bytes, must be 32"):
         keyed_generator(bytes(31))
+    with pytest.raises(ValueError, match="33 bytes, must be 32"):
+        keyed_generator(bytes(33))
 
 
 def test_cryptographic_generators_differ_and_seeded_ones_repeat() -> None:
