@@ -3,8 +3,8 @@
 Asked one after the other, a job takes some thirty small requests. `ManyTopics.look` asks all that
 is known to be asked soon in a handful: partitions, beginnings, what groups have committed, ends,
 and the latest records of small topics. What is asked afterwards is answered from there, as of that
-moment; anything else is asked of the brokers as ever. Where any of it is refused or fails, nothing
-is known beforehand, and whoever asks for it learns why.
+moment; anything else is asked of the brokers as ever. Where any of it is refused, or fails again
+and again, nothing is known beforehand, and whoever asks for it learns why.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pipeline.actions import LogRecord
 from pipeline.kafka.cluster import Cluster
 from topics.names import TIMESTAMP_TYPE, TopicSettings
 
+_ATTEMPTS = 3
 _READ_SECONDS = 10.0
 _POLL_MS = 500
 _SETTINGS_SECONDS = 60.0
@@ -66,11 +67,17 @@ class ManyTopics(Cluster):
             tails: of which topics the latest records are read.
         """
         self._seen = _Seen()
-        try:
-            self._seen = self._look(topics, groups, tails)
-        except (KafkaError, KeyError):
-            # Whoever asks for it learns why.
-            return
+        for _ in range(_ATTEMPTS):
+            try:
+                self._seen = self._look(topics, groups, tails)
+                return
+            except KeyError:
+                # A topic that is made or deleted meanwhile.
+                continue
+            except KafkaError as error:
+                if not error.retriable:
+                    # Whoever asks for it learns why.
+                    return
 
     def _look(
         self, topics: Iterable[str], groups: Mapping[str, str], tails: Mapping[str, Tail]
