@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,19 @@ def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
         "batches": batches,
         "state": aggregator.to_bytes().hex(),
     }
+
+
+def flattened(constants: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every number and word of nested JSON values, by where it stands."""
+    if isinstance(constants, dict):
+        parts = list(constants.items())
+    elif isinstance(constants, list):
+        parts = list(enumerate(constants))
+    else:
+        yield name, constants
+        return
+    for key, part in parts:
+        yield from flattened(part, f"{name}/{key}")
 
 
 def as_words(reports: WordArray | CountedWords) -> Words:

@@ -23,6 +23,7 @@ from pipeline.jobs.marked_yaml import dotted
 from pipeline.planning.honest_contributors import contributor_curve
 from pipeline.planning.parties import party_guarantees
 from pipeline.planning.plan import plan
+from tests.conformance.golden import flattened
 
 FILE: Final = Path(__file__).parent / "promises.json"
 
@@ -293,26 +294,17 @@ def promises_of(text: str) -> dict[str, float | str]:
         "error": made.rmse,
         "reports": made.reports_per_user,
     }
-    return dict(_flattened(found, ""))
+    return {name.removeprefix("/"): _plain(value) for name, value in flattened(found, "")}
 
 
 _WORDS = {"party", "sees", "neighbours", "assumes", "trust"}
 
 
-def _flattened(value: Any, name: str) -> Iterator[tuple[str, float | str]]:
-    if isinstance(value, dict):
-        for key, part in value.items():
-            yield from _flattened(part, f"{name}/{key}" if name else key)
-    elif isinstance(value, list):
-        for place, part in enumerate(value):
-            yield from _flattened(part, f"{name}/{place}")
-    elif isinstance(value, str) and value.isdecimal():
-        # Integers of any size, of which as many digits are looked at as a float has.
-        yield name, float(value)
-    elif isinstance(value, bool | str | None):
-        yield name, str(value)
-    else:
-        yield name, float(value)
+def _plain(value: Any) -> float | str:
+    """A number; of integers of any size, written as text, as many digits as a float has."""
+    if isinstance(value, str) and value.isdecimal():
+        return float(value)
+    return str(value) if isinstance(value, bool | str | None) else float(value)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tests.conformance.cases import Case, WordArray, every_case
 from tests.conformance.golden import (
     DEVICES,
     batch_of,
+    flattened,
     golden_bytes,
     golden_file,
     written_out_bytes,
@@ -86,19 +86,6 @@ def test_states_of_an_earlier_version_are_read(case: Case) -> None:
     state = bytes.fromhex(expected["state"])
     assert counted.to_bytes() == state
     assert case.protocol.aggregator_from_bytes(law, case.parameters, state).to_bytes() == state
-
-
-def flattened(constants: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every number and word of nested JSON values, by where it stands."""
-    if isinstance(constants, dict):
-        parts = list(constants.items())
-    elif isinstance(constants, list):
-        parts = list(enumerate(constants))
-    else:
-        yield name, constants
-        return
-    for key, part in parts:
-        yield from flattened(part, f"{name}/{key}")
 
 
 def golden(case: Case) -> Any:
