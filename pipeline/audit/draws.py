@@ -1,15 +1,17 @@
 """Whether devices draw by the law that their guarantee was computed from.
 
 Each thing that can be seen is compared with its exact probability: whole histories of devices, of
-many that are run as one where reports say whose they are. A law that is kept is doubted with a
-probability of at most `false_alarm`: by the binomial law, and by Bernstein's inequality where many
-report together and nobody knows who is who.
+many that are run as one where reports say whose they are; and then each report by itself, since of
+very many things each is too rare to say much. A law that is kept is doubted with a probability of
+at most `false_alarm`: by the binomial law, and by Bernstein's inequality where many report together
+and nobody knows who is who.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,19 +95,58 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
                 f"sends {reports_in_words(view)} for {values_in_words(stream)}, {times} times of "
                 f"{windows:,}: by its law it never does"
             )
-    views = list(law)
-    shares = np.array([float(law[view]) for view in views])
-    times_seen = np.array([seen[view] for view in views])
+    shares = np.array([float(probability) for probability in law.values()])
+    unlikely = _unlikely([seen[view] for view in law], shares, windows, false_alarm / 2)
+    if unlikely is not None:
+        sent = reports_in_words(list(law)[unlikely])
+        return _told(sent, stream, seen[list(law)[unlikely]], windows, shares[unlikely])
+    return _one_by_one(case, stream, seen, false_alarm / 2)
+
+
+def _one_by_one(case: Case, stream: Stream, seen: Counter[View], false_alarm: float) -> str:
+    """The same of every report, whatever else is sent: of many views each is rare."""
+    windows = seen.total()
+    lawful: defaultdict[tuple[int, Report, int], float] = defaultdict(float)
+    found: Counter[tuple[int, Report, int]] = Counter()
+    for view, probability in case.views[stream].items():
+        for each in _reports_of(view):
+            lawful[each] += float(probability)
+        for each in _reports_of(view) if seen[view] else ():
+            found[each] += seen[view]
+    if not lawful:
+        return ""
+    shares = np.minimum(list(lawful.values()), 1.0)
+    unlikely = _unlikely([found[each] for each in lawful], shares, windows, false_alarm)
+    if unlikely is None:
+        return ""
+    epoch, report, least = each = list(lawful)[unlikely]
+    sent = f"{report} at epoch {epoch} at least {least} times in a window"
+    return _told(sent, stream, found[each], windows, shares[unlikely])
+
+
+def _reports_of(view: View) -> Iterator[tuple[int, Report, int]]:
+    """At each epoch every report in it, and how many times it is there at least."""
+    for epoch, reports in enumerate(view, 1):
+        for report, times in Counter(reports).items():
+            yield from ((epoch, report, least) for least in range(1, times + 1))
+
+
+def _unlikely(
+    seen: Sequence[int], shares: NDArray[np.float64], windows: int, false_alarm: float
+) -> int | None:
+    """Which of these was seen too often or too rarely for its share of the windows, if any was."""
     doubt = 2 * np.minimum(
-        stats.binom.cdf(times_seen, windows, shares),
-        stats.binom.sf(times_seen - 1, windows, shares),
+        stats.binom.cdf(seen, windows, shares),
+        stats.binom.sf(np.subtract(seen, 1), windows, shares),
     )
     worst = int(np.argmin(doubt))
-    if doubt[worst] >= false_alarm / len(views):
-        return ""
+    return worst if doubt[worst] < false_alarm / len(shares) else None
+
+
+def _told(sent: str, stream: Stream, times: int, windows: int, share: float) -> str:
     return (
-        f"sends {reports_in_words(views[worst])} for {values_in_words(stream)} "
-        f"{times_seen[worst]:,} times of {windows:,}, by its law {shares[worst] * windows:,.1f}"
+        f"sends {sent} for {values_in_words(stream)} {times:,} times of {windows:,}, by its law "
+        f"{share * windows:,.1f}"
     )
 
 

@@ -20,6 +20,7 @@ from pipeline.audit.findings import Finding
 from pipeline.audit.interrupted_producers import attack_interrupted, attack_renewal
 from pipeline.audit.kept_files import attack_files
 from pipeline.audit.linkage import Linkage
+from pipeline.audit.more_examples import more_examples
 from pipeline.audit.presence import attack_presence
 from pipeline.audit.randomness import attack_generators, attack_randomness
 from pipeline.audit.recomputed.attacks import attacks_on_accounting
@@ -160,7 +161,7 @@ def attacks_on_protocol(name: str, effort: Effort) -> list[Attack]:
     cases: Sequence[Case] = find_cases(name)
     if effort.quick:
         cases = [case for case in cases if str(case) not in LONG_TO_ENUMERATE]
-    attacks = [_exact(case) for case in cases]
+    attacks = [_exact(case) for case in (*cases, *more_examples(name))]
     for case in cases[:1] if effort.quick else cases:
         attacks += _on_example(case, effort)
     attacks += _samples_of(cases[0], effort)

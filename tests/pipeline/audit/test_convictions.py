@@ -17,6 +17,7 @@ from pipeline.audit.draws import compare_draws
 from pipeline.audit.exact import enumerate_losses
 from pipeline.audit.findings import Finding
 from pipeline.audit.linkage import Linkage
+from pipeline.audit.more_examples import more_examples
 from pipeline.audit.plans import FULL, WINDOWS, noise_of_stage
 from pipeline.audit.randomness import attack_generators, attack_randomness
 from pipeline.audit.sampling import Sample
@@ -32,8 +33,11 @@ from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.ordered_pieces import Pieces
 from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage_noise import StageNoise
+from randomizers.count_mean_sketch import CountMeanSketch
+from randomizers.counted_words import CountedWords
 from randomizers.future_rand import FutureRand
 from randomizers.memoized_response import MemoizedResponse
+from randomizers.public_matrices import ParityRows
 from randomizers.randomness import seeded_generator
 from topics.words import Words
 
@@ -130,6 +134,31 @@ def test_devices_without_their_dummies_are_convicted() -> None:
     law, randomizer = without.law, case.protocol.randomizer
     silent = with_entry(case, randomizer=lambda _: randomizer(law))
     assert draws(silent).convicted
+
+
+def test_a_row_that_follows_from_the_item_is_convicted() -> None:
+    """What four devices send together is rare, whatever it is: each word by itself is not."""
+
+    class Telling(CountMeanSketch):
+        def _messages(
+            self, rows: NDArray[np.int64], items: NDArray[np.int64], rng: np.random.Generator
+        ) -> CountedWords:
+            return super()._messages(items % self.law.rows, items, rng)
+
+    case = case_of("count_mean_sketch")
+    assert not draws(case).convicted
+    assert "at least 1 times in a window" in draws(with_entry(case, randomizer=Telling)).reason
+
+
+@pytest.mark.parametrize("name", ["bucket", "jl_hh"])
+def test_items_that_are_replaced_and_charged_like_removed_ones_are_convicted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = more_examples(name)
+    assert not any_convicted(enumerate_losses(case))
+    monkeypatch.setattr(ParityRows, "moved", lambda self, *, removal: ((self.filled, 1),))
+    (case,) = more_examples(name)
+    assert any_convicted(enumerate_losses(case))
 
 
 def released(case: Case, trials: int) -> Finding:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed import answers, cells, compositions, crowds, rounded, sets
+from pipeline.audit.recomputed import answers, cells, compositions, crowds, rounded, sets, trees
 from pipeline.audit.recomputed.small_laws import UNIT, excess, law_of_noise, repeated, shifted
 from randomizers.accounting.cell_noise import (
     BinomialNoise,
@@ -135,6 +135,27 @@ def test_noise_of_one_epoch_for_a_horizon_is_convicted(monkeypatch: pytest.Monke
     found = reasons(cells.shifted_cells())
     assert "in 2 epochs" in found
     assert "for 1,000 epochs" in found
+
+
+def test_trees_with_the_noise_of_one_change_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrate = installed(trees, "calibrate")
+    assert reasons(trees.trees_of_counts()) == ""
+
+    def of_one(parameters: Any, last_epoch: int, minimum: int) -> Any:
+        return calibrate(replace(parameters, changes=1), last_epoch, minimum)
+
+    monkeypatch.setattr(trees, "calibrate", of_one)
+    assert "in a tree for 2 changes" in reasons(trees.trees_of_counts())
+
+
+def test_messages_of_trees_are_those_of_the_definition() -> None:
+    assert trees.messages_of((1, 0, 0, 1), 3) == {
+        (0, 0, 1): 1,
+        (0, 1, -1): 1,
+        (0, 3, 1): 1,
+        (1, 1, 1): 1,
+        (2, 0, 1): 1,
+    }
 
 
 def test_sets_that_are_charged_like_an_item_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
