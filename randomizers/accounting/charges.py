@@ -84,7 +84,13 @@ def divergence(epsilon: float, order: float) -> float:
 
 
 def step_to_epsilon(order: float, delta: float) -> float:
-    """By how much epsilon at a delta exceeds the divergence of an order, rounded up."""
+    """By how much epsilon at a delta exceeds the divergence of an order, rounded up.
+
+    Raises:
+        ValueError: delta is not above 0 and below 1.
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta!r}, must be above 0 and below 1")
     terms = math.log1p(-1 / order), -math.log(delta) / (order - 1), -math.log(order) / (order - 1)
     return math.fsum(terms) + math.fsum(map(abs, terms)) * _LOST
 
@@ -129,9 +135,14 @@ def composed_epsilon(charges: Iterable[Spent], delta: float) -> float:
 
     Infinite where the charges' own deltas are more than that.
 
+    Raises:
+        ValueError: delta is not from 0 to below 1.
+
     >>> composed_epsilon([Spent(0.5, 0.0)], 0.0) >= 0.5
     True
     """
+    if not 0 <= delta < 1:
+        raise ValueError(f"delta is {delta!r}, must be from 0 to below 1")
     counts: Counter[tuple[float, float]] = Counter()
     for each in charges:
         if each.epsilon or each.delta:

@@ -42,7 +42,13 @@ def delta_among_equal_bits(
 def epsilon_among_equal_bits(
     loss: float, contributors: int, delta: float, raised: int, lowered: int
 ) -> float:
-    """The least epsilon for a delta; arguments as for `delta_among_equal_bits`."""
+    """The least epsilon for a delta; arguments as for `delta_among_equal_bits`.
+
+    Raises:
+        ValueError: delta is not above 0 and below 1.
+    """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta!r}, must be above 0 and below 1")
     ways = {(raised, lowered), (lowered, raised)}
     worst = max(_composed(loss, contributors, *way).epsilon(delta) for way in ways)
     return min(worst, (raised + lowered) * loss)

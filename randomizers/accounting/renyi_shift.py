@@ -20,7 +20,7 @@ from scipy.optimize import minimize_scalar
 from randomizers.accounting import rounding
 from randomizers.accounting.cell_noise import CellNoise
 from randomizers.accounting.loss_distributions import Losses
-from randomizers.accounting.shifted_noise import shifted_losses
+from randomizers.accounting.shifted_noise import check_target, shifted_losses
 
 _LEAST_EXCESS, _MOST_EXCESS = 1e-3, 1e5
 # The best alpha need not be met: epsilon holds for the one that is found, and is flat there.
@@ -85,11 +85,15 @@ def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> 
     Returns:
         Epsilon, infinite where more than delta had to be left out, and alpha.
 
+    Raises:
+        ValueError: delta is not from `LEAST_DELTA` to below 1.
+
     >>> from randomizers.accounting.cell_noise import PoissonNoise
     >>> epsilon, alpha = renyi_epsilon(PoissonNoise(7119.0), {1: 165, 4: 2, 7: 3}, 1e-6)
     >>> round(epsilon, 3), round(alpha)
     (1.0, 22)
     """
+    check_target(1.0, delta)
     told = [_both_ways(noise, shift) for shift in range(1, max(shifts) + 1)]
     cells = np.array([shifts.get(shift, 0) for shift in range(max(shifts) + 1)])
     left = delta - cells.sum() * max(way.certain for ways in told for way in ways)
