@@ -7,10 +7,12 @@ each on its own, and compared with what a calibration has counted.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from pipeline.protocols.protocol import Example, Law
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.accounting.shifted_noise import delta_of_tables
+from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.balls_into_bins import BallsIntoBinsParameters
 from randomizers.counted_words import written_out
 from randomizers.dummies import Dummies
@@ -192,6 +195,50 @@ def test_no_more_is_drawn_than_is_charged_to_delta(case: Case, parameters: Any) 
     for seen in found:
         assert 0 < seen.distance <= paid.distance * (1 + ROUNDING)
         assert seen.rooms <= paid.rooms
+
+
+@every_kind
+def test_what_is_set_aside_for_tables_is_not_spent_on_noise(case: Case, parameters: Any) -> None:
+    spent: list[float] = []
+
+    def noted(answer: Callable[..., Any]) -> Callable[..., Any]:
+        told = inspect.signature(answer)
+
+        def answers(*values: Any, **named: Any) -> Any:
+            spent.append(told.bind(*values, **named).arguments["delta"])
+            return answer(*values, **named)
+
+        return answers
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in of_protocols():
+            for name, answer in answers_for_a_delta(module):
+                patch.setattr(module, name, noted(answer))
+        law = case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
+        if case.protocol.epsilon_with is not None and case.protocol.stage_sum(law) is None:
+            case.protocol.epsilon_with(law, 1)
+    if charged(case, parameters).distance > 0:
+        # Fragments are told what of delta is used up, and look at it themselves.
+        assert spent or case.protocol.name == "fragments"
+        assert max(spent, default=0.0) <= parameters.delta * (1 - FOR_TABLES) * (1 + ROUNDING)
+
+
+def of_protocols() -> list[ModuleType]:
+    """All that are there and compute a law from the parameters of a job."""
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("randomizers.") and not name.startswith("randomizers.accounting")
+    ]
+
+
+def answers_for_a_delta(module: ModuleType) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """What a module asks of accounting with a delta, but for what sees to tables themselves."""
+    for name, value in list(vars(module).items()):
+        if inspect.isfunction(value) and value is not check_tables:
+            of_accounting = value.__module__.startswith("randomizers.accounting.")
+            if of_accounting and "delta" in inspect.signature(value).parameters:
+                yield name, value
 
 
 def test_every_kind_of_dummies_is_met() -> None:
