@@ -89,6 +89,7 @@ MORE = [
         ("shuffled_counts", 2, ShuffledCountsParameters(4.0, 0.1, domain=Bits(2))),
         ("shuffled_counts", 2, ShuffledCountsParameters(4.0, 0.1, 1, 1, domain=Bits(2))),
         ("shuffled_counts", 2, ShuffledCountsParameters(4.0, 0.1, dummies="negative_binomial")),
+        ("shuffled_counts", 2, ShuffledCountsParameters(0.3, 1e-6, dummies="negative_binomial")),
         ("shuffled_counts", 2, ShuffledCountsParameters(1.0, 1e-6, 2, dummies="shuffle")),
         ("shuffled_tree", 2, ShuffledTreeParameters(4.0, 0.1, 2, domain=ITEMS, cells="count_min")),
         (

@@ -102,6 +102,14 @@ def test_room_is_what_is_proven_to_suffice(most: int, instances: int) -> None:
     assert spare**2 / (2 * variance + 2 * spare / 3) >= rarity
 
 
+@pytest.mark.parametrize("reports", [counted([0, 0]), np.zeros((0, 1), "<u4")])
+def test_nothing_is_divided_into_nothing(
+    reports: CountedWords | NDArray[np.unsignedinteger],
+) -> None:
+    parts = divide(reports, 3, None, seeded_generator(1))
+    assert [written_out(part).shape for part in parts] == [(0, 1)] * 3
+
+
 def test_all_labels_are_drawn_anew_until_the_parts_fit() -> None:
     rng = seeded_generator(3)
     rows = np.arange(6, dtype="<u4")[:, None]

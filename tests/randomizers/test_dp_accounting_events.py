@@ -91,6 +91,13 @@ def test_roundings_are_handed_over_as_losses() -> None:
         assert plain.get_delta_for_epsilon(epsilon) < rounded.delta(epsilon)
 
 
+def test_what_dp_accounting_leaves_out_of_compositions_is_counted_as_lost() -> None:
+    handed = to_dp_accounting(normal_losses(2.0, 1e-3))
+    whole, cut = handed.compose(handed), handed.compose(handed, tail_mass_truncation=1e-2)
+    for epsilon in (0.0, 1.0, 2.0, 4.0, 8.0):
+        assert cut.get_delta_for_epsilon(epsilon) >= whole.get_delta_for_epsilon(epsilon)
+
+
 def test_directions_are_handed_over_both() -> None:
     one = LossDistribution(0.1, 0, np.array([1.0]), 0.0)
     other = LossDistribution(0.1, 10, np.array([1.0]), 0.0)

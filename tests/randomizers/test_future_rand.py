@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -12,7 +13,14 @@ from numpy.typing import NDArray
 
 from randomizers.draws import random_bits
 from randomizers.dyadic import orders_due
-from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, FutureRandParameters
+from randomizers.future_rand import (
+    MAX_EPSILON,
+    MIN_EPSILON,
+    NEWCOMER,
+    FutureRand,
+    FutureRandLaw,
+    FutureRandParameters,
+)
 from randomizers.future_rand.calibration import calibrate
 from randomizers.randomness import seeded_generator
 from tests.support.dyadic_pieces import dyadic_pieces
@@ -226,6 +234,14 @@ def test_a_population_may_be_empty() -> None:
     devices.enrol(0, seeded_generator(1))
     assert devices.report(4, np.zeros(0, np.int8), None, seeded_generator(1)).shape == (0, 1)
     assert (devices.population, devices.frozen) == (0, 0)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, MIN_EPSILON / 2, MAX_EPSILON * 2, math.nan, True])
+def test_losses_that_are_not_calibrated_for_are_refused(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=r"epsilon is .* must be"):
+        FutureRandParameters(epsilon, 2)
+    FutureRandParameters(MIN_EPSILON, 2)
+    FutureRandParameters(MAX_EPSILON, 2)
 
 
 @pytest.mark.parametrize("epoch", [0, 2, 3, 17])

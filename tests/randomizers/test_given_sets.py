@@ -22,6 +22,12 @@ def test_a_device_that_holds_more_items_than_are_charged_for_is_named() -> None:
         checked_sets(7, values, None, 3, most=2)
 
 
+@pytest.mark.parametrize("values", [[[-1, 2]], [[2, -1]], [[-1, -2]]])
+def test_an_item_below_all_is_named_whatever_is_held_beside_it(values: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match=r"item -\d at epoch 7, items are numbered from 1"):
+        checked_sets(7, np.array(values), None, 1, most=2)
+
+
 def test_an_item_that_is_none_of_the_domain_is_named() -> None:
     values = np.array([[3, 1], [0, 2]])
     assert set_rows(7, values, None, 2, most=2, domain=3).tolist() == [[1, 3], [2, 0]]

@@ -16,6 +16,7 @@ from pipeline.protocols.registry import PROTOCOLS as ALL_PROTOCOLS
 from randomizers.byte_generator import byte_randomness
 from randomizers.counted_words import written_out
 from randomizers.one_device import PROTOCOLS, OneDevice
+from randomizers.single_message import SingleMessageParameters
 from tests.conformance.golden import golden_file
 
 SETS = ("count_min", "balls_into_bins", "single_message")
@@ -122,9 +123,17 @@ def test_what_is_wrong_is_refused_with_a_sentence() -> None:
     assert device.epoch == 0
     sets = OneDevice("count_min", laws_of("count_min")[0])
     sets.enrol(os.urandom)
-    for wrong in (1, [1.5], "1", [-1], [1 << 64]):
+    for wrong in (1, [1.5], [1, 1.5], ["1", 1], "1", [-1], [1 << 64], [1 << 62]):
         with pytest.raises(ValueError, match="must be a list of items, from 1 on, below 2"):
             sets.report(1, wrong, os.urandom)  # type: ignore[arg-type]
+
+
+def test_the_last_item_of_a_large_domain_can_be_held() -> None:
+    parameters = SingleMessageParameters(4.0, 1e-6, tuple(map(str, range(1000))))
+    law = ALL_PROTOCOLS["single_message"].calibrate(parameters, 1, 10_000)
+    device = OneDevice("single_message", law.to_json())
+    device.enrol(os.urandom)
+    assert len(device.report(1, [1000], os.urandom)) == 1
 
 
 def test_a_state_of_something_else_is_refused_with_a_sentence() -> None:

@@ -246,6 +246,8 @@ def test_too_many_messages_are_refused() -> None:
         {"boost": 200.0},
         {"boost": -1.0},
         {"decay": 1.0},
+        {"decay": 1.5},
+        {"decay": -0.5},
         {"calibration": "exact"},
         {"delta": 0.0},
         {"epsilon": float("inf")},

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import combinations, pairwise
 from typing import cast
 
 import mpmath
@@ -298,6 +299,47 @@ def test_laws_are_json_bit_by_bit_and_refuse_what_they_cannot_be() -> None:
 def test_parameters_that_are_refused(epsilon: float, changes: int) -> None:
     with pytest.raises(ValueError, match="must be"):
         ValueStreamParameters(epsilon, changes)
+
+
+@pytest.mark.parametrize("epochs", range(1, 9))
+@pytest.mark.parametrize("changes", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("rounding", [0.0, 0.25])
+def test_a_clock_is_what_the_worst_of_all_streams_comes_to(
+    epochs: int, changes: int, rounding: float
+) -> None:
+    kernel = Kernel(boost=3.05, decay=0.43)
+
+    def charge(lasted: int) -> float:
+        """From one change that is boosted to the next one."""
+        left = [0.5 + kernel.boost * kernel.decay**age for age in range(lasted)]
+        return sum((each + rounding) ** 2 for each in left)
+
+    worst = 0.0
+    for count in range(min(changes, epochs) + 1):
+        for begins in combinations(range(epochs), count):
+            before = begins[0] if begins else epochs
+            lengths = [end - begin for begin, end in pairwise((*begins, epochs))]
+            worst = max(worst, before * (0.5 + rounding) ** 2 + sum(map(charge, lengths)))
+    assert kernel.clock(epochs, changes, rounding) == pytest.approx(worst, rel=1e-12)
+
+
+@pytest.mark.parametrize("passed_over", [1, 2, 5])
+def test_epochs_that_are_passed_over_are_as_if_everybody_were_silent(passed_over: int) -> None:
+    law = calibrate(ValueStreamParameters(1.0, 2), 16)
+    silent, called = ValueStream(law), ValueStream(law)
+    first, nobody = np.arange(200) % 2, np.zeros(200, np.bool_)
+    for devices in (silent, called):
+        devices.enrol(200, seeded_generator(1))
+        devices.report(1, first, None, seeded_generator(2))
+    for epoch in range(2, 2 + passed_over):
+        called.report(epoch, 1 - first, nobody, seeded_generator(3))
+    later = [
+        devices.report(2 + passed_over, 1 - first, None, seeded_generator(4)).tolist()
+        for devices in (silent, called)
+    ]
+    assert later[0] == later[1]
+    for name, array in silent.state_arrays().items():
+        assert np.array_equal(array, called.state_arrays()[name]), name
 
 
 def test_a_state_of_another_law_is_refused() -> None:

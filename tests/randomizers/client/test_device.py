@@ -28,6 +28,7 @@ from randomizers.client import (
     steps,
 )
 from randomizers.client.document import Document, Membership, Waiting
+from randomizers.client.statements import signed_statement
 from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
 from tests.randomizers.client.conftest import Phone
 from tests.randomizers.javascript.client_vectors import JOBS
@@ -453,6 +454,23 @@ def test_what_nobody_known_has_signed_is_refused(phone: Phone) -> None:
     assert phone.store.text is None
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"statement": ""}',
+        b'{"statement": 1, "signature": 2}',
+        b'{"statement": "$", "signature": ""}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_description_of_a_job_is_refused(answer: bytes) -> None:
+    with pytest.raises(StatementError, match="no description of a job"):
+        signed_statement(answer, [bytes.fromhex(SIGNER)])
+
+
 def test_keys_may_change(phone: Phone) -> None:
     device = Device(
         "https://example.org",
@@ -503,6 +521,19 @@ def test_no_part_of_a_statement_can_be_missing(phone: Phone) -> None:
                     phone.start().join(json.dumps({**whole, part: other}).encode())
         with pytest.raises(StatementError):
             phone.start().join(json.dumps({k: v for k, v in whole.items() if k != part}).encode())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"slots": 0}, {"slots": -1}, {"width": 0}, {"width": 1.0}, {"word_bytes": 3}],
+)
+def test_a_statement_of_content_of_no_size_is_refused(phone: Phone, wrong: dict[str, Any]) -> None:
+    told = phone.collector.job.signed_description
+    assert told is not None
+    whole = json.loads(told.statement)
+    whole["content"] |= wrong
+    with pytest.raises(StatementError, match="content of no size"):
+        phone.start().join(json.dumps(whole).encode())
 
 
 def test_a_job_that_is_over_or_has_not_begun(make_phone: MakePhone) -> None:
@@ -737,6 +768,32 @@ def test_other_answers_mean_wait(phone: Phone, answer: Answer, after: float) -> 
     phone.seconds += 0.002
     device.send()
     assert len(bodies(phone)) == 2
+
+
+def test_delivery_waits_between_attempts_for_as_long_as_it_is_told(
+    phone: Phone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def passing() -> float:
+        phone.seconds += 0.001
+        return phone.seconds
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        phone.seconds += seconds
+        if len(slept) == 2:
+            phone.collector.answer = lambda answer: answer
+
+    phone.more["monotonic"] = passing
+    monkeypatch.setattr("randomizers.client.device.time.sleep", sleep)
+    device = phone.start()
+    device.join()
+    phone.collector.answer = lambda _: problem(503, "busy")
+    device.report(True)
+    assert device.deliver(60).waiting == 0
+    assert slept == pytest.approx([1.0, 2.0], abs=0.1)
+    assert len(bodies(phone)) == 3
 
 
 def test_pauses_grow_up_to_an_hour() -> None:
