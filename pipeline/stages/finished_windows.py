@@ -35,6 +35,8 @@ class FinishedWindow:
 
         >>> FinishedWindow(7, Fate.RELEASED, 100, began=20.0).seconds(22.5, 0)
         2.5
+        >>> FinishedWindow(7, Fate.RELEASED, decided_at=20_000).seconds(9.0, 22_500)
+        2.5
         """
         if self.began is not None:
             return max(0.0, clock - self.began)

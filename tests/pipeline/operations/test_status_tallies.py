@@ -16,6 +16,7 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.status import gather_status
 from pipeline.simulation.memory import MemoryLog, MemoryWorker
+from pipeline.stages.decision_log import Decisions
 from pipeline.stages.tallies import TalliedDecisions, Tally
 from tests.support.histories import NOW, fill, history_job
 from tests.support.memory_cluster import MemoryCluster
@@ -100,6 +101,30 @@ def test_whoever_believes_a_tally_knows_what_the_whole_log_says(job: DeployedJob
                     index, 1, following
                 )
     assert believed > 60
+
+
+def test_decisions_that_are_read_together_are_counted_as_one_by_one(
+    job: DeployedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of windows decided in order, in which the same are in, many are read at once."""
+    monkeypatch.setattr("pipeline.stages.decision_log.EPOCHS_AHEAD", EPOCHS)
+    base = decode_manifest(next(decided(job, 1)).value)
+    manifests = [_released(base, epoch) for epoch in range(1, EPOCHS + 1)]
+    manifests[40:60] = [_too_small(base, each.epoch) for each in manifests[40:60]]
+    found, together = TalliedDecisions(job), list[int]()
+    note_all = found.log._on_decisions
+    assert note_all is not None
+
+    def note(decisions: Decisions) -> None:
+        together.append(len(decisions.offsets))
+        note_all(decisions)
+
+    found.log._on_decisions = note
+    found.apply_all(
+        LogRecord(offset, encode_manifest(each)) for offset, each in enumerate(manifests)
+    )
+    assert +found.windows == {"released": EPOCHS - 20, "too small": 20}
+    assert sum(together) > EPOCHS // 2
 
 
 def test_a_tally_is_not_believed_where_an_epoch_may_still_be_open(job: DeployedJob) -> None:

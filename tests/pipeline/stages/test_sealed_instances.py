@@ -286,7 +286,10 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
 
 
 def test_a_simulation_adds_up_what_three_instances_pass_on() -> None:
-    """The same integers as without sealing: the coins of devices are the same."""
+    """The same integers as without sealing: the coins of devices are the same.
+
+    Of what instances pass on all is a report, or counted as chaff.
+    """
     partials = []
     for sealed in (None, FRAGMENTS["sealed"]):
         job = deploy_job(
@@ -305,6 +308,12 @@ def test_a_simulation_adds_up_what_three_instances_pass_on() -> None:
         (record,) = cluster.new_estimates()
         assert record.estimate is not None
         partials.append(record.estimate.intervals[0].tolist())
+        chunks = [decode_chunk(value) for value in cluster.log.values(Role.SHUFFLED, 1)]
+        counts: Any = cluster.workers["aggregate"].stage.heartbeat()["counts"]
+        assert (counts.get("chaff", 0) > 0) == (sealed is not None)
+        assert counts["reports"] + counts.get("chaff", 0) == sum(
+            chunk.words.messages for chunk in chunks
+        )
     assert partials[0] == partials[1]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,6 +132,21 @@ def test_a_producer_that_runs_ahead_decides_nothing_for_the_others(folder: Path)
     assert [decided[epoch].contributors for epoch in (6, 7, 8, 9)] == [6, 6, 6, 6]
     assert not letters(world)
     assert world.published().keys() == decided.keys()
+    world.shut()
+
+
+def test_what_is_left_of_a_grace_period_is_told_though_nothing_arrives(folder: Path) -> None:
+    world = World(deployed(), folder, values())
+    close(world, 1, "south", "east", "west")
+    told = []
+    for _ in range(3):
+        settle(world)
+        windows: Any = heartbeat(world)["windows"]
+        told += [window["grace_left"] for window in windows]
+        world.now += 25.0
+    assert told == [60.0, 35.0, 10.0]
+    settle(world)
+    assert heartbeat(world)["windows"] == []
     world.shut()
 
 
