@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.protocols.registry import PROTOCOLS
-from pipeline.stages.admission import Admission, Refusal
+from pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Refusal
 from tests.support import noisy_cells
 from topics.batches import Batch, encode_batch
 from topics.records import Reason
@@ -18,17 +18,25 @@ from topics.words import Words
 CELLS = 12
 
 
-@pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> DeployedJob:
+@pytest.fixture(autouse=True)
+def noisy_cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROTOCOLS, noisy_cells.NAME, noisy_cells.NOISY_CELLS)
+
+
+def deployed(order: str = "sorted") -> DeployedJob:
     values = {
         "name": "small",
         "protocol": noisy_cells.NAME,
         "parameters": {"cells": CELLS},
         "epochs": {"count": 1},
-        "shuffle": {"minimum": 1},
+        "shuffle": {"minimum": 1, "order": order},
     }
     return deploy_job(make_job(values), deployed_at=0)
+
+
+@pytest.fixture
+def job() -> DeployedJob:
+    return deployed()
 
 
 def admitted(job: DeployedJob, words: Words) -> object:
@@ -62,3 +70,18 @@ def test_words_of_another_form_are_refused(
     assert isinstance(refusal, Refusal)
     assert refusal.reason is Reason.PROTOCOL
     assert refusal.detail.endswith("noisy_cells has 1 x uint16")
+
+
+def test_a_record_stands_for_no_more_messages_than_a_random_order_writes_out() -> None:
+    """All workers have to take the same: each writes a window again that another has written."""
+    assert WRITTEN_OUT_MAX == 16_777_216, "workers of other versions take other records"
+    for messages in (WRITTEN_OUT_MAX, WRITTEN_OUT_MAX + 1):
+        words = Words(np.array([[3], [7]], "<u2"), np.array([1, messages - 1], np.uint32))
+        assert isinstance(admitted(deployed(), words), Batch)
+        found = admitted(deployed("random"), words)
+        if messages == WRITTEN_OUT_MAX:
+            assert isinstance(found, Batch)
+        else:
+            assert isinstance(found, Refusal)
+            assert found.reason is Reason.OVERSIZED
+            assert "stands for 16777217 messages" in found.detail

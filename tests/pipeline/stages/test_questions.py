@@ -30,12 +30,18 @@ class CountingDriver(MemoryDriver):
         return MemoryDriver.carry_out(self, action)
 
 
-def test_a_stage_asks_once_for_an_epoch_and_once_for_a_tick(tmp_path: Path) -> None:
-    job = deploy_job(parse_job(job_text()), deployed_at=1_000, deployment=bytes(16))
-    cluster = SimulatedCluster(job, generators)
+def counted(cluster: SimulatedCluster) -> dict[str, CountingDriver]:
+    """The workers' drivers, which count."""
     drivers = {name: CountingDriver(cluster.log, reader=name) for name in cluster.workers}
     for name, worker in cluster.workers.items():
         worker.driver = drivers[name]
+    return drivers
+
+
+def test_a_stage_asks_once_for_an_epoch_and_once_for_a_tick(tmp_path: Path) -> None:
+    job = deploy_job(parse_job(job_text()), deployed_at=1_000, deployment=bytes(16))
+    cluster = SimulatedCluster(job, generators)
+    drivers = counted(cluster)
     log = load_change_log(write_changes(tmp_path / "changes.csv", users=100), last_epoch=EPOCHS)
     producer = Producer(
         cluster.job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
@@ -50,3 +56,32 @@ def test_a_stage_asks_once_for_an_epoch_and_once_for_a_tick(tmp_path: Path) -> N
         asked.append(Counter({name: each.questions for name, each in drivers.items()}) - before)
     # Before the first epoch nobody is known to be registered.
     assert asked[1:] == (EPOCHS - 1) * [{"shuffle": 2, "aggregate": 1, "publish": 2}]
+
+
+def test_whoever_is_in_while_others_are_missing_has_nothing_asked(tmp_path: Path) -> None:
+    """Of ten thousand producers, all would be reason to ask."""
+    text = f"{job_text()}shuffle: {{minimum: 1, producers: 3}}\n"
+    job = deploy_job(parse_job(text), deployed_at=1_000, deployment=bytes(16))
+    cluster = SimulatedCluster(job, generators)
+    driver, worker = counted(cluster)["shuffle"], cluster.workers["shuffle"]
+    producers = [
+        Producer(
+            cluster.job, None, name=name, transport=MemoryDriver(cluster.log),
+            generators=generators,
+        )
+        for name in ("north", "south", "east")
+    ]  # fmt: skip
+    for producer in producers:
+        producer.enrol([producer.name])
+    asked = []
+    for epoch in (1, 2):
+        for producer in producers:
+            producer.report(epoch, {producer.name: 1})
+            producer.close(epoch)
+            driver.questions = 0
+            while worker.run(worker.poll()):
+                pass
+            asked.append(driver.questions)
+        cluster.settle()
+    # Before the first record nobody is known to be registered.
+    assert asked == [1, 0, 1, 0, 0, 1]

@@ -177,10 +177,12 @@ def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None
 
 
 @pytest.mark.usefixtures("cells_protocol")
+@pytest.mark.parametrize("lanes", [1, 2])
 def test_an_epoch_that_is_left_out_before_a_decided_one_keeps_the_stage_awake(
-    folder: Path,
+    folder: Path, lanes: int
 ) -> None:
-    world = World(cells_job(calendar=True), folder, values())
+    """Also where it has other lanes, of which nothing is left to do."""
+    world = World(cells_job(lanes=lanes, calendar=True), folder, values())
     shuffle = world.worker("shuffle").stage
     for epoch, now in ((1, 150.0), (3, 151.0)):
         world.now = now
