@@ -30,6 +30,7 @@ from randomizers.fragments import (
     differing_bits,
 )
 from randomizers.fragments.calibration import (
+    _odds,
     calibrate,
     epsilon_with,
     loss_of_report,
@@ -415,3 +416,8 @@ def test_bits_of_whoever_is_removed_are_all_raised_or_all_lowered(
     monkeypatch.setattr("randomizers.fragments.calibration.epsilon_among_equal_bits", note)
     epsilon_with(law, 1000)
     assert seen == [directions]
+
+
+def test_a_bit_loses_no_more_than_shuffling_was_computed_with() -> None:
+    for asked in np.geomspace(0.01, 30.0, 60).tolist():
+        assert _odds(asked).loss <= asked <= _odds(asked).loss * (1 + 1e-14)

@@ -38,6 +38,13 @@ def test_what_shuffling_makes_of_the_steps_of_a_device(
     assert epsilon_with(law, 2000) == pytest.approx(law.epsilon)
 
 
+def test_a_report_loses_no_more_than_shuffling_was_computed_with() -> None:
+    for asked in np.geomspace(0.2, 8.0, 60).tolist():
+        parameters = LdpSgdParameters(asked, 1e-5, features=2, classes=2, groups=30)
+        law = calibrate(parameters, 30, minimum=2000)
+        assert law.odds.loss <= asked <= law.odds.loss * (1 + 1e-14)
+
+
 def test_groups_that_do_not_divide_the_steps_have_one_more() -> None:
     law = calibrate(ASKED, 301, minimum=2000)
     assert law.participations == 11
