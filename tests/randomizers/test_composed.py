@@ -14,7 +14,7 @@ from scipy import stats
 
 import randomizers.composed
 from randomizers.accounting.calibration import optimal, published
-from randomizers.composed import ComposedLaw, log_rounded_up
+from randomizers.composed import MAX_SIGNS, ComposedLaw, log_rounded_up
 from randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
@@ -117,6 +117,13 @@ def test_laws_survive_json() -> None:
         text = json.dumps(law.to_json())
         assert ComposedLaw.from_json(json.loads(text)) == law
     assert len(json.dumps(published(1024, 1.0).to_json())) < 3000
+
+
+def test_as_many_signs_are_read_as_there_may_be_and_no_more() -> None:
+    most = ComposedLaw((3,) * MAX_SIGNS + (1,))
+    assert ComposedLaw.from_json(most.to_json()) == most
+    with pytest.raises(ValueError, match=rf"at most {MAX_SIGNS + 1} in all"):
+        ComposedLaw.from_json({"weights": [[MAX_SIGNS + 1, "3"], [1, "1"]]})
 
 
 @pytest.mark.parametrize("weights", [(), (1,), (1, 0), (1, -1), (1, 1.0), (True, 1)])
