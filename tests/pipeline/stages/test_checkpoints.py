@@ -289,6 +289,24 @@ def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
     assert driver.records[Role.PARTIALS] >= EPOCHS
 
 
+def test_checkpoints_are_held_until_one_is_gone_on_from_and_no_longer(
+    history: tuple[DeployedJob, list[Append]],
+) -> None:
+    """One is written every few epochs, for as long as a publisher runs."""
+    job, written = history
+    before, _ = published(job, written)
+    log = written_up_to(written, MemoryLog(lambda: NOW), EPOCHS)
+    for value, key in unchanged(before):
+        log.append(Append(Role.ESTIMATES, 0, value, key))
+    stage = PublishStage(job)
+    worker = MemoryWorker(stage, log)
+    worker.run(worker.assign(0))
+    worker.run(worker.drain())
+    later = records_of(log)[len(before) :]
+    assert [record.key for record in later].count(KEY) > 1
+    assert not stage._checkpoints
+
+
 @pytest.mark.parametrize("renewing", [8, 16])
 def test_between_two_horizons_nothing_has_to_be_known(renewing: int) -> None:
     job, written = history_job(EPOCHS, renewing), list[Append]()
