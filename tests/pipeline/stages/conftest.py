@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,19 @@ def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.stages.multisets._MEMORY_LIMIT", 1)
     monkeypatch.setattr("pipeline.stages.sorted_runs.BLOCK_BYTES", 200)
     monkeypatch.setattr("pipeline.stages.sorted_runs.PAGE_BYTES", 1)
+
+
+@pytest.fixture
+def scratch_files(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """All scratch files that are opened, also those that nobody else remembers."""
+    opened, open_one = list[Any](), tempfile.TemporaryFile
+
+    def note(*arguments: Any, **named: Any) -> Any:
+        opened.append(open_one(*arguments, **named))
+        return opened[-1]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", note)
+    return opened
 
 
 @pytest.fixture

@@ -290,8 +290,11 @@ def test_the_first_lane_waits_for_all_others_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("minimum", [DEVICES, DEVICES + 1])
-def test_the_minimum_is_of_all_lanes_together(minimum: int) -> None:
-    """Also if no lane has as many; what is withheld is not written of any lane."""
+def test_the_minimum_is_of_all_lanes_together(
+    minimum: int, scratch_files: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if no lane has as many; what is withheld is not written of any lane, nor held."""
+    monkeypatch.setattr("pipeline.stages.tagged_contents._MEMORY_LIMIT", 1)
     world = story(Lanes(cells_job(3, minimum=minimum)), random.Random(1))
     enough = minimum <= DEVICES
     fates = {each.epoch: each.fate for each in said(world) if each.instance == 1}
@@ -299,6 +302,8 @@ def test_the_minimum_is_of_all_lanes_together(minimum: int) -> None:
     chunks = [v for p in range(PARTITIONS) for v in world.log.values(Role.SHUFFLED, p)]
     assert len(chunks) == (6 if enough else 0)
     expect_all_through(world)
+    assert len(scratch_files) >= 6
+    assert all(each.closed for each in scratch_files)
 
 
 def test_epochs_without_a_report_in_any_lane_are_empty() -> None:

@@ -19,7 +19,9 @@ from pipeline.stages import multisets, sorted_runs
 from pipeline.stages.boxes_of_windows import distinct
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.ordered_pieces import Pieces
+from pipeline.stages.raw_stage import MEMORY_HELD
 from pipeline.stages.sorted_runs import SortedRuns
+from pipeline.stages.tagged_contents import TaggedContents
 from randomizers.randomness import seeded_generator
 from topics.word_forms import WordForm
 from topics.words import Words, pack_words, split_words
@@ -208,6 +210,20 @@ def test_a_table_that_is_larger_than_what_was_added_waits_on_disk() -> None:
     np.testing.assert_array_equal(released.values, values)
     assert released.messages == multiset.messages == 20 << 16
     multiset.close()
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_windows_beyond_what_is_held_have_fewer_files_open_than_a_process_may() -> None:
+    """An open file counts as memory, however little is in it; mostly 1,024 may be open."""
+    multiset = WordMultiset(WordForm(np.dtype("<u8")))
+    multiset.add(Words(np.zeros((1, 1), np.uint64)))
+    contents = TaggedContents(1)
+    contents.add(np.zeros(1, np.uint64), np.zeros((1, 1), np.uint8))
+    contents.spill()
+    assert multiset.in_files
+    for held in (multiset, contents):
+        assert 512 * held.held_bytes > MEMORY_HELD
+        held.close()
 
 
 @pytest.mark.parametrize("distinct", [None, 8])

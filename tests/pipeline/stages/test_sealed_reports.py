@@ -280,6 +280,31 @@ def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Pat
     world.shut()
 
 
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize("stage", ["passes it on", "is revoked"])
+def test_what_a_writer_has_left_behind_leaves_no_scratch_file_open(
+    folder: Path, scratch_files: list[Any], stage: str
+) -> None:
+    world = begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle"])
+    assert all(each.closed for each in scratch_files)
+    (value,) = world.log.values(Role.HOP_1, 1)
+    part = encode_chunk(replace(decode_chunk(value), attempt=b"another attempt.", total=2))
+    worker = world.worker("shuffle-2")
+    scratch_files.clear()
+    worker.run(worker.stage.record(1, 0, part, 0.0))
+    assert [each.closed for each in scratch_files] == [False]
+    if stage == "is revoked":
+        worker.stage.revoke(1)
+    else:
+        world.settle(["shuffle-2"])
+        assert len(world.log.values(Role.SHUFFLED, 1)) == 1
+    assert all(each.closed for each in scratch_files)
+    world.shut()
+
+
 def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
     job = deployed()
     words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.word_form.dtype)

@@ -67,10 +67,26 @@ def test_scratch_files_are_given_back() -> None:
     assert contents.held_bytes == 0
 
 
+class ClosedMultiset(WordMultiset):
+    """Remembers that it was closed."""
+
+    closed = False
+
+    def close(self) -> None:
+        super().close()
+        self.closed = True
+
+
 def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
     job = device_job()
     form = job.content_form
-    window = DeviceWindow(1, 0.0, form, partial(WordMultiset, job.word_form), temporary_file)
+    made = list[ClosedMultiset]()
+
+    def multiset() -> WordMultiset:
+        made.append(ClosedMultiset(job.word_form))
+        return made[-1]
+
+    window = DeviceWindow(1, 0.0, form, multiset, temporary_file)
 
     def come(*tags: int) -> None:
         content = np.frombuffer(form.pack(np.array([[1]], form.dtype)), np.uint8)
@@ -80,7 +96,10 @@ def test_what_comes_after_a_look_at_a_window_is_counted_too() -> None:
     come(1, 2)
     assert (window.devices, window.words.sorted().messages) == (2, 2)
     come(2, 3)
+    assert [each.closed for each in made] == [True], "what was counted before is given back"
     assert (window.devices, window.words.sorted().messages) == (3, 3)
+    window.close()
+    assert [each.closed for each in made] == [True, True]
 
 
 def test_which_of_two_with_one_seal_counts_does_not_depend_on_what_is_in_memory() -> None:
@@ -166,6 +185,23 @@ def test_a_population_of_ten_million_devices_is_counted_within_120_mb() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 120e6
+
+
+def test_devices_that_enrol_again_and_again_take_no_memory_until_somebody_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that starts reads all enrolments before it asks how many they are."""
+    job, population = device_job(), Population(device_job())
+    tags = np.arange(1 << 12, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    monkeypatch.setattr(populations, "_WAITING_LIMIT", 4 * len(tags))
+    enrolments = Enrolments(job.fingerprint, job.deployment, 1, tags)
+    tracemalloc.start()
+    for offset in range(50):
+        population.apply(LogRecord(offset, encode_enrolments(enrolments)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert population.count(1) == len(tags)
+    assert peak < 40 * tags.nbytes
 
 
 @settings(max_examples=60, deadline=None)
