@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.actions import LogRecord
+from pipeline.actions import Append, LogRecord
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_range import EPOCHS_AHEAD
+from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages import decision_log
 from pipeline.stages.decision_log import Decision, DecisionLog, Decisions
 from tests.benchmarks.one_core import shuffle_stage
+from topics.chunks import decode_chunk
 from topics.frames import CodecError
 from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from topics.names import Role
 
 EPOCHS = 20_000
 PRODUCERS = 5
@@ -200,3 +203,25 @@ def test_a_worker_that_starts_owes_the_same_and_tells_the_same(seed: int) -> Non
             found.append((owed, decided, dict(stage._furthest), stage._accepted))
             assert stage._accepted is not None
         assert found[0] == found[1]
+
+
+def test_who_takes_another_partition_over_writes_what_was_decided_of_it_long_before() -> None:
+    """Though all of it lies below what the worker had left to do when it read of it."""
+    log, known, behind = MemoryLog(), Known(), 6_500
+    for record in history(1, 700):
+        log.append(Append(Role.MANIFESTS, 0, record.value))
+        known.log.apply(record)
+    owed = [
+        epoch
+        for epoch in range(1, 700)
+        if JOB.partition_of(epoch) == 1
+        and (outcome := known.log.recent(epoch)) is not None
+        and outcome.fate is Fate.RELEASED
+        and outcome.first_offset >= behind
+    ]
+    assert len(owed) > 5
+    log.committed.update({(Role.REPORTS, 0): 10 * EPOCHS, (Role.REPORTS, 1): behind})
+    worker = MemoryWorker(shuffle_stage(JOB), log)
+    for partition in (0, 1):
+        worker.run(worker.assign(partition))
+    assert [decode_chunk(value).epoch for value in log.values(Role.SHUFFLED, 1)] == owed
