@@ -24,7 +24,7 @@ from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.shuffle_stage import ShuffleStage
 from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
 from topics.chunks import decode_chunk
-from topics.manifests import Fate, Manifest, is_short
+from topics.manifests import Fate, Manifest, decode_manifest, is_short
 from topics.names import Role
 from topics.records import Registration
 from topics.short_manifests import BASES
@@ -121,6 +121,22 @@ def test_a_worker_that_takes_over_goes_on_under_short_manifests() -> None:
         send(job, log, 3, number)
     second.run(second.drain())
     assert [is_short(record) for record in log.values(Role.MANIFESTS)] == [False, True, True]
+
+
+def test_a_window_is_decided_with_the_record_that_completes_it() -> None:
+    """Before the stage looks at all windows the next time; what follows is not in it."""
+    job, log = deployed(2), MemoryLog()
+    register(job, log, 2)
+    worker = worker_of(job, log, count(1))
+    worker.run(worker.assign(0))
+    for number in (0, 1, 1):
+        send(job, log, 1, number)
+    decided = []
+    while worker.run(worker.poll()):
+        decided.append(len(log.values(Role.MANIFESTS)))
+    assert decided == [0, 0, 0, 1, 1, 1]
+    (manifest,) = map(decode_manifest, log.values(Role.MANIFESTS))
+    assert (manifest.first_offset, manifest.cut_offset) == (0, 4)
 
 
 def test_all_who_read_manifests_read_short_ones() -> None:
