@@ -32,7 +32,7 @@ from topics.chunks import Chunk, decode_chunk, encode_chunk
 from topics.manifests import Fate, Manifest, encode_manifest
 from topics.names import Role
 from topics.partials import encode_partial, split_partial
-from topics.records import DeadLetter, Drain, Farewell, Registration
+from topics.records import DeadLetter, Drain, Farewell, Reason, Registration
 from topics.words import Words
 
 DEPLOYMENT = bytes(range(16))
@@ -609,6 +609,19 @@ def test_a_partial_that_is_no_state_of_the_job_is_passed_over(folder: Path) -> N
         log.apply(record)
     assert list(complete) == [1]
     assert not list(world.log.values(Role.DEAD_LETTERS))
+    world.shut()
+
+
+def test_chunks_of_other_jobs_or_deployments_are_dead_letters(folder: Path) -> None:
+    """Where they lie as those of the job do, and each is all of a window."""
+    world = World(deployed(64), folder, values(64))
+    job, words = world.job, Words(np.array([[0]], "<u2"))
+    for fingerprint, deployment in ((bytes(16), DEPLOYMENT), (job.fingerprint, bytes(16))):
+        chunk = Chunk(fingerprint, deployment, 1, 0, bytes(16), 0, 1, words)
+        world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(chunk)))
+    settle(world)
+    assert [letter.reason for letter in letters(world)] == [Reason.FINGERPRINT, Reason.DEPLOYMENT]
+    assert not world.log.values(Role.PARTIALS)
     world.shut()
 
 
