@@ -263,6 +263,14 @@ def test_two_owners_of_a_partition_in_every_interleaving(
     assert stride > 1 or both == {True, False}
 
 
+def waits_for(world: Lanes) -> list[str]:
+    """What the owner of partition 1 says of the first lane of epoch 1."""
+    windows: Any = world.worker("shuffle@1").stage.heartbeat()["windows"]
+    (window,) = windows
+    found: list[str] = window["waits_for"]
+    return found
+
+
 def test_the_first_lane_waits_for_all_others_and_says_so() -> None:
     world = Lanes(cells_job(3))
     world.at(1, 50)
@@ -271,15 +279,9 @@ def test_the_first_lane_waits_for_all_others_and_says_so() -> None:
     pass_grace(world, 1, ["shuffle@1", "shuffle@2"])
     assert [each.instance for each in said(world)] == [2]
 
-    def waits_for() -> list[str]:
-        windows: Any = world.worker("shuffle@1").stage.heartbeat()["windows"]
-        (window,) = windows
-        found: list[str] = window["waits_for"]
-        return found
-
-    assert waits_for() == ["lane 2", "lane 3"]
+    assert waits_for(world) == ["lane 2", "lane 3"]
     world.settle(["shuffle@1"])
-    assert waits_for() == ["lane 3"]
+    assert waits_for(world) == ["lane 3"]
     # Its owner comes long after, and finds what lay there.
     for seconds in (60.0, GRACE + 1):
         world.now += seconds
@@ -327,9 +329,12 @@ def test_a_lane_closes_when_all_collectors_have_said_there_that_they_take_no_mor
     for collector in (1, 2):
         world.beat(collector)
     world.watermark(1, 1)
+    world.settle()
+    assert waits_for(world) == ["collector 02020202", "lane 2"]
     world.watermark(1, 2, lanes=[1])
     world.settle()
     assert not said(world), "lane 2 is waited for"
+    assert waits_for(world) == ["lane 2"]
     world.watermark(1, 2, lanes=[2])
     world.settle()
     assert [each.instance for each in said(world)] == [2, 1]

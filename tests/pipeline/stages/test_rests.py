@@ -7,15 +7,19 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.simulation.memory import MemoryWorker
 from pipeline.stages.rests import Rest, rest_before_all, waking_roles
 from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
 from tests.support.world import World, reader_of
+from topics.chunks import Chunk, encode_chunk
 from topics.names import Role
+from topics.words import Words
 
 EPOCHS = 4
 CELLS = 30
@@ -173,6 +177,23 @@ def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None
     workers.work()
     workers.work_until_all_rest()
     assert sorted(world.published()) == [1]
+    world.shut()
+
+
+@pytest.mark.usefixtures("cells_protocol")
+def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
+    world = World(cells_job(), folder, values())
+    aggregate = world.worker("aggregate").stage
+    rests = []
+    for index in range(2):
+        rests.append(aggregate.rests())
+        chunk = Chunk(
+            world.job.fingerprint, world.job.deployment, 1, 0, bytes(16), index, 2,
+            Words(np.array([[index]], "<u2")),
+        )  # fmt: skip
+        world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(chunk)))
+        world.settle(["aggregate"])
+    assert [*rests, aggregate.rests()] == [math.inf, None, math.inf]
     world.shut()
 
 

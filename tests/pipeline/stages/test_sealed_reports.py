@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -93,6 +94,35 @@ def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) ->
         chunks = [decode_chunk(value).words.values for value in world.log.values(role, 1)]
         rows = [row for chunk in chunks for row in chunk.tolist()]
         assert rows == sorted(rows)
+
+
+@pytest.mark.usefixtures("small_records", "nothing_in_memory")
+def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[BinaryIO] = []
+    make = tempfile.TemporaryFile
+
+    def opening() -> BinaryIO:
+        opened.append(make())
+        return opened[-1]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", opening)
+    world = begun(deployed(), folder, all_keys(IN_SERIES))
+    monkeypatch.setattr(world.log, "delete_below", lambda *where: None)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    for writers in (1, 2):
+        world.settle(["shuffle"])
+        chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, 1)]
+        assert len({chunk.attempt for chunk in chunks}) == writers
+        assert opened
+        assert all(file.closed for file in opened)
+        # As far as the next one knows, nothing was committed: it owes the window, too.
+        world.kill("shuffle")
+        world.log.committed.clear()
+        opened.clear()
+    world.shut()
 
 
 @pytest.mark.slow
@@ -277,6 +307,9 @@ def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Pat
     world.log.append(Append(Role.HOP_1, 1, encode_chunk(again)))
     world.settle(["shuffle-2"])
     assert len(world.log.values(Role.SHUFFLED, 1)) == 1
+    counts = world.worker("shuffle-2").stage.heartbeat()["counts"]
+    reports = decode_chunk(value).words.rows
+    assert counts == {"windows": 1, "reports": reports, "boxes that do not open": 0}
     world.shut()
 
 

@@ -454,8 +454,13 @@ def test_a_box_that_nobody_opens_and_nobody_misses_spoils_nothing(
 ) -> None:
     job = deployed()
     lying(monkeypatch, job, lambda rows: np.concatenate([rows, broken(0, 1)(rows[:1])]))
-    world = run(begun(job, folder))
-    check(world)
+    world = begun(job, folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+        world.settle()
+    said = [world.worker(party).stage.heartbeat()["counts"] for party in PARTIES]
+    assert said == [{"shares": 4, "shares that do not open": 1, "partials": 1}] * 2
+    check(run(world))
     assert [each.closed for each in sums(world, 1)] == [1, 1]
 
 
