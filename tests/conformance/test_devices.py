@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from pipeline.devices.producer_store import ProducerStore
@@ -49,6 +50,17 @@ def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
         differences += not np.array_equal(other, expected)
     assert bool(differences) == draws
     assert restarted.frozen == undisturbed.frozen
+
+
+@every_case
+def test_epochs_begin_with_the_first_one_and_no_epoch_comes_twice(case: Case) -> None:
+    devices, values = enrolled(case, 1), case.mixed_values(DEVICES)
+    for epoch in range(1, case.last_epoch + 1):
+        assert devices.epoch == epoch - 1
+        for wrong in {0, epoch - 1}:
+            with pytest.raises(ValueError, match="epoch"):
+                devices.report(wrong, values[0], None, case.generator(3, 0))
+        devices.report(epoch, values[epoch - 1], None, case.generator(3, epoch))
 
 
 @every_case

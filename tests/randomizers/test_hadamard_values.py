@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from randomizers.hadamard_stream.calibration import flip_law
-from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, HadamardValuesParameters
+from randomizers.hadamard_values import (
+    MAX_ITEMS,
+    MIN_ITEMS,
+    HadamardValues,
+    HadamardValuesLaw,
+    HadamardValuesParameters,
+)
 from randomizers.hadamard_values.calibration import best_boosts, calibrate
 from randomizers.randomness import seeded_generator
 from randomizers.range_values import RangeValuesLaw, RangeValuesParameters
@@ -31,6 +38,13 @@ ITEMS = ("a", "b", "c")
 def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HadamardValuesParameters(**{"epsilon": 1, "changes": 2, "domain": ITEMS, **wrong})
+
+
+def test_laws_of_too_few_or_too_many_items_are_refused() -> None:
+    law = calibrate(HadamardValuesParameters(1.0, 2, ITEMS), 16)
+    for items in (0, MIN_ITEMS - 1, MAX_ITEMS + 1):
+        with pytest.raises(ValueError, match="items, must be from"):
+            replace(law, items=items)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -108,12 +109,22 @@ def test_a_model_of_too_many_steps_is_refused() -> None:
         calibrate(asked, 1_119, minimum=2000)
 
 
-@pytest.mark.parametrize("feature", [8 * FEATURE_UNIT, -8 * FEATURE_UNIT])
+@pytest.mark.parametrize("wrong", [{"minimum": 0}, {"last_epoch": 0}, {"reports": 0}])
+def test_laws_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+    law = calibrate(LdpSgdParameters(1.9, 1e-5, features=2, classes=2), 3, minimum=2000)
+    with pytest.raises(ValueError, match="0"):
+        replace(law, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "feature", [8 * FEATURE_UNIT, -8 * FEATURE_UNIT, 8 * FEATURE_UNIT + 1, -(1 << 15)]
+)
 def test_a_feature_that_is_too_large_is_refused_whatever_the_others_are(feature: int) -> None:
     examples = np.array([[1, 0, 1], [1, feature, 0]])
     with pytest.raises(ValueError, match="a feature here does not lie between -8 and 8"):
         check_examples(examples, 2, "here")
-    check_examples(examples - np.sign(examples), 2, "here")
+    nearest = np.sign(feature) * (8 * FEATURE_UNIT - 1)
+    check_examples(np.where(examples == feature, nearest, examples), 2, "here")
 
 
 def test_examples_survive_packing() -> None:
