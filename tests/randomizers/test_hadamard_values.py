@@ -8,14 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from randomizers.hadamard_stream import MAX_ITEMS, MIN_ITEMS
 from randomizers.hadamard_stream.calibration import flip_law
-from randomizers.hadamard_values import (
-    MAX_ITEMS,
-    MIN_ITEMS,
-    HadamardValues,
-    HadamardValuesLaw,
-    HadamardValuesParameters,
-)
+from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, HadamardValuesParameters
 from randomizers.hadamard_values.calibration import best_boosts, calibrate
 from randomizers.randomness import seeded_generator
 from randomizers.range_values import RangeValuesLaw, RangeValuesParameters
