@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from pipeline.actions import LogRecord
 from pipeline.stages import populations, tagged_contents
@@ -202,6 +203,28 @@ def test_devices_that_enrol_again_and_again_take_no_memory_until_somebody_asks(
     tracemalloc.stop()
     assert population.count(1) == len(tags)
     assert peak < 40 * tags.nbytes
+
+
+def test_who_enrols_later_is_put_among_a_few_of_those_who_are_known() -> None:
+    """All of ten million are never copied at once, nor half of them."""
+    job, population = device_job(), Population(device_job())
+    tags = np.arange(1 << 17, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+    def enrol(these: NDArray[np.uint64]) -> None:
+        record = Enrolments(job.fingerprint, job.deployment, 1, these)
+        population.apply(LogRecord(0, encode_enrolments(record)))
+
+    tracemalloc.start()
+    for part in np.array_split(tags, 8):
+        enrol(part)
+    assert population.count(1) == len(tags)
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    enrol(tags[:256] + np.uint64(1))
+    assert population.count(1) == len(tags) + 256
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - before < tags.nbytes / 8
 
 
 @settings(max_examples=60, deadline=None)
