@@ -161,11 +161,11 @@ class WindowWriter:
         dummies = self._noise.dummies(manifest.epoch, manifest.instance)
         if dummies is not None:
             words.add(dummies)
+        # How the words are encoded must tell of those that are left alone.
+        kept = self._multiset()
         if self._noise.deletes:
-            left = self._noise.left(manifest.epoch, words.sorted())
-            # How the words are encoded must tell of those that are left alone.
-            words = self._multiset()
-            words.add(left)
+            kept.add(self._noise.left(manifest.epoch, words.sorted()))
+            words = kept
         if self._noise.sums:
             pieces = Pieces.of([self._noise.sum(manifest.epoch, words.sorted())])
         elif self._job.shuffle.order == "random":
@@ -179,3 +179,4 @@ class WindowWriter:
             self._job, role, manifest.epoch, decision.offset, attempt, pieces, manifest.instance
         )
         yield Flush()
+        kept.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.support.world import Accidents, Owner, World
 from topics.chunks import decode_chunk
 from topics.manifests import Fate
 from topics.names import Role
+from topics.word_forms import WordForm
 from topics.words import Words, pack_words, split_words
 
 DEPLOYMENT = bytes(range(16))
@@ -313,6 +315,33 @@ def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order
         assert 1 + 2 * 3 in record.estimate.withheld, "a crowd of two"
     shown = [record.estimate.to_json() for record in world.published().values() if record.estimate]
     assert shown[0] != shown[1], "each epoch has noise of its own"
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_files_of_what_is_left_are_closed_once_it_is_written(
+    folder: Path, scratch_files: list[Any], order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of words of which hardly one comes twice: they are in no table, nor counted."""
+    make = WordMultiset.__init__
+
+    def without_table(self: WordMultiset, form: WordForm, *scratch: Any) -> None:
+        make(self, replace(form, distinct=None), *scratch)
+
+    def uncounted(*of_window: Any) -> Words:
+        left = left_of_crowds(*of_window)
+        return Words(np.repeat(left.values, left.occurrences.astype(np.int64), axis=0))
+
+    monkeypatch.setattr(WordMultiset, "__init__", without_table)
+    monkeypatch.setattr("pipeline.stages.stage_noise.left_of_crowds", uncounted)
+    monkeypatch.setattr("pipeline.stages.multisets._TABLE_WORD_SIZE", 0)
+    world = world_of(deployed(order=order), folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+    world.settle(["shuffle"])
+    assert scratch_files
+    assert all(file.closed for file in scratch_files)
+    world.shut()
 
 
 def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> None:
