@@ -333,7 +333,12 @@ def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
 ) -> None:
     job = deployed()
     lying(monkeypatch, job, lie)
-    world = run(begun(job, folder))
+    world = begun(job, folder)
+    for name in ("north", "south"):
+        world.close_epoch(name, 1)
+        world.settle()
+    assert world.worker("aggregate").stage.heartbeat()["counts"]["windows spoiled"] == 1
+    run(world)
     spoiled, right = world.published()[1], world.published()[2]
     assert (spoiled.fate, spoiled.reason) == (Fate.SPOILED, reason)
     assert EstimateRecord.from_bytes(spoiled.to_bytes()) == spoiled
