@@ -27,8 +27,9 @@ from randomizers.client import (
     ValueRefusedError,
     steps,
 )
+from randomizers.client.account import Account
 from randomizers.client.document import Document, Membership, Waiting
-from randomizers.client.statements import signed_statement
+from randomizers.client.statements import read_statement, signed_statement
 from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
 from tests.randomizers.client.conftest import Phone
 from tests.randomizers.javascript.client_vectors import JOBS
@@ -421,7 +422,10 @@ def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
     assert (terms.charges, terms.renews, terms.sealed, terms.tokens) == (100, True, False, False)
     assert (terms.epochs.count, terms.deployed) == (4, START)
     assert str(terms) == terms.words
-    assert "costs" not in terms.words or "epsilon 1" in terms.words
+    assert terms.words.startswith(
+        "Job logins asks every day, without end, from 2026-03-01 00:00 UTC on. All answers of 4 "
+        "times together cost epsilon 1; what follows costs as much again. "
+    )
     phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "changes": 2})
     assert device.join(terms).deployment == (1).to_bytes(16, "big")
     assert device.account().spent.epsilon == 10**9
@@ -430,6 +434,13 @@ def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
     assert device.report(True).sending.gone
     assert device.join(later).deployment == (2).to_bytes(16, "big")
     assert device.account().spent.epsilon == 9 * 10**9
+
+
+def test_nothing_is_charged_to_an_account_without_an_entry(phone: Phone) -> None:
+    told = phone.collector.job.signed_description
+    assert told is not None
+    with pytest.raises(DeviceError, match="without an entry"):
+        Account().charged(read_statement(told.statement.encode()), 1, phone.limit)
 
 
 def test_terms_say_how_often_there_is_room(make_phone: MakePhone) -> None:

@@ -65,6 +65,14 @@ def test_what_has_a_second_form_is_not_good() -> None:
     assert not is_good(signature[:32] + scalar.to_bytes(32, "little"), b"hello", key)
 
 
+@pytest.mark.parametrize("message", [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"])
+def test_the_opposite_of_what_was_signed_is_not_good(message: bytes) -> None:
+    """Its point has the other sign, which is above the right one for about half of them."""
+    signature, key = signed(message)
+    scalar = ORDER - int.from_bytes(signature[32:], "little")
+    assert not is_good(signature[:32] + scalar.to_bytes(32, "little"), message, key)
+
+
 @pytest.mark.parametrize("key", [bytes(32), b"\1" + bytes(31), b"\xff" * 32, b"\2" + bytes(31)])
 def test_keys_that_fit_anything_fit_nothing(key: bytes) -> None:
     for commitment in (key, b"\1" + bytes(31)):
