@@ -337,7 +337,8 @@ def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
     for name in ("north", "south"):
         world.close_epoch(name, 1)
         world.settle()
-    assert world.worker("aggregate").stage.heartbeat()["counts"]["windows spoiled"] == 1
+    said: Mapping[str, Any] = world.worker("aggregate").stage.heartbeat()
+    assert said["counts"]["windows spoiled"] == 1
     run(world)
     spoiled, right = world.published()[1], world.published()[2]
     assert (spoiled.fate, spoiled.reason) == (Fate.SPOILED, reason)
