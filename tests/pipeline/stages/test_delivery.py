@@ -131,6 +131,18 @@ def test_every_cell_is_one_without_accidents(folder: Path) -> None:
         assert (record.contributors, record.population) == (30, 30)
 
 
+def test_a_publisher_tells_which_epoch_it_publishes_next(folder: Path) -> None:
+    world = World(deployed(*CELLS), folder, cell_values())
+    for epoch in (1, 2):
+        for name in world.values:
+            world.close_epoch(name, epoch)
+        world.settle()
+        publisher = world.worker("publish").stage
+        assert publisher.heartbeat()["next_epoch"] == epoch + 1
+        assert publisher.unfinished(0) == f"epoch {epoch + 1} and later ones"
+    world.shut()
+
+
 def test_a_released_window_is_in_canonical_order(folder: Path) -> None:
     world = run(World(deployed(*CELLS), folder, cell_values()))
     for partition in (0, 1):
