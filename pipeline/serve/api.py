@@ -377,6 +377,8 @@ class Api:
         return _json({"jobs": {name: body for name, body in recent.items() if body}})
 
     async def _details(self, request: web.Request) -> web.StreamResponse:
+        if request.match_info["job"] not in self._board.jobs:
+            await self._board.first_look()
         return _json(views.details(self._state(request)))
 
     async def _curve(self, request: web.Request) -> web.StreamResponse:

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ from pipeline.serve.views import JobState, epoch_body, sent_series, summary
 ASKED_SECONDS = 15.0
 """For so long somebody who has asked for a job is taken to look at it."""
 
+# Of a page that is opened as soon as its server answers.
+_FIRST_LOOK_SECONDS = 5.0
 # Encoded epochs that are kept: all viewers of a job get the same bytes.
 _MOST_ENCODED = 64
 
@@ -60,6 +62,7 @@ class Board:
         self.run = secrets.token_hex(8)
         self.jobs: dict[str, JobState] = {}
         self.answers = False
+        self._looked = asyncio.Event()
         self.since = clock()
         self.clock = clock
         self._listeners: set[asyncio.Event] = set()
@@ -98,6 +101,15 @@ class Board:
         """Whether Kafka answers, as the API says it."""
         return {"answers": self.answers, "since": self.since}
 
+    async def first_look(self) -> None:
+        """Wait until it is known which jobs there are, or that Kafka does not answer.
+
+        Not for long, and once: after that nothing is known, and whoever asks is told so.
+        """
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._looked.wait(), _FIRST_LOOK_SECONDS)
+        self._looked.set()
+
     @contextmanager
     def listen(self, job: str | None) -> Iterator[asyncio.Event]:
         """An event that is set when there is something new of a job, or of all of them."""
@@ -115,6 +127,7 @@ class Board:
 
     def set_jobs(self, found: Jobs) -> None:
         """Take in the jobs that there are now; a new deployment begins with nothing known."""
+        self._looked.set()
         for name in set(self.jobs) - set(found.jobs):
             del self.jobs[name]
         for name, job in found.jobs.items():
@@ -182,6 +195,8 @@ class Board:
 
     def set_answers(self, answers: bool) -> None:
         """Take in whether Kafka answers."""
+        if not answers:
+            self._looked.set()
         if answers != self.answers:
             self.answers, self.since = answers, self.clock()
             self._tell()

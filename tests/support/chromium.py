@@ -133,7 +133,7 @@ def _listen(watched: Watched) -> None:
 
     def console(said: ConsoleMessage) -> None:
         if said.type in ("error", "warning"):
-            complain(said.text)
+            complain(f"{said.text} {said.location.get('url', '')}")
 
     page.on("request", request)
     page.on("websocket", socket)

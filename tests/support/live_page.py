@@ -145,8 +145,9 @@ async def live_page(
     access: AccessSettings | None = None,
     embed_in: Sequence[str] = (),
     tls: ssl.SSLContext | None = None,
+    unread: bool = False,
 ) -> AsyncIterator[LivePage]:
-    """Serve on a free port, having read what there is."""
+    """Serve on a free port, having read what there is unless that is to come."""
     told: list[str] = []
 
     def load(job: DeployedJob, path: Path) -> ValueLog:
@@ -166,8 +167,9 @@ async def live_page(
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
         page = LivePage(site, address, cluster, client, told, Reader(jobs))
         try:
-            site.take(Answers(True))
-            page.read()
+            if not unread:
+                site.take(Answers(True))
+                page.read()
             yield page
         finally:
             await site.stop()

@@ -111,6 +111,42 @@ def test_only_the_jobs_that_were_named_are_shown(cluster: MemoryCluster) -> None
     run(test)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_whoever_asks_before_the_first_look_waits_for_it(
+    cluster: MemoryCluster, answers: bool
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster, unread=True) as page:
+            waiting, first_look = asyncio.Event(), page.site.board.first_look
+
+            async def look() -> None:
+                waiting.set()
+                await first_look()
+
+            page.site.board.first_look = look  # type: ignore[method-assign]
+            asked = asyncio.create_task(page.get("/api/jobs/count", 200 if answers else 404))
+            await asyncio.wait_for(waiting.wait(), 60)
+            page.site.take(Answers(answers))
+            if answers:
+                page.read()
+            assert ("error" in await asked) != answers
+
+    run(test)
+
+
+def test_nobody_waits_for_a_first_look_for_long_or_twice(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with live_page(cluster, unread=True) as page:
+            monkeypatch.setattr("pipeline.serve.board._FIRST_LOOK_SECONDS", 0.01)
+            await page.get("/api/jobs/count", 404)
+            monkeypatch.setattr("pipeline.serve.board._FIRST_LOOK_SECONDS", 3_600.0)
+            await page.get("/api/jobs/count", 404)
+
+    run(test)
+
+
 def test_details_say_what_can_be_drawn_and_what_it_costs(cluster: MemoryCluster) -> None:
     async def test() -> None:
         async with live_page(cluster) as page:
