@@ -322,12 +322,12 @@ class Api:
         await self._sockets.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _state(self, request: web.Request) -> JobState:
-        return self._job(request.match_info["job"])
+    async def _state(self, request: web.Request) -> JobState:
+        return await self._job(request.match_info["job"])
 
     async def _shown(self, request: web.Request) -> JobState:
         """A job as it is, or its changes if they are asked for."""
-        state = self._state(request)
+        state = await self._state(request)
         lag = whole(request.query, "change", 1, _LONGEST_CHANGE)
         if lag is None:
             return state
@@ -337,7 +337,9 @@ class Api:
         except ChangeError as error:
             raise ProblemError(404, str(error)) from None
 
-    def _job(self, name: str) -> JobState:
+    async def _job(self, name: str) -> JobState:
+        if name not in self._board.jobs:
+            await self._board.first_look()
         state = self._board.jobs.get(name)
         if state is not None:
             self._board.asked(name)
@@ -377,9 +379,7 @@ class Api:
         return _json({"jobs": {name: body for name, body in recent.items() if body}})
 
     async def _details(self, request: web.Request) -> web.StreamResponse:
-        if request.match_info["job"] not in self._board.jobs:
-            await self._board.first_look()
-        return _json(views.details(self._state(request)))
+        return _json(views.details(await self._state(request)))
 
     async def _curve(self, request: web.Request) -> web.StreamResponse:
         state, query = await self._shown(request), request.query
@@ -394,20 +394,20 @@ class Api:
         return _json(curve_view.curve(state, series, first, last, count))
 
     async def _top(self, request: web.Request) -> web.StreamResponse:
-        state = self._state(request)
+        state = await self._state(request)
         if state.history.kind.single:
             raise ProblemError(404, f"job {state.job.name} counts one value, it has no items")
         count = whole(request.query, "count", 1, 100)
         return _json(views.top(state, self._point(state, request), count or 10))
 
     async def _quantiles(self, request: web.Request) -> web.StreamResponse:
-        state = self._state(request)
+        state = await self._state(request)
         if not state.history.kind.quantiles:
             raise ProblemError(404, f"quantiles are for jobs over numbers, not {state.job.name}")
         return _json(views.quantiles(state, self._point(state, request)))
 
     async def _sparklines(self, request: web.Request) -> web.StreamResponse:
-        state = self._state(request)
+        state = await self._state(request)
         return _json(curve_view.sparklines(state, whole(request.query, "count", 1, 1_000) or 200))
 
     async def _table(self, request: web.Request) -> web.StreamResponse:
@@ -417,14 +417,14 @@ class Api:
         return _json(views.table(state, series, whole(query, "from"), whole(query, "to"), limit))
 
     async def _pipeline(self, request: web.Request) -> web.StreamResponse:
-        return _json(self._state(request).pipeline or {"at": None})
+        return _json((await self._state(request)).pipeline or {"at": None})
 
     async def _figures(self, request: web.Request) -> web.StreamResponse:
         theme: Theme = one_of(request.query, "theme", "light", "dark")
         name = request.query.get("job")
         if not name:
             raise AskedWronglyError("name a job: ?job=NAME")
-        state = self._job(name)
+        state = await self._job(name)
         series = views.asked_series(state.history, series_ids(request.query))
         units = {each.unit for each in series}
         unit: str = units.pop() if len(units) == 1 else "value"
@@ -456,7 +456,7 @@ class Api:
         # After a start of the server, jobs are known as soon as Kafka has answered.
         outdated = board.answers and view.outdated(board) is not None
         if name is not None and not outdated:
-            views.asked_series(self._job(name).history, ids)
+            views.asked_series((await self._job(name)).history, ids)
         if self._sockets.full:
             raise ProblemError(
                 503, f"there are {self._board.viewers:,} viewers already: try again later"
@@ -464,7 +464,7 @@ class Api:
         return await self._sockets.serve(request, view)
 
     async def _estimates(self, request: web.Request) -> web.StreamResponse:
-        state, query = self._state(request), request.query
+        state, query = await self._state(request), request.query
         format: Format = one_of(query, "format", "json", "csv", "parquet")
         ids = series_ids(query)
         download = Download(
