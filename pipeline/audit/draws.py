@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,23 +95,27 @@ def _compared(case: Case, stream: Stream, seen: Counter[View], false_alarm: floa
                 f"sends {reports_in_words(view)} for {values_in_words(stream)}, {times} times of "
                 f"{windows:,}: by its law it never does"
             )
-    shares = np.array([float(probability) for probability in law.values()])
-    unlikely = _unlikely([seen[view] for view in law], shares, windows, false_alarm / 2)
+    views = list(law)
+    shares = np.array([float(law[view]) for view in views])
+    unlikely = _unlikely([seen[view] for view in views], shares, windows, false_alarm / 2)
     if unlikely is not None:
-        sent = reports_in_words(list(law)[unlikely])
-        return _told(sent, stream, seen[list(law)[unlikely]], windows, shares[unlikely])
-    return _one_by_one(case, stream, seen, false_alarm / 2)
+        view = views[unlikely]
+        return _told(reports_in_words(view), stream, seen[view], windows, shares[unlikely])
+    return _one_by_one(
+        stream, dict(zip(views, shares.tolist(), strict=True)), seen, false_alarm / 2
+    )
 
 
-def _one_by_one(case: Case, stream: Stream, seen: Counter[View], false_alarm: float) -> str:
+def _one_by_one(
+    stream: Stream, law: Mapping[View, float], seen: Counter[View], false_alarm: float
+) -> str:
     """The same of every report, whatever else is sent: of many views each is rare."""
     windows = seen.total()
     lawful: defaultdict[tuple[int, Report, int], float] = defaultdict(float)
     found: Counter[tuple[int, Report, int]] = Counter()
-    for view, probability in case.views[stream].items():
+    for view, share in law.items():
         for each in _reports_of(view):
-            lawful[each] += float(probability)
-        for each in _reports_of(view) if seen[view] else ():
+            lawful[each] += share
             found[each] += seen[view]
     if not lawful:
         return ""

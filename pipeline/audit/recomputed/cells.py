@@ -14,13 +14,10 @@ from scipy import stats
 
 from pipeline.audit.findings import Finding
 from pipeline.audit.recomputed.small_laws import (
-    UNIT,
-    excess,
     finding,
+    least_delta,
     less_than_it_is,
-    mirrored,
     shifted,
-    together,
 )
 from randomizers.accounting.cell_noise import (
     BinomialNoise,
@@ -60,11 +57,7 @@ def shifted_cells() -> Iterator[Finding]:
 
 def delta_of_cells(noise: CellNoise, shifts: Sequence[int], epsilon: float) -> Fraction:
     """The least delta of cells with these shifts, whichever world is the true one."""
-    seen = list(together([shifted(noise, shift) for shift in shifts]))
-    total = UNIT ** len(shifts)
-    # Each weight is rounded down by at most 1.
-    unsure = 2 * len(shifts) * total // UNIT
-    return max(excess(each, epsilon, total, unsure) for each in (seen, mirrored(seen)))
+    return least_delta([shifted(noise, shift) for shift in shifts], epsilon)
 
 
 def _cells(noise: CellNoise) -> Iterator[str]:

@@ -119,6 +119,20 @@ def shifted(noise: CellNoise, shift: int) -> Pair:
     return [(one, other) for one, other in pairs if one is not None and other is not None]
 
 
+def least_delta(cells: Sequence[Pair], epsilon: float) -> Fraction:
+    """The least delta of cells that are seen together, whichever world is the true one.
+
+    Args:
+        cells: what is seen of each, as `shifted` makes it.
+        epsilon: of the claim.
+    """
+    seen = list(together(cells))
+    total = UNIT ** len(cells)
+    # Each weight is rounded down by at most 1.
+    unsure = 2 * len(cells) * total // UNIT
+    return max(excess(each, epsilon, total, unsure) for each in (seen, mirrored(seen)))
+
+
 def _probability(noise: CellNoise, count: int) -> Decimal:
     mean = Decimal(noise.mean)
     if isinstance(noise, BinomialNoise):

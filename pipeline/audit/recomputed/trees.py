@@ -13,13 +13,10 @@ from typing import TypeAlias
 
 from pipeline.audit.findings import Finding
 from pipeline.audit.recomputed.small_laws import (
-    UNIT,
-    excess,
     finding,
+    least_delta,
     less_than_it_is,
-    mirrored,
     shifted,
-    together,
 )
 from randomizers.accounting.cell_noise import noise_of_cells
 from randomizers.shuffled_tree import ShuffledTreeParameters
@@ -65,14 +62,8 @@ def _streams(changes: int) -> Iterator[str]:
         for one, other in combinations(streams, 2):
             apart = messages_of(other, len(noises))
             apart.subtract(messages_of(one, len(noises)))
-            cells = [(cell, shift) for cell, shift in apart.items() if shift]
-            if cells:
-                seen = list(together([shifted(noises[cell[0]], shift) for cell, shift in cells]))
-                total = UNIT ** len(cells)
-                # Each weight is rounded down by at most 1.
-                unsure = 2 * len(cells) * total // UNIT
-                least = max(
-                    excess(each, _EPSILON, total, unsure) for each in (seen, mirrored(seen))
-                )
-                what = f"{one} and {other} in a tree for {changes} changes"
-                yield less_than_it_is(what, _DELTA, least)
+            cells = [
+                shifted(noises[order], shift) for (order, _, _), shift in apart.items() if shift
+            ]
+            what = f"{one} and {other} in a tree for {changes} changes"
+            yield less_than_it_is(what, _DELTA, least_delta(cells, _EPSILON))
