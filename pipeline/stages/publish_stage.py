@@ -223,10 +223,12 @@ class PublishStage(SingleWriter):
     def _take_in(self, record: LogRecord) -> None:
         estimate = self._published.apply(record.value)
         if estimate is None:
-            # Nobody goes on from those that come later.
-            if self._latest is not None:
-                checkpoint = own_checkpoint(self._job, record.key, record.value)
-                self._checkpoints += [] if checkpoint is None else [checkpoint]
+            if self._latest is None:
+                # Nobody goes on from checkpoints that come later.
+                return
+            checkpoint = own_checkpoint(self._job, record.key, record.value)
+            if checkpoint is not None:
+                self._checkpoints.append(checkpoint)
             return
         if self._latest is not None:
             self._latest[estimate.epoch] = estimate

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from inspect import signature
 from itertools import combinations, pairwise
 from types import SimpleNamespace
@@ -206,19 +205,16 @@ def test_parameters_that_no_noise_is_for_are_refused(
 def test_laws_without_noise_or_with_too_much_are_refused() -> None:
     of_noise = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3), 1)
     of_odds = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3, calibration="sampled"), 1)
-    for wrong in (
-        replacing(of_noise, noise=None),
-        replacing(of_noise, odds=of_odds.odds),
-        replacing(of_odds, last_epoch=0),
-        replacing(of_noise, neighbours="nobody"),
-        replacing(of_noise, calibration="none"),
-    ):
+    wrong: list[tuple[JlHhLaw, dict[str, Any]]] = [
+        (of_noise, {"noise": None}),
+        (of_noise, {"odds": of_odds.odds}),
+        (of_odds, {"last_epoch": 0}),
+        (of_noise, {"neighbours": "nobody"}),
+        (of_noise, {"calibration": "none"}),
+    ]
+    for law, changed in wrong:
         with pytest.raises(ValueError, match=r"noise|neighbours|calibration"):
-            wrong()
-
-
-def replacing(law: JlHhLaw, **changed: Any) -> Callable[[], JlHhLaw]:
-    return partial(replace, law, **changed)
+            replace(law, **changed)
 
 
 def test_histograms_that_do_not_fit_a_record_are_refused() -> None:

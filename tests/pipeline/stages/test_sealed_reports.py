@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,16 +97,8 @@ def test_windows_too_large_for_memory_pass_and_are_counted_once(folder: Path) ->
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
 def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, scratch_files: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[BinaryIO] = []
-    make = tempfile.TemporaryFile
-
-    def opening() -> BinaryIO:
-        opened.append(make())
-        return opened[-1]
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", opening)
     world = begun(deployed(), folder, all_keys(IN_SERIES))
     monkeypatch.setattr(world.log, "delete_below", lambda *where: None)
     for name in ("north", "south"):
@@ -116,12 +107,12 @@ def test_files_are_closed_once_a_window_is_written_also_by_who_reads_it_again(
         world.settle(["shuffle"])
         chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, 1)]
         assert len({chunk.attempt for chunk in chunks}) == writers
-        assert opened
-        assert all(file.closed for file in opened)
+        assert scratch_files
+        assert all(file.closed for file in scratch_files)
         # As far as the next one knows, nothing was committed: it owes the window, too.
         world.kill("shuffle")
         world.log.committed.clear()
-        opened.clear()
+        scratch_files.clear()
     world.shut()
 
 
