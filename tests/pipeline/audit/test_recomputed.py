@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +16,14 @@ import pytest
 
 from pipeline.audit.findings import Finding
 from pipeline.audit.recomputed import answers, cells, compositions, crowds, rounded, sets, trees
-from pipeline.audit.recomputed.small_laws import UNIT, excess, law_of_noise, repeated, shifted
+from pipeline.audit.recomputed.small_laws import (
+    UNIT,
+    excess,
+    law_of_noise,
+    least_delta,
+    repeated,
+    shifted,
+)
 from randomizers.accounting.cell_noise import (
     BinomialNoise,
     CellNoise,
@@ -135,6 +143,14 @@ def test_noise_of_one_epoch_for_a_horizon_is_convicted(monkeypatch: pytest.Monke
     found = reasons(cells.shifted_cells())
     assert "in 2 epochs" in found
     assert "for 1,000 epochs" in found
+
+
+@pytest.mark.parametrize("shift", [1, -1])
+def test_a_delta_is_the_least_whichever_world_is_the_true_one(shift: int) -> None:
+    """What only one of them can give is as likely as no dummy at all."""
+    alone = least_delta([shifted(PoissonNoise(0.5), shift)], 1.0)
+    assert alone >= Fraction(math.exp(-0.5)) - Fraction(1, 10**12)
+    assert least_delta([shifted(PoissonNoise(0.5), each) for each in (1, -1)], 1.0) > alone
 
 
 def test_trees_with_the_noise_of_one_change_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
