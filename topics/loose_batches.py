@@ -58,22 +58,6 @@ def horizon_tag(key: bytes, deployment: bytes, horizon: int, subject: bytes) -> 
     return _tag(key, b"horizon\0", deployment, horizon, subject)
 
 
-def report_lane(key: bytes, deployment: bytes, epoch: int, tag: bytes, lanes: int) -> int:
-    """In which lane a report of an epoch is, from 1 on: of one tag always in the same.
-
-    Not by the bits of the tag, by which the reports of a lane are divided further. Who has not the
-    key cannot tell in which lane a device is, and no device chooses it.
-
-    Args:
-        key: that collectors share.
-        deployment: 16 bytes.
-        epoch: at least 1.
-        tag: of the report.
-        lanes: of the job.
-    """
-    return int.from_bytes(_tag(key, b"lane\0", deployment, epoch, tag), "little") % lanes + 1
-
-
 def subject_of_device(device: bytes) -> bytes:
     """Who reports, where nobody checks it: the device, by the id that it drew."""
     return b"d" + device

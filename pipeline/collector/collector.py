@@ -430,10 +430,7 @@ class Collector:
             record = encode_watermark(
                 Watermark(job.fingerprint, job.deployment, self.identity, epoch)
             )
-            # In every lane for itself, where whoever closes it looks for it.
-            for lane in range(1, job.lanes + 1):
-                partition = job.partition_of(epoch, lane)
-                await self._writer.write(job.topic(Role.REPORTS), partition, record)
+            await self._writer.write(job.topic(Role.REPORTS), job.partition_of(epoch), record)
             running.watermarks.said(epoch)
             reports = gathering.tally.epochs.pop(epoch, 0)
             told = f"{reports:,} report{'' if reports == 1 else 's'}"

@@ -198,7 +198,7 @@ class Gathering:
         group.replies.append(reply)
         group.size += len(body)
         group.row_bytes += envelopes * gate.row_bytes
-        if group.row_bytes >= LOOSE_PAYLOAD_TARGET * self.intake.job.lanes:
+        if group.row_bytes >= LOOSE_PAYLOAD_TARGET:
             self._seal(gate, group)
         return None
 
@@ -266,26 +266,26 @@ class Gathering:
             When the last report was appended, by the broker's clock; None: there was none.
         """
         job = self.intake.job
-        await self._write_all(job.topic(Role.DEVICES), [(0, each) for each in taken.enrolments])
-        return await self._write_all(job.topic(Role.REPORTS), taken.batches)
+        await self._write_all(job.topic(Role.DEVICES), 0, taken.enrolments)
+        partition = job.partition_of(gate.epoch)
+        return await self._write_all(job.topic(Role.REPORTS), partition, taken.batches)
 
-    async def _write_all(self, topic: str, records: Sequence[tuple[int, bytes]]) -> int | None:
-        """Write records, each after its partition; see `_write`."""
+    async def _write_all(self, topic: str, partition: int, records: Sequence[bytes]) -> int | None:
         if len(records) == 1:
-            written = [await self._writer.write(topic, *records[0])]
+            written = [await self._writer.write(topic, partition, records[0])]
         else:
-            written = await self._write_together(topic, records)
+            written = await self._write_together(topic, partition, records)
         self.tally.records += len(records)
         # A topic that does not say when is taken to have it now.
         now = self._now() or 0
         return max((now if each is None else each for each in written), default=None)
 
     async def _write_together(
-        self, topic: str, records: Sequence[tuple[int, bytes]]
+        self, topic: str, partition: int, records: Sequence[bytes]
     ) -> list[int | None]:
         written: list[int | None] = []
         for result in await asyncio.gather(
-            *(self._writer.write(topic, *record) for record in records),
+            *(self._writer.write(topic, partition, record) for record in records),
             return_exceptions=True,
         ):
             if isinstance(result, BaseException):

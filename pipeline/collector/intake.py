@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.collector.answers import Answer, Problem
-from pipeline.collector.tags import HORIZON, LANE, REPORT, Tagger
+from pipeline.collector.tags import HORIZON, REPORT, Tagger
 from pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import TOLERANCE_MS, EpochTimes, times_of
@@ -104,14 +104,13 @@ class Taken:
     Attributes:
         refusals: of every body why it is not taken; None: it is.
         enrolments: records, to be acknowledged before any of the batches is written.
-        batches: records with the reports of all bodies that are taken, each after the partition
-            that it goes to.
+        batches: records with the reports of all bodies that are taken.
         reports: how many these are.
     """
 
     refusals: Sequence[Answer | None]
     enrolments: Sequence[bytes] = ()
-    batches: Sequence[tuple[int, bytes]] = ()
+    batches: Sequence[bytes] = ()
     reports: int = 0
 
 
@@ -301,7 +300,7 @@ class Intake:
 
     def _batches(
         self, gate: Gate, rows: NDArray[np.uint8], who: Sequence[bytes]
-    ) -> Iterator[tuple[int, bytes]]:
+    ) -> Iterator[bytes]:
         job = self.job
         tags = Tagger(self.key.secret, REPORT, job.deployment, gate.epoch).tags(who)
         parts = [tags, rows[:, ENVELOPE_OVERHEAD:]]
@@ -311,30 +310,11 @@ class Intake:
         # Of one tag the first counts, and stays it.
         whole = np.concatenate(parts, axis=1)[np.argsort(_numbers(tags), kind="stable")]
         most = max(1, LOOSE_PAYLOAD_TARGET // whole.shape[1])
-        for lane, rows in self._divided(gate.epoch, whole):
-            partition = job.partition_of(gate.epoch, lane)
-            for at in range(0, len(rows), most):
-                part = rows[at : at + most]
-                yield (
-                    partition,
-                    encode_loose_batch(
-                        LooseBatch(job.fingerprint, job.deployment, gate.epoch, gate.key, part)
-                    ),
-                )
-
-    def _divided(
-        self, epoch: int, rows: NDArray[np.uint8]
-    ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """The lanes of an epoch that some rows are in, and which those are, in the same order."""
-        job = self.job
-        if job.lanes == 1:
-            yield 1, rows
-            return
-        tags = [tag.tobytes() for tag in rows[:, :TAG_BYTES]]
-        drawn = _numbers(Tagger(self.key.secret, LANE, job.deployment, epoch).tags(tags))
-        lanes = drawn % np.uint64(job.lanes)
-        for lane in np.unique(lanes).tolist():
-            yield lane + 1, rows[lanes == lane]
+        for at in range(0, len(whole), most):
+            part = whole[at : at + most]
+            yield encode_loose_batch(
+                LooseBatch(job.fingerprint, job.deployment, gate.epoch, gate.key, part)
+            )
 
 
 def _numbers(tags: NDArray[np.uint8]) -> NDArray[np.uint64]:

@@ -1,8 +1,7 @@
 """The tags that collectors put in place of devices, of many subjects of one epoch.
 
 As `topics.loose_batches.report_tag` and `horizon_tag` say; what is the same for all subjects is
-digested once, which makes a tag of a microsecond of four. Lanes are made of tags in the same way
-(`report_lane`).
+digested once, which makes a tag of a microsecond of four.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from topics.loose_batches import TAG_BYTES
 
 REPORT: Final = b"report\0"
 HORIZON: Final = b"horizon\0"
-LANE: Final = b"lane\0"
 
 
 class Tagger:
@@ -28,7 +26,7 @@ class Tagger:
 
     Args:
         key: that collectors share, 32 bytes.
-        what: `REPORT` or `HORIZON`; `LANE`, of what tags are made in their turn.
+        what: `REPORT` or `HORIZON`.
         deployment: 16 bytes.
         number: of the epoch, from 1 on, or of the horizon, from 0 on.
     """

@@ -237,8 +237,14 @@ class DeployedJob(Job):
     @cached_property
     def content_form(self) -> ContentForm:
         """What a device's report looks like, where devices report for themselves."""
-        form = self.word_form
-        return ContentForm(self.content_slots(self._law), form.width, form.dtype.itemsize)
+        form, capacity = self.word_form, self.protocol_entry.capacity
+        slots = 1
+        if capacity is not None:
+            # Most is due where the most intervals end: at powers of two.
+            powers = {1 << order for order in range(self.epochs.count.bit_length())}
+            epochs = powers | {self.epochs.count}
+            slots = max(capacity(self._law, epoch, 1) for epoch in epochs)
+        return ContentForm(slots, form.width, form.dtype.itemsize)
 
     @property
     def first_device_epoch(self) -> int:

@@ -150,13 +150,12 @@ class Job(Wording):
                 "crowds are deleted from by whoever sees all messages of a crowd, and those of a "
                 "window with lanes lie in several partitions: leave out crowds or topics.lanes"
             )
-        seal = self.devices is not None and bool(self.devices.seal)
-        others = ("sealed", self.sealed is not None), ("devices.seal", seal)
+        others = ("sealed", self.sealed is not None), ("devices", self.devices is not None)
         excluded = [name for name, there in others if there]
         excluded += ["shuffle.instances"] if self.instances > 1 else []
         if excluded:
             raise ValueError(
-                "lanes are for open reports that are sent to one shuffle stage: leave out "
+                "lanes are for open reports that producers send to one shuffle stage: leave out "
                 f"{' and '.join(excluded)}, or topics.lanes"
             )
         entry = PROTOCOLS.get(self.protocol)
@@ -323,7 +322,7 @@ class Job(Wording):
         if self.devices is not None and self.protocol_entry.needs_shuffle:
             trust = f"{guarantee.trust}; {self.devices.trust}"
             guarantee = replace(guarantee, trust=trust)
-        if self._divides_messages:
+        if self.parts > 1 and self.protocol_entry.capacity is not None:
             # `calibrate` has left as much of it for divisions that do not fit.
             delta = math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0
             guarantee = replace(guarantee, delta=delta)
@@ -484,8 +483,6 @@ class Job(Wording):
                     )
                 ]
             )
-        if self.lanes > 1 and self.devices is not None:
-            self._check_device_lanes(law)
         if self.sealed is not None and self.protocol_entry.stage_adds_noise(law):
             raise JobError(
                 [
@@ -504,45 +501,10 @@ class Job(Wording):
     @property
     def _calibrated(self) -> Any:
         """The parameters that the law is for."""
-        if not self._divides_messages:
+        if self.protocol_entry.capacity is None:
             return self.parameters
         divided = "lanes" if self.lanes > 1 else "instances"
         return self.shuffle.spared(self.parameters, self.epochs.count, self.parts, divided)
-
-    @property
-    def _divides_messages(self) -> bool:
-        """Whether producers divide messages among parts, each with room for so many at most."""
-        devices, capacity = self.devices is not None, self.protocol_entry.capacity
-        return self.parts > 1 and capacity is not None and not devices
-
-    def content_slots(self, law: Law) -> int:
-        """For how many words there is room in what a device that reports for itself sends."""
-        capacity = self.protocol_entry.capacity
-        if capacity is None:
-            return 1
-        # Most is due where the most intervals end: at powers of two.
-        powers = {1 << order for order in range(self.epochs.count.bit_length())}
-        return max(capacity(law, epoch, 1) for epoch in powers | {self.epochs.count})
-
-    def _check_device_lanes(self, law: Law) -> None:
-        """Raise `JobError` if a device has several messages, which would all lie in one lane.
-
-        Whoever reads released words would see them among those of fewer devices than the guarantee
-        counts on. A single message is in a lane that is drawn for it.
-        """
-        if self.content_slots(law) == 1 or not self.protocol_entry.needs_shuffle:
-            return
-        raise JobError(
-            [
-                Problem(
-                    ("topics", "lanes"),
-                    "a device that reports for itself sends all of its messages into one lane, "
-                    "where only the devices of that lane hide them: let it send one, and the "
-                    "shuffle stage add the noise, by parameters.dummies: shuffle; or leave lanes "
-                    "out",
-                )
-            ]
-        )
 
     def share_form(self, law: Law) -> ShareForm:
         """How tables of counts of reports are shared.

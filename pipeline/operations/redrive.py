@@ -132,7 +132,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     if job.lanes > 1:
         raise DeploymentError(
             f"job {job.name} has epochs in lanes, and whether the other lanes have their part of "
-            "what was refused is not known: have the next epochs of whoever sent it taken instead"
+            "what was refused is not known: have the producers' next epochs taken instead"
         )
     log = DeadLetterLog(cluster, job)
     # To the end, for the markers; what is fed back is read once more, and never held whole.

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -65,25 +65,10 @@ class DecidingPartition(RawPartition[WindowT]):
     Attributes:
         checked_with: what was known when silent epochs were last looked for.
         advanced: epochs that may have become complete with the record that is taken in.
-        closed: of epochs in lanes, first offsets of lanes that are closed, by epochs that are not
-            decided.
-        held: windows of closed lanes, until they are written or found to be withheld.
     """
 
     checked_with: object = None
     advanced: set[int] = field(default_factory=set)
-    closed: dict[int, int] = field(default_factory=dict)
-    held: dict[int, WindowT] = field(default_factory=dict)
-
-    def held_windows(self) -> Iterator[WindowT]:
-        """See `RawPartition.held_windows`."""
-        yield from self.windows.values()
-        yield from self.held.values()
-
-    def unfinished_offsets(self) -> Iterator[int]:
-        """See `RawPartition.unfinished_offsets`."""
-        yield from RawPartition.unfinished_offsets(self)
-        yield from self.closed.values()
 
 
 class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[WindowT, RecordT]):
@@ -165,8 +150,8 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         """
 
     @abstractmethod
-    def _new_window(self, epoch: int, partition: int, now: float) -> WindowT:
-        """A window of which nothing has arrived, of what a partition has of an epoch."""
+    def _new_window(self, epoch: int, now: float) -> WindowT:
+        """A window of which nothing has arrived."""
 
     @property
     @abstractmethod
@@ -237,23 +222,11 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
     def unfinished(self, partition: int) -> str:
         """Epochs that are decided and not written, or not decided."""
         first = self._decision.oldest_undecided
-        while self._has_none_of(first, partition) or self._is_closed(first, partition):
+        while first in self._log.decided or self._job.partition_of(first) != partition:
             first += 1
         state = self._partitions.get(partition)
         owed = () if state is None else state.owed
         return f"epoch {min([first, *owed])} and later ones of its partition"
-
-    def _log_of(self, epoch: int, partition: int) -> DecisionLog:
-        """The log that says whether what a partition has of an epoch is closed, and where."""
-        return self._log
-
-    def _is_closed(self, epoch: int, partition: int) -> bool:
-        """Whether what comes of an epoch in a partition is late."""
-        return epoch in self._log_of(epoch, partition).decided
-
-    def _has_none_of(self, epoch: int, partition: int) -> bool:
-        """Whether no record of an epoch belongs in a partition that this stage would look at."""
-        return self._job.partition_of(epoch) != partition
 
     def _oldest_windows(self) -> list[WindowT]:
         """The open windows, in the order of their epochs."""
@@ -323,24 +296,18 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         self._fates[manifest.fate.value] += 1
         if manifest == self._proposed:
             self._accepted = decision
-        if manifest.fate is Fate.RELEASED:
-            self._owe_part(manifest, decision.offset, decision.offset)
-
-    def _owe_part(self, part: Manifest, said_at: int, decided_at: int) -> None:
-        """What a manifest at an offset names is to be written, under the decision at another."""
-        partition = self._job.partition_of(part.epoch, part.instance)
-        self._note_first(partition, part.first_offset)
+        if manifest.fate is not Fate.RELEASED:
+            return
+        partition = self._job.partition_of(manifest.epoch)
+        self._note_first(partition, manifest.first_offset)
         state = self._partitions.get(partition)
         if (
             state is not None
-            and self._is_unfinished(state, part)
-            and part.epoch not in state.written
+            and manifest.first_offset >= state.floor
+            and manifest.epoch not in state.written
         ):
-            state.owed[part.epoch] = Owed(part.first_offset, said_at, decided_at)
-
-    def _is_unfinished(self, state: DecidingPartition[WindowT], part: Manifest) -> bool:
-        """Whether what a manifest names may not be written, by where the floor is."""
-        return part.first_offset >= state.floor
+            offset = decision.offset
+            state.owed[manifest.epoch] = Owed(manifest.first_offset, offset, offset)
 
     def _note_first(self, partition: int, first_offset: int) -> None:
         """A window of a partition was released that begins at an offset."""
@@ -349,14 +316,14 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
     def _open(self, state: DecidingPartition[WindowT], epoch: int, now: float) -> WindowT:
         window = state.windows.get(epoch)
         if window is None:
-            window = state.windows[epoch] = self._new_window(epoch, state.number, now)
+            window = state.windows[epoch] = self._new_window(epoch, now)
             if self._timeline.by_calendar:
                 self._check_time(window, now)
         return window
 
-    def _count_late(self, partition: int, epoch: int, reports: int, offset: int) -> None:
-        """Count the reports of a record of an epoch that is closed, unless it is in."""
-        outcome = self._log_of(epoch, partition).recent(epoch)
+    def _count_late(self, epoch: int, reports: int, offset: int) -> None:
+        """Count the reports of a record of an epoch that is decided, unless it is in."""
+        outcome = self._log.recent(epoch)
         within = outcome is not None and offset < outcome.cut_offset
         if not within:
             self.counts["late_reports"] += reports
@@ -412,9 +379,15 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         Who is expected is read to its end first: a window that is decided `as_complete` stays open
         if somebody has registered meanwhile.
         """
-        if not (yield from self._propose(state, window, as_complete=as_complete)):
-            return
-        own = self._proposed
+        own: Manifest | None = None
+        yield from self._catch_up()
+        if self._log.exists(window.epoch) and window.epoch not in self._log.decided:
+            if as_complete and not self._decision.complete(window):
+                return
+            own = self._decision.manifest(window, state.position, self._wall_clock())
+            self._proposed, self._accepted = own, None
+            yield Append(Role.MANIFESTS, 0, self._log.encode(own))
+            yield from self._manifest_log.flush()
         decision = self._log.recent(window.epoch)
         if decision is not None:
             self.counts[f"windows {decision.fate.value}"] += 1
@@ -433,22 +406,3 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         window.close()
         yield from self._write_owed(state)
         yield from self._commit_floor(state)
-
-    def _propose(
-        self, state: DecidingPartition[WindowT], window: WindowT, *, as_complete: bool
-    ) -> Steps[bool]:
-        """Write a manifest of a window, unless there is one; False if the window stays open.
-
-        Which one counts is in the log then: this one, `_proposed`, if it was `_accepted`.
-        """
-        self._proposed = self._accepted = None
-        yield from self._catch_up()
-        epoch = window.epoch
-        if self._log.exists(epoch) and not self._is_closed(epoch, state.number):
-            if as_complete and not self._decision.complete(window):
-                return False
-            own = self._decision.manifest(window, state.position, self._wall_clock())
-            self._proposed = own
-            yield Append(Role.MANIFESTS, 0, self._log_of(epoch, state.number).encode(own))
-            yield from self._manifest_log.flush()
-        return True

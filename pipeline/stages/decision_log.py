@@ -131,8 +131,6 @@ class DecisionLog:
         on_decision: is shown every decision.
         on_decisions: is shown several at once in its place, where they are read together.
         after: all epochs up to this one are known to be decided, by records that are not read.
-        lane: of devices that report for themselves, of which closings are read: see
-            `device_lanes`. The first one decides.
     """
 
     def __init__(
@@ -142,9 +140,7 @@ class DecisionLog:
         on_decisions: Callable[[Decisions], None] | None = None,
         *,
         after: int = 0,
-        lane: int = 1,
     ) -> None:
-        self._lane = lane
         self._job = job
         self._identity = (job.deployment, job.fingerprint)
         self._on_decision = on_decision
@@ -173,7 +169,7 @@ class DecisionLog:
         """Take in a manifest of the log that was decoded already."""
         if (manifest.deployment, manifest.fingerprint) != self._identity:
             return
-        if manifest.instance != self._lane:
+        if manifest.instance > 1:
             # Of several shuffle instances the first one decides; see `PartLog` for the others.
             return
         if self._out_of_range(manifest) or not self.exists(manifest.epoch):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import part_problem
+from pipeline.jobs.job_range import place_problem
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, SealingKeyError
 from pipeline.stages.admission import Admission, Refusal, identity_refusal, readable
 from topics.batches import Batch, Punctuation
@@ -106,7 +106,7 @@ class DeviceAdmission:
         refusal = identity_refusal(self._job, record)
         if refusal is not None:
             return refusal
-        problem = part_problem(self._job, record.epoch, partition)
+        problem = place_problem(self._job, record.epoch, partition)
         if problem is not None:
             return Refusal(Reason.EPOCH, problem)
         return self._foreign(record) if isinstance(record, LooseBatch) else record

@@ -122,14 +122,10 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
         oldest = self.oldest_undecided
         latest = min(running - 1, oldest + EPOCHS_AHEAD)
         undecided = self._log.decided.missing(oldest, latest)
-        own = (epoch for epoch in undecided if self._is_open(epoch, partition))
+        own = (epoch for epoch in undecided if self._job.partition_of(epoch) == partition)
         for epoch in islice(own, _SILENT_AT_ONCE):
             if epoch_problem(self._job, epoch) is None and epoch not in windows:
                 yield epoch
-
-    def _is_open(self, epoch: int, partition: int) -> bool:
-        """Whether a partition has what is to be decided of an epoch that is not."""
-        return self._job.partition_of(epoch) == partition
 
     def manifest(self, window: DeviceWindow, position: int, timestamp: int) -> Manifest:
         """See `WindowDecision.manifest`; all devices together stand as one producer."""

@@ -131,10 +131,7 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
 
     def _begin_logs(self) -> None:
         super()._begin_logs()
-        self._decides = self._new_decision()
-
-    def _new_decision(self) -> DeviceDecision:
-        return DeviceDecision(
+        self._decides = DeviceDecision(
             self._job, self._roster, self._log, self._timeline, self._collectors, self._population
         )
 
@@ -155,7 +152,7 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
     def _windows_again(self) -> DeviceWindows:
         return DeviceWindows(self._job, self._admission, self._new_window)
 
-    def _new_window(self, epoch: int, partition: int, now: float) -> DeviceWindow:
+    def _new_window(self, epoch: int, now: float) -> DeviceWindow:
         assert self._job.devices is not None
         return DeviceWindow(
             epoch,
@@ -164,7 +161,6 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
             self._multiset,
             self._scratch,
             sealed=self._job.devices.key_at(epoch) is not None,
-            lane=self._job.part_in(epoch, partition) or 1,
         )
 
     @property
@@ -184,9 +180,9 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
             # Only as far as this worker knows: the others may have decided more.
             yield from self._manifest_log.catch_up()
         reports = record if isinstance(record, AdmittedReports) else None
-        if self._is_closed(record.epoch, state.number):
+        if record.epoch in self._log.decided:
             if reports is not None:
-                self._count_late(state.number, record.epoch, len(reports.tags), offset)
+                self._count_late(record.epoch, len(reports.tags), offset)
             return None
         refusal = self._unexpected(record.epoch, written)
         if refusal is not None:

@@ -37,10 +37,8 @@ class DeviceWindow(OpenWindow):
         multiset: makes an empty multiset of words.
         scratch: opens a scratch file.
         sealed: whether the reports were.
-        lane: that it is of, from 1 on, where epochs lie in lanes.
 
     Attributes:
-        lane: as given.
         watermarks: ids of the collectors that take no more reports of the epoch.
     """
 
@@ -53,10 +51,8 @@ class DeviceWindow(OpenWindow):
         scratch: Scratch,
         *,
         sealed: bool = False,
-        lane: int = 1,
     ) -> None:
         super().__init__(epoch, opened_at)
-        self.lane = lane
         self.watermarks: set[bytes] = set()
         self._form = form
         self._scratch = scratch
@@ -164,7 +160,7 @@ class DeviceWindows:
         self,
         job: DeployedJob,
         admission: DeviceAdmission,
-        new_window: Callable[[int, int, float], DeviceWindow],
+        new_window: Callable[[int, float], DeviceWindow],
     ) -> None:
         self._job = job
         self._admission = admission
@@ -172,8 +168,8 @@ class DeviceWindows:
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
         """The words of the devices whose reports lie before the manifest's cut."""
-        partition = self._job.partition_of(manifest.epoch, manifest.instance)
-        window = self._new_window(manifest.epoch, partition, 0.0)
+        partition = self._job.partition_of(manifest.epoch)
+        window = self._new_window(manifest.epoch, 0.0)
 
         def collect(record: LogRecord) -> None:
             admitted = self._admission.admit(partition, record.value)

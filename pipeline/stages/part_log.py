@@ -37,7 +37,7 @@ class PartLog:
     """Reads what is said of parts in a manifest log; of each the first word counts.
 
     Of windows that are not decided, or by another manifest than the one that a record names,
-    nothing counts; but for lanes of devices, which are closed before that (`device_lanes`).
+    nothing counts.
 
     Args:
         job: the deployed job.
@@ -57,7 +57,6 @@ class PartLog:
         self._decisions = decisions
         self._said = {number: EpochSet() for number in numbers}
         self._on_part = on_part
-        self._before_decisions = job.devices is not None
 
     def apply(self, record: LogRecord) -> None:
         """Take in one record of the manifest log."""
@@ -67,7 +66,7 @@ class PartLog:
             return
         if place is None or place.instance not in self._said:
             return
-        if place.epoch not in self._decisions.decided and not self._before_decisions:
+        if place.epoch not in self._decisions.decided:
             return
         outcome = self._decisions.recent(place.epoch)
         if outcome is not None and place.decision not in (None, outcome.offset):

@@ -28,7 +28,6 @@ from pipeline.stages.scratch import Scratch
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.window_writer import WindowsAgain, WindowWriter
 from pipeline.stages.windows import OpenWindow
-from topics.manifests import Manifest
 from topics.names import Role
 
 MEMORY_HELD: Final = 1 << 28
@@ -72,10 +71,6 @@ class RawPartition(Generic[WindowT]):
     windows: dict[int, WindowT] = field(default_factory=dict)
     owed: dict[int, Owed] = field(default_factory=dict)
     written: EpochSet = field(default_factory=EpochSet)
-
-    def held_windows(self) -> Iterator[WindowT]:
-        """Windows of which words are held."""
-        yield from self.windows.values()
 
     def unfinished_offsets(self) -> Iterator[int]:
         """First offsets of what is still to be decided or written."""
@@ -172,7 +167,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     def revoke(self, partition: int) -> None:
         """Forget a partition."""
         state = self._partitions.pop(partition, None)
-        for window in state.held_windows() if state is not None else ():
+        for window in state.windows.values() if state is not None else ():
             window.close()
 
     def rests(self) -> float | None:
@@ -193,7 +188,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     def _bound_memory(self) -> None:
         """Drop the words of the windows that are furthest ahead; they are read again in time."""
         held = sorted(
-            (w for state in self._partitions.values() for w in state.held_windows()),
+            (w for state in self._partitions.values() for w in state.windows.values()),
             key=lambda window: window.epoch,
         )
         total = sum(window.held_bytes for window in held)
@@ -209,13 +204,9 @@ class RawStage(ABC, Generic[Partition, WindowT]):
             owed = state.owed[epoch]
             yield from self._producer_log.catch_up()
             manifest = yield from manifest_at(self._job, owed.manifest, owed.decision)
-            words = yield from self._words_of(state, manifest)
+            words = yield from self._writer.read(manifest)
             yield from self._write(state, Decision(manifest, owed.decision), words)
             words.close()
-
-    def _words_of(self, state: Partition, manifest: Manifest) -> Steps[WordMultiset]:
-        """The words of a window that is owed, which are the caller's from then on."""
-        return (yield from self._writer.read(manifest))
 
     def _write(self, state: Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
         yield from self._writer.write(decision, words)

@@ -98,7 +98,7 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
     def _windows_again(self) -> ProducerWindows:
         return ProducerWindows(self._job, self._admission, self._roster, self._multiset, self.role)
 
-    def _new_window(self, epoch: int, partition: int, now: float) -> Window:
+    def _new_window(self, epoch: int, now: float) -> Window:
         return Window(epoch, now, self._multiset)
 
     def heartbeat(self) -> dict[str, object]:
@@ -155,7 +155,7 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
             yield from self._manifest_log.catch_up()
         if record.epoch in self._log.decided:
             self._note_punctuation(record)
-            self._count_late(state.number, record.epoch, self._public_size(record), offset)
+            self._count_late(record.epoch, self._public_size(record), offset)
             return None
         refusal = self._unexpected(producer, record.epoch, written)
         if refusal is not None:

@@ -9,7 +9,6 @@ import numpy as np
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.stages.device_lane_stage import DeviceLaneStage
 from pipeline.stages.device_stage import DeviceStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
 from pipeline.stages.instance_stage import InstanceStage
@@ -33,9 +32,9 @@ def shuffling_stage(
 ) -> Stage:
     """A `ShuffleStage`, or a `DeviceStage` where devices report for themselves: see there.
 
-    Of epochs in lanes a `LaneStage`, or a `DeviceLaneStage`.
+    Of epochs in lanes a `LaneStage`.
     """
-    if job.lanes > 1 and job.devices is None:
+    if job.lanes > 1:
         return LaneStage(
             ShuffleStage(
                 job,
@@ -57,9 +56,7 @@ def shuffling_stage(
                 noise_key=noise_key,
             ),
         )
-    kind: type[ShuffleStage | DeviceStage] = ShuffleStage
-    if job.devices is not None:
-        kind = DeviceStage if job.lanes == 1 else DeviceLaneStage
+    kind = ShuffleStage if job.devices is None else DeviceStage
     return kind(
         job,
         identifiers=identifiers,

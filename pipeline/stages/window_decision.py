@@ -119,8 +119,7 @@ class WindowDecision(ABC, Generic[WindowT]):
             return Verdict.ABANDONED
         if self.complete(window):
             return Verdict.COMPLETE
-        partition = self._partition_of(window)
-        if self._drained(window.epoch, partition, window.first_offset, position):
+        if self._drained(window.epoch, window.first_offset, position):
             return Verdict.DRAINED
         ends = window.grace_ends(self._job.shuffle.grace)
         if window.closing_end is None and ends is not None and now >= ends:
@@ -146,10 +145,7 @@ class WindowDecision(ABC, Generic[WindowT]):
             if (
                 self._job.partition_of(epoch) == partition
                 and epoch not in windows
-                and (
-                    self.time_has_come(epoch, None)
-                    or self._drained(epoch, partition, None, position)
-                )
+                and (self.time_has_come(epoch, None) or self._drained(epoch, None, position))
             ):
                 yield epoch
 
@@ -159,16 +155,12 @@ class WindowDecision(ABC, Generic[WindowT]):
             return Fate.EMPTY
         return Fate.TOO_SMALL if contributors < self._job.shuffle.minimum else Fate.RELEASED
 
-    def _partition_of(self, window: WindowT) -> int:
-        """Where the records of a window lie."""
-        return self._job.partition_of(window.epoch)
-
-    def _drained(self, epoch: int, partition: int, first_offset: int | None, position: int) -> bool:
+    def _drained(self, epoch: int, first_offset: int | None, position: int) -> bool:
         """Whether an operator's drain closes an epoch: it began before, or a later one did.
 
         Estimates are published in the order of epochs: whoever drains a later one needs this too.
         """
-        end = self._roster.drains.get(partition)
+        end = self._roster.drains.get(self._job.partition_of(epoch))
         if end is None or position < end:
             return False
         if first_offset is not None and first_offset < end:

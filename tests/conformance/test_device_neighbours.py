@@ -21,22 +21,18 @@ from pipeline.actions import Append
 from pipeline.collector.intake import Gate, Intake
 from pipeline.jobs.collector_keys import CollectorKey
 from pipeline.jobs.descriptions import described, signer_of
-from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
 from pipeline.jobs.sealing_keys import KeyRing
 from randomizers.client import Answer, Device, Limit
 from tests.support.device_world import EPOCH, GRACE, DeviceWorld, device_job
 from tests.support.small_collector import MemoryStore
 from tests.support.world import BEGUN
 from topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES, IDENTITY_BYTES
-from topics.manifests import decode_manifest
 from topics.names import Role
 
 DEVICES = 6
 EPOCHS = 5
 SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 SEALING_KEY = X25519PrivateKey.from_private_bytes(bytes([7]) * 32)
-NOISE_KEY = NoiseKey(bytes(range(KEY_BYTES)))
-NOISE_OF_THE_STAGE = ("balls_into_bins", "count_min", "shuffled_counts")
 ITEMS = {"domain": ["a", "b", "c"]}
 PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "balls_into_bins": (
@@ -112,11 +108,6 @@ class Run:
         self.gathered.append(body)
         return Answer(202, b'{"accepted":1}')
 
-    @property
-    def manifests(self) -> list[bytes]:
-        """What was decided, and which lanes were closed."""
-        return self.world.log.values(Role.MANIFESTS)
-
     def write(self) -> None:
         """What a collector writes of the requests it has gathered."""
         gate = self.intake.gate(self.gathered[0])
@@ -125,9 +116,11 @@ class Run:
         for record in taken.enrolments:
             self.seen.append(("enrolments", record))
             self.world.log.append(Append(Role.DEVICES, 0, record))
-        for partition, record in taken.batches:
-            self.seen.append(("batch", partition, len(record), record[: HEADER_BYTES // 2]))
-            self.world.log.append(Append(Role.REPORTS, partition, record))
+        for record in taken.batches:
+            self.seen.append(("batch", len(record), record[: HEADER_BYTES // 2]))
+            self.world.log.append(
+                Append(Role.REPORTS, self.world.job.partition_of(gate.epoch), record)
+            )
         self.gathered.clear()
 
 
@@ -136,21 +129,15 @@ def coins(number: int) -> Any:
     return random.Random(number).randbytes
 
 
-def run(
-    protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int, lanes: int = 1
-) -> Run:
-    """Have devices report values, by device and epoch; in lanes one message each."""
+def run(protocol: str, values: list[list[Any]], *, sealed: bool, minimum: int) -> Run:
+    """Have devices report values, by device and epoch."""
     parameters, _ = PROTOCOLS[protocol]
-    if lanes > 1 and protocol in NOISE_OF_THE_STAGE:
-        parameters = {**parameters, "dummies": "shuffle"}
     keys = (SEALING_KEY,) if sealed else ()
     shuffle = {"minimum": minimum, "grace": "PT40S"}
-    topics = {"partitions": 2, "lanes": lanes}
-    job = device_job(protocol, parameters, EPOCHS, keys, shuffle=shuffle, topics=topics)
+    job = device_job(protocol, parameters, EPOCHS, keys, shuffle=shuffle)
     key = CollectorKey(bytes(32))
-    digests = {"collector_key": key.digest, "noise_key": NOISE_KEY.digest}
-    job = described(job.model_copy(update=digests), SIGNING_KEY)
-    world = DeviceWorld(job, keys=KeyRing.of(keys), noise_key=NOISE_KEY)
+    job = described(job.model_copy(update={"collector_key": key.digest}), SIGNING_KEY)
+    world = DeviceWorld(job, keys=KeyRing.of(keys))
     seen = Run(world, Intake(job, key))
     devices = [
         Device(
@@ -179,35 +166,27 @@ def run(
         seen.seen.append(world.worker("shuffle").stage.heartbeat())
     world.at(EPOCHS + 1, 1)
     world.settle(("shuffle",))
-    for _ in range(lanes):
-        world.now += GRACE + EPOCH / 100
-        world.settle(("shuffle",))
+    world.now += GRACE + EPOCH / 100
+    world.settle(("shuffle",))
     seen.seen.append(world.worker("shuffle").stage.heartbeat())
-    seen.seen.append(seen.manifests)
+    seen.seen.append(world.log.values(Role.MANIFESTS))
     seen.seen.append(world.log.values(Role.DEAD_LETTERS))
     return seen
 
 
-@pytest.mark.parametrize(
-    ("sealed", "lanes"), [(False, 1), (True, 1), (False, 2)], ids=["open", "sealed", "in lanes"]
-)
+@pytest.mark.parametrize("sealed", [False, True], ids=["open", "sealed"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_is_seen_is_the_same_whatever_devices_hold(
-    protocol: str, sealed: bool, lanes: int
-) -> None:
+def test_what_is_seen_is_the_same_whatever_devices_hold(protocol: str, sealed: bool) -> None:
     _, domain = PROTOCOLS[protocol]
     rng = random.Random(3)
     first = [[rng.choice(domain) for _ in range(EPOCHS)] for _ in range(DEVICES)]
     following = dict(zip(map(str, domain), [*domain[1:], domain[0]], strict=True))
     second = [[following[str(value)] for value in row] for row in first]
     # Windows that are released, and, where the law takes it, some that are withheld.
-    minimum = 100 if domain[0] == [] else 2
     one, other = (
-        run(protocol, values, sealed=sealed, minimum=minimum, lanes=lanes)
+        run(protocol, values, sealed=sealed, minimum=100 if domain[0] == [] else 2)
         for values in (first, second)
     )
-    decided = {manifest.instance for manifest in map(decode_manifest, one.manifests)}
-    assert decided == set(range(1, lanes + 1))
     assert len(one.seen) == len(other.seen)
     for left, right in zip(one.seen, other.seen, strict=True):
         assert left == right

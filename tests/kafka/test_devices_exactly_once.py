@@ -58,7 +58,6 @@ class Story:
     kills: int
     sealed: bool = False
     tokens: bool = False
-    lanes: int = 1
     start: int = 12
     """Seconds until the first epoch, in which everything is started."""
 
@@ -75,7 +74,6 @@ class Story:
 
 
 SHORT = Story(devices=120, epochs=2, length=5, late=20, kills=6, sealed=True, tokens=True)
-IN_LANES = replace(SHORT, sealed=False, lanes=2)
 # Whoever is killed needs seconds to be back: less time between strikes, and nobody ever is.
 LONG = Story(devices=2_000, epochs=5, length=72, late=240, kills=60)
 
@@ -174,7 +172,7 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
                 "length": f"PT{story.length}S",
             },
             "shuffle": {"minimum": 2, "grace": f"PT{story.late + 10}S"},
-            "topics": {"partitions": 2, "lanes": story.lanes},
+            "topics": {"partitions": 2},
             "devices": devices,
         },
         tmp_path,
@@ -187,12 +185,10 @@ def deployed(story: Story, cluster: Cluster, tmp_path: Path) -> tuple[DeployedJo
     "story",
     [
         SHORT,
-        pytest.param(IN_LANES, marks=pytest.mark.verify),
         pytest.param(LONG, marks=pytest.mark.verify),
         pytest.param(replace(LONG, sealed=True, tokens=True), marks=pytest.mark.verify),
-        pytest.param(replace(LONG, lanes=2), marks=pytest.mark.verify),
     ],
-    ids=["short", "in lanes", "long", "long, sealed and with tokens", "long, in lanes"],
+    ids=["short", "long", "long, sealed and with tokens"],
 )
 def test_every_device_and_epoch_counts_once(
     story: Story,
@@ -227,9 +223,6 @@ def test_every_device_and_epoch_counts_once(
         try:
             for stage in STAGES:
                 commands.start(stage, "run", stage, job.name)
-            for lane in range(2, story.lanes + 1):
-                # Each of the workers has a lane of every epoch.
-                commands.start(f"shuffle-{lane}", "run", "shuffle", job.name)
             for number, port in enumerate(ports):
                 name = f"collector-{number}"
                 commands.start(name, "collect", "--job", job.name, "--bind", f"127.0.0.1:{port}")
@@ -245,18 +238,14 @@ def test_every_device_and_epoch_counts_once(
             integers = published(cluster, job, story.epochs, commands)
         finally:
             commands.stop()
-        closed: set[tuple[int, int]] = set()
         for value in (record.value for record in cluster.read(job.topic(Role.MANIFESTS))):
             manifest = decode_manifest(value)
-            if manifest.instance > 1:
-                closed.add((manifest.epoch, manifest.instance))
-            elif manifest.epoch in epochs:
+            if manifest.epoch in epochs:
                 assert manifest.fate is Fate.RELEASED
                 assert manifest.contributors == manifest.population == story.devices
     assert {epoch: integers[epoch] for epoch in epochs} == {
         epoch: devices.integers(epoch) for epoch in epochs
     }
-    assert closed >= {(epoch, lane) for epoch in epochs for lane in range(2, story.lanes + 1)}
     # Reports did arrive more than once.
     assert devices.statuses[202] > len(devices.acknowledged)
     for name in commands.names:

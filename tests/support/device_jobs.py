@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,12 +35,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 }
 
 
-def device_job(
-    name: str = "phones",
-    protocol: str = "future_rand",
-    topics: Mapping[str, int] | None = None,
-    **devices: Any,
-) -> DeployedJob:
+def device_job(name: str = "phones", protocol: str = "future_rand", **devices: Any) -> DeployedJob:
     """A job of days, deployed when its first one began; `minimum` and others stay as they are."""
     shuffle: dict[str, Any] = {"grace": "1h"}
     parameters = PARAMETERS[protocol]
@@ -54,7 +49,6 @@ def device_job(
             "epochs": {"count": 16, "start": START.isoformat(), "length": "1d"},
             "shuffle": shuffle,
             "devices": devices,
-            "topics": topics or {},
         }
     )
     deployed = deploy_job(job, deployed_at=BEGIN)

@@ -6,7 +6,7 @@ What collectors write is written here by hand: which device says what, in which 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from pipeline.jobs.job_files import make_job
 from pipeline.jobs.sealing_keys import public_bytes
 from tests.support.world import BEGUN, World
 from topics.loose_batches import (
-    TAG_BYTES,
     Enrolments,
     LooseBatch,
     Watermark,
@@ -27,7 +26,6 @@ from topics.loose_batches import (
     encode_loose_batch,
     encode_watermark,
     horizon_tag,
-    report_lane,
     report_tag,
 )
 from topics.names import Role
@@ -116,20 +114,7 @@ class DeviceWorld(World):
         return tag + sent.report + seal(content, Lock(key, context))
 
     def write_batch(self, epoch: int, rows: Sequence[bytes]) -> None:
-        """Write rows as they are, each into the lane of its tag."""
-        divided: dict[int, list[bytes]] = {}
-        for row in rows:
-            divided.setdefault(self.lane(epoch, row), []).append(row)
-        for lane, own in divided.items():
-            self.write_lane(epoch, lane, own)
-
-    def lane(self, epoch: int, row: bytes) -> int:
-        """The lane that a row is in."""
-        lanes = self.job.lanes
-        return report_lane(COLLECTOR_KEY, self.job.deployment, epoch, row[:TAG_BYTES], lanes)
-
-    def write_lane(self, epoch: int, lane: int, rows: Sequence[bytes]) -> None:
-        """Write rows as they are into a lane."""
+        """Write rows as they are."""
         assert self.job.devices is not None
         key = self.job.devices.key_at(epoch)
         batch = LooseBatch(
@@ -139,14 +124,12 @@ class DeviceWorld(World):
             None if key is None else key_id(key),
             np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1),
         )
-        self.write(Role.REPORTS, self.job.partition_of(epoch, lane), encode_loose_batch(batch))
+        self.write(Role.REPORTS, self.job.partition_of(epoch), encode_loose_batch(batch))
 
-    def watermark(self, epoch: int, collector: int, lanes: Iterable[int] = ()) -> None:
-        """Have a collector take no more reports of an epoch; in some lanes, or in all."""
+    def watermark(self, epoch: int, collector: int) -> None:
+        """Have a collector take no more reports of an epoch."""
         record = Watermark(self.job.fingerprint, self.job.deployment, _collector(collector), epoch)
-        for lane in lanes or range(1, self.job.lanes + 1):
-            partition = self.job.partition_of(epoch, lane)
-            self.write(Role.REPORTS, partition, encode_watermark(record))
+        self.write(Role.REPORTS, self.job.partition_of(epoch), encode_watermark(record))
 
     def beat(self, collector: int, **said: Any) -> None:
         """Have a collector say that it is alive."""

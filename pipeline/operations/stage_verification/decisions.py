@@ -20,7 +20,7 @@ def membership(evidence: Evidence) -> Finding:
     """All that is written of a window is written under the first manifest of its epoch."""
     violations = [
         *_other_manifests(evidence),
-        *(_closings if _closes_lanes(evidence) else _other_parts)(evidence),
+        *_other_parts(evidence),
         *_without_manifest(evidence),
     ]
     return Finding(
@@ -127,33 +127,6 @@ def _other_parts(evidence: Evidence) -> Iterator[Violation]:
                 epoch,
                 f"the part of instance {instance} is under the manifest at offset {offset}, the "
                 f"first one is at {held[0].offset}",
-            )
-
-
-def _closes_lanes(evidence: Evidence) -> bool:
-    """Whether lanes are closed before their epoch is decided, as those of devices are."""
-    return evidence.job.devices is not None and evidence.job.lanes > 1
-
-
-def _closings(evidence: Evidence) -> Iterator[Violation]:
-    """Epochs decided before their lanes were closed, or with fewer devices than closings name."""
-    closed: dict[tuple[int, int], ManifestRecord] = {}
-    for each in evidence.manifests:
-        if each.manifest.instance > 1:
-            closed.setdefault((each.manifest.epoch, each.manifest.instance), each)
-    for epoch, (decision, _) in evidence.decisions.items():
-        contributors = 0
-        for lane in range(2, evidence.job.lanes + 1):
-            closing = closed.get((epoch, lane))
-            if closing is None or closing.offset > decision.offset:
-                yield Violation(epoch, f"decided before lane {lane} was closed")
-            else:
-                contributors += closing.manifest.contributors
-        if contributors > decision.manifest.contributors:
-            yield Violation(
-                epoch,
-                f"{decision.manifest.contributors:,} contributors, the lanes beside the first hold "
-                f"{contributors:,}",
             )
 
 

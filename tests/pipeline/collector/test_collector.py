@@ -29,10 +29,10 @@ from pipeline.kafka.broker_clock import BrokerClock
 from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.operations.supervisor.wanted import Away
 from tests.support.collector_server import Client, report
-from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job, envelope
+from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job
 from tests.support.memory_writer import MemoryWriter
 from topics.frames import Kind, kind_of
-from topics.loose_batches import Watermark, decode_loose_batch, decode_watermark
+from topics.loose_batches import Watermark, decode_watermark
 
 IDENTITY = b"i" * 16
 
@@ -131,49 +131,6 @@ def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
         last = json.loads(world.writer.of("phones.status")[-1])
         assert (last["stopped"], last["worker"]) == (True, IDENTITY.hex())
         assert "epoch 1: over, 2 reports taken" in world.said.getvalue()
-        client.writer.close()
-
-    run(work)
-
-
-def test_of_an_epoch_in_lanes_every_lane_has_its_reports_and_the_watermark(
-    key_file: Path,
-) -> None:
-    """Again in all of them where one of them was not written."""
-    divided = device_job(topics={"partitions": 4, "lanes": 3})
-
-    async def work() -> None:
-        world = World(key_file)
-        await world.collector.start()
-        world.clock.note(BEGIN + 1000, 0.0)
-        world.wanted(divided)
-        client = await world.client()
-        devices = [number.to_bytes(16, "little") for number in range(30)]
-        sent = body(divided, 1, [envelope(divided, 1, [1], device) for device in devices])
-        assert (await client.report(sent)).status == 202
-        rows = {
-            partition: len(decode_loose_batch(value).rows)
-            for name, partition, value in world.writer.records
-            if name == "phones.reports"
-        }
-        assert sorted(rows) == [1, 2, 3]
-        assert sum(rows.values()) == 30
-        world.writer.records.clear()
-        world.writer.fails_of = lambda topic: len(marked()) == 1
-
-        def marked() -> list[int]:
-            return [
-                partition
-                for name, partition, value in world.writer.records
-                if name == "phones.reports" and kind_of(value) is Kind.WATERMARK
-            ]
-
-        world.writer.fails = 1
-        world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
-        await until(lambda: len(marked()) >= 4)
-        await world.collector.stop()
-        assert marked() == [1, 1, 2, 3]
-        assert {mark.epoch for mark in world.watermarks()} == {1}
         client.writer.close()
 
     run(work)

@@ -256,8 +256,8 @@ def test_the_last_of_the_records_of_a_group_decides(job: DeployedJob) -> None:
         for times, last in (([1, settles, 2], settles), ([3, 2, 1], 3), ([], None)):
             said = iter(times)
             world.writer.appended = lambda said=said: next(said)  # type: ignore[misc]
-            records = [(0, bytes([number])) for number in range(len(times))]
-            assert await world.gathering._write_all("topic", records) == last
+            records = [bytes([number]) for number in range(len(times))]
+            assert await world.gathering._write_all("topic", 0, records) == last
 
     run(work)
 

@@ -13,11 +13,9 @@ from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job, e
 from topics.envelopes import HEADER_BYTES, encode_body, encode_envelope
 from topics.loose_batches import (
     LOOSE_PAYLOAD_TARGET,
-    LooseBatch,
     decode_enrolments,
     decode_loose_batch,
     horizon_tag,
-    report_lane,
     report_tag,
     subject_of_device,
     subject_of_token,
@@ -54,10 +52,6 @@ def taken(intake: Intake, *bodies: bytes, subjects: list[str | None] | None = No
     return intake.take(gate, bodies, subjects or [None] * len(bodies))
 
 
-def batches_of(found: Taken) -> list[LooseBatch]:
-    return [decode_loose_batch(record) for _, record in found.batches]
-
-
 def said(answer: Answer | Gate | None) -> tuple[int, str] | None:
     return (answer.status, answer.reason or "") if isinstance(answer, Answer) else None
 
@@ -71,7 +65,7 @@ def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
     found = taken(Intake(job, KEY), *bodies)
     assert list(found.refusals) == [None] * 5
     assert found.reports == 5
-    (batch,) = batches_of(found)
+    (batch,) = map(decode_loose_batch, found.batches)
     assert (batch.deployment, batch.fingerprint) == (job.deployment, job.fingerprint)
     assert (batch.epoch, batch.key) == (1, None)
     subjects = list(map(subject_of_device, devices))
@@ -94,7 +88,7 @@ def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
     bodies = [body(job, 1, [envelope(job, 1, [0], device)]) for device in devices]
     again = [body(job, 1, [envelope(job, 1, [1], device)]) for device in devices]
     found = taken(Intake(job, KEY), *bodies, *again)
-    (batch,) = batches_of(found)
+    (batch,) = map(decode_loose_batch, found.batches)
     tags = np.ascontiguousarray(batch.rows[:, :8]).view("<u8")[:, 0]
     assert (np.diff(tags.astype(object)) >= 0).all()
     slots, _, _ = job.content_form.unpack(batch.contents)
@@ -108,7 +102,7 @@ def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
 def test_records_that_are_several_are_in_order_as_one() -> None:
     wide = device_job(protocol="shuffled_counts")
     bodies = [body(wide, 1, [envelope(wide, 1, [0])]) for _ in range(4000)]
-    batches = batches_of(taken(Intake(wide, KEY), *bodies))
+    batches = [decode_loose_batch(record) for record in taken(Intake(wide, KEY), *bodies).batches]
     assert len(batches) > 1
     tags = b"".join(row[:8].tobytes() for batch in batches for row in batch.rows)
     assert (np.diff(np.frombuffer(tags, "<u8").astype(object)) > 0).all()
@@ -146,7 +140,7 @@ def test_sealed_reports_keep_their_ids_and_boxes(sealing: DeployedJob) -> None:
     gate = passed(intake, data, BEGIN + 2 * DAY)
     found = intake.take(gate, [data], [None])
     assert not found.enrolments
-    (batch,) = batches_of(found)
+    (batch,) = map(decode_loose_batch, found.batches)
     assert batch.key == key_id(bytes.fromhex(PUBLIC_KEYS[1]))
     found_boxes = zip(batch.reports, batch.contents, strict=True)
     boxes = {report.tobytes(): box.tobytes() for report, box in found_boxes}
@@ -236,7 +230,7 @@ def test_a_body_is_taken_whole_or_not_at_all(job: DeployedJob) -> None:
     reasons = [said(refusal) for refusal in found.refusals]
     malformed, twice, words = (400, "malformed"), (400, "twice"), (400, "foreign")
     assert reasons == [None, malformed, malformed, malformed, words, twice, None]
-    (batch,) = batches_of(found)
+    (batch,) = map(decode_loose_batch, found.batches)
     assert len(batch.rows) == found.reports == 4
     tag = report_tag(KEY.secret, job.deployment, 1, subject_of_device(device))
     assert tag in {row[:8].tobytes() for row in batch.rows}
@@ -271,7 +265,7 @@ def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
     one = body(asking, 1, [envelope(asking, 1, [1], device)])
     found = taken(Intake(asking, KEY), two, one, one, subjects=["eve", "ann", "bob"])
     assert [said(refusal) for refusal in found.refusals] == [(403, "several"), None, None]
-    (batch,) = batches_of(found)
+    (batch,) = map(decode_loose_batch, found.batches)
     deployment = asking.deployment
     wanted = {report_tag(KEY.secret, deployment, 1, subject_of_token(n)) for n in ("ann", "bob")}
     assert {row[:8].tobytes() for row in batch.rows} == wanted
@@ -283,12 +277,12 @@ def test_with_tokens_their_subject_reports(job: DeployedJob) -> None:
 def test_records_are_of_the_size_that_is_aimed_at(job: DeployedJob) -> None:
     envelopes = [envelope(job) for _ in range(5000)]
     found = taken(Intake(job, KEY), body(job, 1, envelopes[:2500]), body(job, 1, envelopes[2500:]))
-    batches = batches_of(found)
+    batches = list(map(decode_loose_batch, found.batches))
     assert [len(batch.rows) for batch in batches] == [5000]
     wide = device_job(protocol="shuffled_counts")
     envelopes = [envelope(wide, 1, [0]) for _ in range(4000)]
     found = taken(Intake(wide, KEY), *(body(wide, 1, [each]) for each in envelopes))
-    batches = batches_of(found)
+    batches = list(map(decode_loose_batch, found.batches))
     row = 8 + wide.content_form.size
     most = LOOSE_PAYLOAD_TARGET // row
     assert [len(batch.rows) for batch in batches] == [most, most, 4000 - 2 * most]
@@ -341,13 +335,13 @@ def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> Non
             bodies.append(body(job, 1, each))
         found = taken(intake, *bodies)
         enrolments = [decode_enrolments(record) for record in found.enrolments]
-        batches = batches_of(found)
+        batches = [decode_loose_batch(record) for record in found.batches]
         seen.add(
             (
                 tuple(map(len, bodies)),
                 tuple(map(said, found.refusals)),
                 found.reports,
-                tuple(len(record) for _, record in found.batches),
+                tuple(map(len, found.batches)),
                 tuple(record.tags.tobytes() for record in enrolments),
                 tuple(batch.rows[:, :8].tobytes() for batch in batches),
             )
@@ -377,7 +371,7 @@ def test_twenty_thousand_mutated_bodies(job: DeployedJob, sealing: DeployedJob) 
                 found = intake.take(gate, [whole], [None])
                 (refusal,) = found.refusals
                 if refusal is None:
-                    assert sum(len(batch.rows) for batch in batches_of(found)) > 0
+                    assert sum(len(decode_loose_batch(b).rows) for b in found.batches) > 0
                 else:
                     assert not found.batches
             statuses.add(None if refusal is None else refusal.status)
@@ -391,28 +385,3 @@ def test_gates_are_forgotten_before_they_are_too_many(job: DeployedJob) -> None:
     for epoch in range(1, 1000):
         intake.gate(body(many, epoch, [envelope(job)]))
     assert len(intake._gates) <= 256
-
-
-def test_reports_go_into_the_lanes_of_their_tags(job: DeployedJob) -> None:
-    """Again into the same, whatever comes with them; within a record by tags, as without lanes."""
-    topics = {"partitions": 4, "lanes": 3}
-    divided = device_job(topics=topics)
-    divided = divided.model_copy(update={"deployment": job.deployment})
-    sent = [envelope(divided, 7, [1], number.to_bytes(16, "little")) for number in range(200)]
-    places: dict[bytes, set[int]] = {}
-    now = BEGIN + 6 * DAY + DAY // 2
-    for bodies in ([body(divided, 7, sent)], [body(divided, 7, [each]) for each in sent[::3]]):
-        intake = Intake(divided, KEY)
-        gate = passed(intake, bodies[0], now)
-        found = intake.take(gate, bodies, [None] * len(bodies))
-        partitions = [partition for partition, _ in found.batches]
-        assert sorted(partitions) == [0, 1, 3]
-        for partition, record in found.batches:
-            batch = decode_loose_batch(record)
-            assert batch.tags.tolist() == sorted(batch.tags.tolist())
-            for tag in batch.tags.tolist():
-                places.setdefault(tag.to_bytes(8, "little"), set()).add(partition)
-    assert len(places) == 200
-    for tag, where in places.items():
-        lane = report_lane(KEY.secret, divided.deployment, 7, tag, 3)
-        assert where == {divided.partition_of(7, lane)}

@@ -51,7 +51,7 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
         assert gate.refusal(len(bodies[0]), int(1000 * told.begins(epoch)) + 1) is None
         taken = intake.take(gate, list(bodies.values()), [None] * 50)
         assert taken.refusals == [None] * 50
-        (batch,) = (decode_loose_batch(record) for _, record in taken.batches)
+        (batch,) = map(decode_loose_batch, taken.batches)
         assert len(set(batch.tags.tolist())) == 50
         enrolled = [tag for each in taken.enrolments for tag in decode_enrolments(each).tags]
         # The first ten are never acknowledged.

@@ -38,7 +38,6 @@ from tests.support.signed_stages import (
     violated,
 )
 from tests.support.world import Accidents
-from topics.manifests import Manifest
 from topics.names import Role
 
 KEY = NoiseKey(bytes(range(32)))
@@ -197,20 +196,16 @@ class SignedDeviceWorld(DeviceWorld):
         return signed(self.job, name, super().stage(name))
 
 
-def reported(lanes: int) -> SignedDeviceWorld:
-    """Two epochs of devices, one of which says what the protocol does not have."""
+@pytest.mark.parametrize("early", [False, True], ids=["in time", "before the end of the epoch"])
+def test_of_devices_that_report_for_themselves(early: bool) -> None:
+    """One of them says what the protocol does not have: a contributor, of whom nothing is left."""
     parameters = {
         "domain": ["a", "b", "c"],
         "response": "randomized_response",
         "epsilon": 1,
         "delta": 1e-6,
     }
-    job = device_job(
-        "single_message",
-        parameters,
-        shuffle={"minimum": 10, "grace": "PT40S"},
-        topics={"partitions": 2, "lanes": lanes},
-    )
+    job = device_job("single_message", parameters, shuffle={"minimum": 10, "grace": "PT40S"})
     world = SignedDeviceWorld(job)
     for epoch in (1, 2):
         world.at(epoch, 50)
@@ -218,18 +213,10 @@ def reported(lanes: int) -> SignedDeviceWorld:
         sent = [Sent(each, word, enrols=epoch == 1) for each, word in enumerate(words)]
         world.collect(epoch, sent)
         world.settle()
-        for seconds in (1, GRACE + 2, GRACE + 3, GRACE + 4):
-            world.at(epoch + 1, seconds)
-            world.settle()
-    return world
-
-
-@pytest.mark.parametrize("lanes", [1, 2])
-@pytest.mark.parametrize("early", [False, True], ids=["in time", "before the end of the epoch"])
-def test_of_devices_that_report_for_themselves(early: bool, lanes: int) -> None:
-    """One of them says what the protocol does not have: a contributor, of whom nothing is left."""
-    world = reported(lanes)
-    job = world.job
+        world.at(epoch + 1, 1)
+        world.settle()
+        world.at(epoch + 1, GRACE + 2)
+        world.settle()
 
     def moved(role: Role, record: LogRecord) -> LogRecord:
         # By more than clocks may differ.
@@ -239,49 +226,5 @@ def test_of_devices_that_report_for_themselves(early: bool, lanes: int) -> None:
     found = verify_stages(evidence_of(job, world.log, change=moved))
     assert violated(found) == ({"timing"} if early else set())
     assert verified(found) >= ALWAYS | {"amount"}
-    held = [each for each in evidence_of(job, world.log).attempts if each.complete]
-    assert {each.instance for each in held} == set(range(1, lanes + 1))
-    for epoch in (1, 2):
-        assert sum(each.messages for each in held if each.epoch == epoch) == 29
-
-
-def test_of_devices_in_lanes_a_decision_follows_on_all_closings_and_counts_their_devices() -> None:
-    world = reported(2)
-    evidence = evidence_of(world.job, world.log)
-    closing, decision = evidence.manifests[:2]
-    assert [each.manifest.instance for each in (closing, decision)] == [2, 1]
-    for changed, why in (
-        (
-            replace(evidence, manifests=evidence.manifests[1:]),
-            "decided before lane 2 was closed",
-        ),
-        (
-            replace(
-                evidence,
-                manifests=(replace(closing, offset=decision.offset + 1), *evidence.manifests[1:]),
-            ),
-            "decided before lane 2 was closed",
-        ),
-        (
-            replace(
-                evidence,
-                manifests=(
-                    replace(closing, manifest=closings_of(closing.manifest, 31)),
-                    *evidence.manifests[1:],
-                ),
-            ),
-            "29 contributors, the lanes beside the first hold 31",
-        ),
-    ):
-        found = finding(verify_stages(changed), "membership")
-        assert [(each.epoch, each.why) for each in found.violations] == [(1, why)]
-
-
-def closings_of(manifest: Manifest, contributors: int) -> Manifest:
-    """A closing that names so many devices."""
-    return replace(
-        manifest,
-        contributors=contributors,
-        population=contributors,
-        populations=(contributors,),
-    )
+    held = [each.messages for each in evidence_of(job, world.log).attempts]
+    assert held == [29, 29]
