@@ -12,7 +12,6 @@ import typer
 from numpy.typing import NDArray
 
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.fleet_lines import asked_fleet, plan_of, show_fleet
 from pipeline.cli.options import AsJson, JobFile
 from pipeline.cli.output import say_json, tell
 from pipeline.cli.plan_lines import half_width, show_plan
@@ -95,39 +94,10 @@ def plan(
             metavar="SHARE", help="Of the users, the share that does not report at an epoch."
         ),
     ] = 0.0,
-    devices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="What a fleet of so many devices needs, such as 100M; in place of --users.",
-            rich_help_panel="Fleet",
-        ),
-    ] = None,
-    gateways: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Producers that hold them. Default: one for 10,000 devices.",
-            rich_help_panel="Fleet",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Jobs like this one.", rich_help_panel="Fleet")
-    ] = 1,
-    every: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="How long an epoch is, such as 10s. Default: as the job file says.",
-            rich_help_panel="Fleet",
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a job promises and how accurate it will be, before there are any data."""
     loaded = load_job(job)
-    fleet = asked_fleet(loaded, devices, gateways, jobs, every)
-    users = users if fleet is None else fleet.devices
     changes = _changes(loaded, changes_histogram, changes_from)
     for option, share in (("--colluding", colluding), ("--absent", absent)):
         if not 0 <= share < 1:
@@ -148,14 +118,10 @@ def plan(
         made = make_plan(loaded, changes=changes, held=held, **asked)
     else:
         made = kept_plan(loaded, asked, lambda: make_plan(loaded, **asked))
-    needed = None if fleet is None else plan_of(loaded, made, fleet)
     if as_json:
-        told = {} if needed is None else {"fleet": needed.to_json()}
-        say_json({**made.to_json(), "interval_half_width": half_width(made.rmse), **told})
+        say_json({**made.to_json(), "interval_half_width": half_width(made.rmse)})
     else:
         show_plan(made)
-        if needed is not None:
-            show_fleet(needed)
     if plot is not None:
         _plot(made, plot)
     if changes_from is not None:

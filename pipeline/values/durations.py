@@ -95,10 +95,6 @@ class Duration:
             raise ValueError(f"{self} has no exact length: months and years differ; give days")
         return self.exact
 
-    def mean_seconds(self) -> float:
-        """How many seconds it is, with months as long as they are on average."""
-        return (self.months * _MEAN_MONTH + self.exact).total_seconds()
-
     def epoch_start(self, start: datetime, epoch: int) -> datetime:
         """When an epoch begins; it ends where the next one begins.
 

@@ -43,7 +43,6 @@ from tests.benchmarks.one_core import (
     items_job_values,
     job_values,
     letters_job_values,
-    words_job_values,
 )
 from tests.benchmarks.producing import send
 from topics.names import Role
@@ -53,7 +52,6 @@ _JOB_VALUES = {
     "bits": job_values,
     "letters": letters_job_values,
     "cells": items_job_values,
-    "words": words_job_values,
 }
 _PATIENCE = 300.0
 _POLL_SECONDS = 0.05
@@ -73,9 +71,7 @@ class Load:
         producers: how many processes.
         number: of devices, or of reports an epoch, of each producer.
         order: in which windows are released.
-        reports: what they are: bits of `future_rand`, letters of `value_stream`, cells of items,
-            or words of four bytes, too many different ones for a table.
-        gateways: that each process stands for, where reports are drawn; each sends `number`.
+        reports: what they are: bits of `future_rand`, letters of `value_stream` or cells of items.
     """
 
     kind: Literal["devices", "drawn", "held"]
@@ -83,13 +79,12 @@ class Load:
     producers: int
     number: int
     order: Literal["sorted", "random"] = "sorted"
-    reports: Literal["bits", "letters", "cells", "words"] = "bits"
-    gateways: int = 1
+    reports: Literal["bits", "letters", "cells"] = "bits"
 
     @property
     def window_reports(self) -> int:
         """Reports of an epoch."""
-        return self.producers * self.gateways * self.number
+        return self.producers * self.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +92,11 @@ class Passage:
     """One run, from the first close of an epoch to the last published estimate.
 
     Attributes:
-        reports: counted in the published partials; of words, those that were sent.
+        reports: counted in the published partials.
         seconds: that it took.
         processor: processor seconds by process, the broker's included.
         others: processor seconds of everything else on the machine meanwhile.
         peaks: most resident memory by process, in megabytes.
-        shuffled: bytes of the records that the shuffle stage has released.
     """
 
     reports: int
@@ -110,7 +104,6 @@ class Passage:
     processor: Mapping[str, float]
     others: float
     peaks: Mapping[str, float]
-    shuffled: int
 
     @property
     def reports_per_second(self) -> float:
@@ -198,29 +191,12 @@ def pass_through(connection: Connection, folder: Path, load: Load) -> Passage:
         return run.measure(load)
 
 
-def idle(connection: Connection, folder: Path, load: Load, seconds: float) -> Passage:
-    """Deploy a job of which nothing comes, and see for so long what its processes do meanwhile.
-
-    Raises:
-        BenchmarkError: a process has ended.
-    """
-    with (
-        Cluster(connection) as cluster,
-        _deployed(cluster, load) as job,
-        RestartedProcesses(_unexpected) as processes,
-    ):
-        run = _Run(cluster, job, processes, folder / job.name)
-        run.start(connection, load)
-        return run.rest(seconds)
-
-
 @contextmanager
 def _deployed(cluster: Cluster, load: Load) -> Iterator[DeployedJob]:
     """A job for as long as it is needed, its topics included."""
     name = f"bench-{secrets.token_hex(4)}"
-    producers = load.producers * load.gateways
-    shuffle: dict[str, Any] = {"producers": producers, "order": load.order}
-    if load.reports in ("cells", "words"):
+    shuffle: dict[str, Any] = {"producers": load.producers, "order": load.order}
+    if load.reports == "cells":
         shuffle["minimum"] = load.window_reports
     job = make_job(_JOB_VALUES[load.reports](name, load.epochs, **shuffle))
     now = time.time_ns() // 1_000_000
@@ -246,7 +222,7 @@ class _Run:
             name = "producer" if load.producers == 1 else f"producer {number + 1}"
             arguments = [load.kind, self.job.name, name]
             arguments += [connection.bootstrap_servers[0], str(self.folder / name)]
-            arguments += [str(load.number), str(load.gateways)]
+            arguments.append(str(load.number))
             command = python_module("tests.benchmarks.producing", *arguments)
             self.producers.append(self._launch(name, command))
         self._hear("ready")
@@ -276,26 +252,8 @@ class _Run:
         processor = {name: processor_seconds(pid) - before[name] for name, pid in pids.items()}
         others = max(0.0, busy_seconds() - everything - sum(processor.values()))
         peaks = {name: peak_megabytes(pid) for name, pid in pids.items()}
-        if load.reports == "words":
-            # Windows are complete: no others are released.
-            reports = load.epochs * load.window_reports
-        else:
-            reports = count_reports(self.cluster, self.job)
-        released = self.cluster.read(self.job.topic(Role.SHUFFLED))
-        shuffled = sum(len(record.value) for record in released)
-        return Passage(reports, seconds, processor, others, peaks, shuffled)
-
-    def rest(self, seconds: float) -> Passage:
-        """Look on while nothing comes."""
-        pids = self._pids()
-        before = {name: processor_seconds(pid) for name, pid in pids.items()}
-        everything, begun = busy_seconds(), time.monotonic()
-        time.sleep(seconds)
-        took = time.monotonic() - begun
-        processor = {name: processor_seconds(pid) - before[name] for name, pid in pids.items()}
-        others = max(0.0, busy_seconds() - everything - sum(processor.values()))
-        peaks = {name: peak_megabytes(pid) for name, pid in pids.items()}
-        return Passage(0, took, processor, others, peaks, 0)
+        reports = count_reports(self.cluster, self.job)
+        return Passage(reports, seconds, processor, others, peaks)
 
     def _pids(self) -> dict[str, int]:
         broker = LocalKafka(kafka_folder()).status().pid

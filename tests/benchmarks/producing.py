@@ -1,11 +1,11 @@
 """A producer as a process of its own, which waits for SIGUSR1 before it sends anything.
 
-``python -m tests.benchmarks.producing KIND LIFELINE JOB NAME SERVERS FOLDER NUMBER GATEWAYS``
+``python -m tests.benchmarks.producing KIND LIFELINE JOB NAME SERVERS FOLDER NUMBER``
 
 KIND is one of
 
 * ``devices``: a real `Producer` with NUMBER devices closes every epoch of the job,
-* ``drawn``: NUMBER reports an epoch of each of GATEWAYS, encoded beforehand, are sent as they are,
+* ``drawn``: NUMBER reports an epoch, encoded beforehand, are sent as they are,
 * ``held``: the same, but all punctuation is held back until a second SIGUSR1.
 
 It prints ``ready`` when it could begin, ``begun SECONDS``, of the monotonic clock, when it does,
@@ -42,7 +42,7 @@ def main() -> None:
     """Be a producer until told to end."""
     # Before any thread is started, so that none of them takes the signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    kind, name_of_job, name, servers, folder, number, gateways = sys.argv[1:]
+    kind, name_of_job, name, servers, folder, number = sys.argv[1:]
     follow()
     with Cluster(Connection((servers,))) as cluster:
         job = find_deployed(cluster, name_of_job)
@@ -50,7 +50,7 @@ def main() -> None:
         if kind == "devices":
             _close_epochs(job, transport, name, Path(folder), int(number))
         else:
-            _send_drawn(job, transport, int(number), int(gateways), hold=kind == "held")
+            _send_drawn(job, transport, int(number), hold=kind == "held")
         # The parent asks for our memory and processor time before it ends us.
         threading.Event().wait()
 
@@ -80,23 +80,18 @@ def _close_epochs(
             producer.close(epoch)
 
 
-def _send_drawn(
-    job: DeployedJob, transport: KafkaTransport, reports: int, gateways: int, *, hold: bool
-) -> None:
-    sources = [DrawnReports(job) for _ in range(gateways)]
-    transport.run(send(Role.PRODUCERS, 0, [source.registration() for source in sources]))
-    epochs = range(1, job.epochs.count + 1)
-    drawn = {epoch: [source.epoch(epoch, reports) for source in sources] for epoch in epochs}
-    batches = {epoch: [record for each in drawn[epoch] for record in each[:-1]] for epoch in epochs}
-    ends = {epoch: [each[-1] for each in drawn[epoch]] for epoch in epochs}
+def _send_drawn(job: DeployedJob, transport: KafkaTransport, reports: int, *, hold: bool) -> None:
+    source = DrawnReports(job)
+    transport.run(send(Role.PRODUCERS, 0, [source.registration()]))
+    drawn = {epoch: source.epoch(epoch, reports) for epoch in range(1, job.epochs.count + 1)}
     _begin()
     if not hold:
-        _send(job, transport, ((epoch, batches[epoch] + ends[epoch]) for epoch in epochs))
+        _send(job, transport, drawn.items())
         return
-    _send(job, transport, batches.items())
+    _send(job, transport, ((epoch, records[:-1]) for epoch, records in drawn.items()))
     print("held", flush=True)
     _await_signal()
-    _send(job, transport, ends.items())
+    _send(job, transport, ((epoch, records[-1:]) for epoch, records in drawn.items()))
 
 
 def _send(
