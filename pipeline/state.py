@@ -10,7 +10,6 @@ It is ``$DPSTREAM_HOME``, else ``$XDG_STATE_HOME/dpstream``, else ``~/.local/sta
     stage-keys/STAGE.key       the key by which a stage signs what it decides and writes
     producers/JOB/NAME/        what devices have drawn and not yet sent
     workers/JOB/STAGE/NAME/    scratch of the stages
-    plans/                     plans that were made before, of no true values
     up/                        held by ``dpstream up`` while it runs; no more while its page stays
 
 Producer folders hold true values and drawn randomness, who has a noise key can take the noise off

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -19,7 +19,6 @@ from pipeline.jobs.job_files import Job, load_job
 from pipeline.planning.changes import count_changes, read_changes_histogram
 from pipeline.planning.plan import Plan
 from pipeline.planning.plan import plan as make_plan
-from pipeline.planning.plan_cache import kept_plan
 from pipeline.planning.plan_plot import write_plan_plot
 
 
@@ -105,19 +104,18 @@ def plan(
                 f"{option} is {share:g}: give a share from 0 to below 1, such as 0.1"
             )
     held = None if like is None else _held(loaded, like)
-    asked: dict[str, Any] = {
-        "users": users,
-        "error": None if error is None else _wanted_error(error),
-        "compared": True,
-        "side_by_side": compare,
-        "trust": trust.value if recommend else None,
-        "colluding": colluding,
-        "absent": absent,
-    }
-    if changes is not None or held is not None:
-        made = make_plan(loaded, changes=changes, held=held, **asked)
-    else:
-        made = kept_plan(loaded, asked, lambda: make_plan(loaded, **asked))
+    made = make_plan(
+        loaded,
+        users=users,
+        error=None if error is None else _wanted_error(error),
+        changes=changes,
+        held=held,
+        compared=True,
+        side_by_side=compare,
+        trust=trust.value if recommend else None,
+        colluding=colluding,
+        absent=absent,
+    )
     if as_json:
         say_json({**made.to_json(), "interval_half_width": half_width(made.rmse)})
     else:
