@@ -62,6 +62,10 @@ _KINDS: Final[Mapping[str, tuple[_Kind, ...]]] = {
         _Kind("hadamard_stream", "HadamardStreamLaw", "HadamardStream", "future_rand"),
     ),
     "range_stream": (_Kind("range_stream", "RangeStreamLaw", "RangeStream", "level_weights"),),
+    "hadamard_values": (
+        _Kind("hadamard_values", "HadamardValuesLaw", "HadamardValues", "booleans"),
+    ),
+    "range_values": (_Kind("range_values", "RangeValuesLaw", "RangeValues", "level_weights"),),
     "count_min": (_Kind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
     "balls_into_bins": (
         _Kind("balls_into_bins", "BallsIntoBinsLaw", "BallsIntoBins", "buckets", sets=True),

@@ -49,6 +49,11 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8},
         [0, 7, -3, 99],
     ),
+    "hadamard_values": ({"epsilon": 8, "changes": 2, **ITEMS}, [None, "a", "c"]),
+    "range_values": (
+        {"epsilon": 8, "changes": 2, "low": 0, "high": 8, "buckets": 8},
+        [0, 7, -3, 99],
+    ),
     "shuffled_counts": ({"epsilon": 2, "delta": 1e-6}, [False, True]),
     "single_message": (
         {"epsilon": 2, "delta": 1e-6, **ITEMS},

@@ -5,7 +5,9 @@ import { BallsIntoBins } from './protocols/balls_into_bins.js';
 import { CountMin } from './protocols/count_min.js';
 import { FutureRand } from './protocols/future_rand.js';
 import { HadamardStream } from './protocols/hadamard_stream.js';
+import { HadamardValues } from './protocols/hadamard_values.js';
 import { RangeStream } from './protocols/range_stream.js';
+import { RangeValues } from './protocols/range_values.js';
 import { ShuffledCounts, ShuffledItemCounts } from './protocols/shuffled_counts.js';
 import { ShuffledValueStream } from './protocols/shuffled_value_stream.js';
 import { SingleMessage } from './protocols/single_message.js';
@@ -18,6 +20,8 @@ const CLASSES = {
   value_stream: () => ValueStream,
   hadamard_stream: () => HadamardStream,
   range_stream: () => RangeStream,
+  hadamard_values: () => HadamardValues,
+  range_values: () => RangeValues,
   count_min: () => CountMin,
   balls_into_bins: () => BallsIntoBins,
   single_message: () => SingleMessage,

@@ -830,7 +830,7 @@ def test_addresses_are_encrypted(phone: Phone, url: str) -> None:
 
 
 def test_what_others_see_is_the_same_whatever_the_value_is() -> None:
-    numbers = JOBS["range_stream"][0]
+    numbers = JOBS["range_values"][0]
     given: list[tuple[dict[str, Any], list[Any]]] = [
         (STREAM, [True, False]),
         (SETS, ["apple", None]),

@@ -86,6 +86,14 @@ JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
         _job("range_stream", "P1MT1H", epsilon=2, changes=1, low=-1, high=1, buckets=8),
         [-1, 0, 0.999, 0.25],
     ),
+    "hadamard_values": (
+        _job("hadamard_values", "P1M", epsilon=2, changes=1, domain=["a", "b", "c"]),
+        ["a", None, "c", 2],
+    ),
+    "range_values": (
+        _job("range_values", "P1MT1H", epsilon=2, changes=1, low=-1, high=1, buckets=8),
+        [-1, 0, 0.999, 0.25],
+    ),
     "count_min": (
         _job("count_min", epsilon=1, delta=1e-6, domain=["a", "b", "c"], items=2),
         [["a", "c"], None, "b", [2, 1]],

@@ -39,11 +39,15 @@ from randomizers.future_rand import FutureRandParameters
 from randomizers.future_rand.calibration import calibrate as future_rand
 from randomizers.hadamard_stream import HadamardStreamParameters
 from randomizers.hadamard_stream.calibration import calibrate as hadamard_stream
+from randomizers.hadamard_values import HadamardValuesParameters
+from randomizers.hadamard_values.calibration import calibrate as hadamard_values
 from randomizers.item_domains import Numbers
 from randomizers.noise_tables import poisson_table
 from randomizers.one_device import PROTOCOLS, OneDevice
 from randomizers.range_stream import RangeStreamParameters
 from randomizers.range_stream.calibration import calibrate as range_stream
+from randomizers.range_values import RangeValuesParameters
+from randomizers.range_values.calibration import calibrate as range_values
 from randomizers.shuffled_counts import ShuffledCountsParameters
 from randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
 from randomizers.shuffled_item_counts.calibration import calibrate as shuffled_item_counts
@@ -259,6 +263,19 @@ def _range_stream() -> Iterator[tuple[Any, list[Stream]]]:
         yield law, of_items(epochs, buckets) * 2
 
 
+def _hadamard_values() -> Iterator[tuple[Any, list[Stream]]]:
+    for epsilon, changes, items, epochs in ((2.0, 3, 5, 32), (1.0, 1, 1000, 8), (8.0, 0, 4096, 1)):
+        labels = tuple(f"item {item}" for item in range(items))
+        law = hadamard_values(HadamardValuesParameters(epsilon, changes, labels), epochs)
+        yield law, [stream for stream in of_items(epochs, items) * 3 if stream]
+
+
+def _range_values() -> Iterator[tuple[Any, list[Stream]]]:
+    for epsilon, changes, buckets, epochs in ((2.0, 4, 16, 32), (1.0, 20, 256, 64)):
+        law = range_values(RangeValuesParameters(epsilon, changes, 0, 1, buckets), epochs)
+        yield law, of_items(epochs, buckets) * 2
+
+
 def _count_min() -> Iterator[tuple[Any, list[Stream]]]:
     poisson = CellNoiseLaw("poisson", 43.7, 1000)
     clusters = CellNoiseLaw("negative_binomial", 61.3, 500, 12.7)
@@ -337,6 +354,8 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
     "value_stream": _value_stream,
     "hadamard_stream": _hadamard_stream,
     "range_stream": _range_stream,
+    "hadamard_values": _hadamard_values,
+    "range_values": _range_values,
     "count_min": _count_min,
     "balls_into_bins": _balls_into_bins,
     "single_message": _single_message,

@@ -1,7 +1,9 @@
 /** Items over time, each device following one Boolean (`randomizers/hadamard_stream`). */
 
-import { check, constants, float, shown, whole } from '../laws.js';
+import { check, constants, float, whole } from '../laws.js';
 import { BooleanDevice, NEWCOMER, readFutureRandLaw } from './future_rand.js';
+import { rowsFor, tracked } from './hadamard_values.js';
+import { checkedItem } from './items.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 
@@ -19,35 +21,13 @@ export function readHadamardStreamLaw(body) {
   return { items, booleans };
 }
 
-/**
- * An item, or 0 for none.
- *
- * @param {any} value
- * @param {number} items
- * @returns {number}
- */
-export function checkedItem(value, items) {
-  check(
-    Number.isSafeInteger(value) && value >= 0 && value <= items,
-    `value ${shown(value)}, must be from 1 to ${items}, or 0 for none`,
-  );
-  return value;
-}
-
-/** Whether the bits of a number that are 1 are even in number. @param {number} bits */
-function even(bits) {
-  let parity = 1;
-  for (; bits; bits &= bits - 1) parity ^= 1;
-  return parity;
-}
-
 export class HadamardStream extends BooleanDevice {
   /** @param {any} body */
   constructor(body) {
     const { items, booleans } = readHadamardStreamLaw(body);
     super(booleans);
     this.items = items;
-    this.rows = 2 ** items.toString(2).length;
+    this.rows = rowsFor(items);
     this.newcomerShift = items <= MOST_ITEMS ? 19 : 31;
     this.wordType = Uint32Array;
   }
@@ -76,7 +56,7 @@ export class HadamardStream extends BooleanDevice {
    */
   words(epoch, item, random) {
     const row = this.kept.row[0];
-    const word = this.follow(epoch, item ? even(row & item) : 0, random);
+    const word = this.follow(epoch, tracked(row, item), random);
     if (word === null) return new Uint32Array(0);
     const newcomer = word & NEWCOMER ? 2 ** this.newcomerShift : 0;
     return Uint32Array.of(row * 64 + newcomer + (word & (NEWCOMER - 1)));

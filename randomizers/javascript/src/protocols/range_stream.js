@@ -3,7 +3,8 @@
 import { Categories } from '../draws.js';
 import { Device } from '../device.js';
 import { check, constants, large, list, perStream } from '../laws.js';
-import { HadamardStream, checkedItem } from './hadamard_stream.js';
+import { HadamardStream } from './hadamard_stream.js';
+import { checkedItem } from './items.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 

@@ -5,7 +5,7 @@ import { Device, narrowest, sorted, wordType } from '../device.js';
 import { dummiesOf, poissonOf, readNoise } from '../dummies.js';
 import { AffineHashes } from '../hashes.js';
 import { check, checkApproximate, constants, oneOf, perStream, whole } from '../laws.js';
-import { checkedItem } from './hadamard_stream.js';
+import { checkedItem } from './items.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
 

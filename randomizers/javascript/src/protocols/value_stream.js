@@ -45,7 +45,7 @@ export class ValueStream extends FollowingDevice {
     };
   }
 
-  /** @param {ByteGenerator} random */
+  /** @param {ByteGenerator} random @returns {Record<string, any>} */
   draw(random) {
     const noise = Number(random.words(1)[0] < this.noise);
     return { ...super.draw(random), noise: [noise], left: [this.clock] };

@@ -1,0 +1,18 @@
+/** Values that are an item or none. */
+
+import { check, shown } from '../laws.js';
+
+/**
+ * An item, or 0 for none.
+ *
+ * @param {any} value
+ * @param {number} items
+ * @returns {number}
+ */
+export function checkedItem(value, items) {
+  check(
+    Number.isSafeInteger(value) && value >= 0 && value <= items,
+    `value ${shown(value)}, must be from 1 to ${items}, or 0 for none`,
+  );
+  return value;
+}
