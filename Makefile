@@ -51,7 +51,6 @@ bench: $(TOOLS) ## speed and memory, as a table and as JSON
 	@$(BIN)/python -m tests.benchmarks.devices
 	@$(BIN)/python -m tests.benchmarks.many_producers
 	@$(BIN)/python -m tests.benchmarks.producer_starts
-	@$(BIN)/python -m tests.benchmarks.relayed_gateways
 	@$(BIN)/python -m tests.benchmarks.large_windows
 
 clean: ## remove .venv and caches, but no state of jobs or of the local Kafka

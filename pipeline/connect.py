@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_bytes
 
 from pipeline.actions import Append, Flush, Steps
 from pipeline.devices.producer import STATE_FILE, Producer
-from pipeline.devices.relayed import RelayRefusalError, RelayTransport
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import calendar_of
 from pipeline.kafka.broker_clock import BrokerClock
@@ -51,21 +48,6 @@ def ask_broker_clock(
     return clock
 
 
-@dataclass(frozen=True, slots=True)
-class RelayAddress:
-    """Where a gateway's reports go instead of to Kafka.
-
-    Attributes:
-        url: of the relay.
-        token: that it knows; None: it asks for none.
-        authority: certificates, in PEM, by which the relay's is checked; None: the system's.
-    """
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-    authority: Path | None = None
-
-
 @contextmanager
 def open_producer(
     cluster: Cluster,
@@ -77,7 +59,6 @@ def open_producer(
     group: int | None = None,
     notify: Callable[[str], None] = _to_stderr,
     clock: BrokerClock | None = None,
-    relay: RelayAddress | None = None,
 ) -> Iterator[Producer]:
     """Open a producer on a cluster, and see that its registration is the one that counts.
 
@@ -87,38 +68,17 @@ def open_producer(
     check_has_producers(job)
     clock = clock or ask_broker_clock(cluster, job, notify)
     before = ends_before(cluster, job, state_directory / STATE_FILE)
-    kafka = KafkaTransport(cluster, job.name, notify, clock)
-    transport = kafka if relay is None else _relayed(job, kafka, relay, notify)
     with Producer(
         job,
         state_directory,
         name=name,
-        transport=transport,
+        transport=KafkaTransport(cluster, job.name, notify, clock),
         first_epoch=first_epoch,
         group=group,
         clock=clock.milliseconds,
     ) as producer:
         check_registered(cluster, producer, notify, before)
         yield producer
-
-
-def _relayed(
-    job: DeployedJob,
-    transport: KafkaTransport,
-    relay: RelayAddress,
-    notify: Callable[[str], None],
-) -> RelayTransport:
-    try:
-        authority = None if relay.authority is None else str(relay.authority)
-        context = ssl.create_default_context(cafile=authority)
-    except (ssl.SSLError, OSError) as error:
-        raise RelayRefusalError(
-            f"{relay.authority} has no certificates, in PEM, of whoever vouches for the relay: "
-            f"{error.strerror or error}"
-        ) from None
-    return RelayTransport(
-        job, relay.url, transport, token=relay.token, context=context, notify=notify
-    )
 
 
 @contextmanager
@@ -132,7 +92,6 @@ def connect_producer(
     first_epoch: int = 1,
     group: int | None = None,
     notify: Callable[[str], None] = _to_stderr,
-    relay: RelayAddress | None = None,
 ) -> Iterator[Producer]:
     """Open a producer of a deployed job.
 
@@ -148,10 +107,8 @@ def connect_producer(
         group: of a job that learns, the one that all its devices are in; None: they are spread
             over all groups.
         notify: is told once when Kafka is away, and once when it is back.
-        relay: through which reports are sent; None: to Kafka.
 
     Raises:
-        RelayRefusalError: the job takes nothing from relays, or the relay does not take a record.
         ClusterError: the cluster cannot be reached.
         DeploymentError: no job of this name is deployed, or it is a replay.
         ProducerError: the directory belongs to another producer or deployment, or cannot be read
@@ -168,6 +125,5 @@ def connect_producer(
             first_epoch=first_epoch,
             group=group,
             notify=notify,
-            relay=relay,
         ) as producer:
             yield producer

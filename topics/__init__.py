@@ -39,7 +39,7 @@ small multiple of the largest record allowed. A batch, for instance:
 
 Where a job waits for many producers, a manifest may say what differs from an earlier one
 (`topics.short_manifests`), and of which drawings a window in parts is by a code
-(`topics.drawing_codes`); what several have sent may lie in one record (`topics.bundles`).
+(`topics.drawing_codes`).
 
 The package knows no protocol, and imports none of the other packages.
 """

@@ -60,7 +60,6 @@ class Kind(IntEnum):
     LOOSE_BATCH = 7
     ENROLMENTS = 8
     WATERMARK = 9
-    BUNDLE = 10
 
 
 _KINDS: Mapping[int, Kind] = {kind.value: kind for kind in Kind}

@@ -273,46 +273,6 @@ PANELS = (
         width=8,
     ),
     Panel(
-        "Requests of gateways",
-        (
-            (
-                "sum by (dpstream_job) "
-                f"(rate(dpstream_relay_received_requests_total{{{_JOB}}}[5m]))",
-                "{{dpstream_job}}: received",
-            ),
-            (
-                "sum by (dpstream_job) "
-                f"(rate(dpstream_relay_acknowledged_requests_total{{{_JOB}}}[5m]))",
-                "{{dpstream_job}}: in Kafka",
-            ),
-        ),
-        "cps",
-        "That send through relays, a second.",
-        width=8,
-    ),
-    Panel(
-        "Requests refused by relays",
-        (
-            (
-                "sum by (dpstream_job, reason) (rate(dpstream_relay_refused_requests_total[5m]))",
-                "{{dpstream_job}}: {{reason}}",
-            ),
-        ),
-        "cps",
-        "Of gateways, by reason, a second; without a job if none was named that is taken.",
-        width=8,
-    ),
-    Panel(
-        "Requests at relays",
-        (
-            ("dpstream_relay_waiting_requests", "{{instance}}"),
-            ("1 - dpstream_relay_ready", "{{instance}}: not ready"),
-        ),
-        "short",
-        "Requests of gateways that wait for Kafka, and whether each relay takes records.",
-        width=8,
-    ),
-    Panel(
         "Workers ready",
         (
             (

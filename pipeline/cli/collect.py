@@ -14,14 +14,7 @@ import uvloop
 from pipeline.addresses import Network, networks
 from pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import (
-    KafkaConfig,
-    MetricsAddress,
-    MetricsPort,
-    Servers,
-    TlsCertificate,
-    TlsKey,
-)
+from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
 from pipeline.cli.output import say, silence, tell
 from pipeline.cli.run import LogFormat
 from pipeline.cli.server_tls import given_tls
@@ -97,8 +90,20 @@ def collect(
             "more. Default: all.",
         ),
     ] = None,
-    metrics: MetricsPort = None,
-    metrics_address: MetricsAddress = "127.0.0.1",
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=1,
+            max=65_535,
+            metavar="PORT",
+            help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
+        ),
+    ] = None,
+    metrics_address: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics-port serves."),
+    ] = "127.0.0.1",
     log_format: Annotated[
         LogFormat,
         typer.Option(help="Of the lines on standard error: one for every epoch that is over."),
@@ -110,7 +115,7 @@ def collect(
 
     Any number of collectors may run, anywhere: they keep nothing, and share a key.
     """
-    host, port = address_of(bind)
+    host, port = _address(bind)
     tls = given_tls(tls_cert, tls_key)
     names = tuple(dict.fromkeys(map(name_of, job or ())))
     silence("asyncio", "aiokafka")
@@ -141,8 +146,7 @@ def _ready(address: str) -> None:
     tell("Ctrl-C ends it")
 
 
-def address_of(text: str) -> tuple[str, int]:
-    """Host and port of --bind; `UsageProblem` if it has not both."""
+def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise UsageProblem(f"--bind is {text}: give HOST:PORT, such as 0.0.0.0:8300")

@@ -56,20 +56,6 @@ TlsKey = Annotated[
     Path | None,
     typer.Option("--tls-key", metavar="FILE", help="The private key to it (PEM)."),
 ]
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(
-        "--metrics-port",
-        min=1,
-        max=65_535,
-        metavar="PORT",
-        help="Serve /metrics (for Prometheus), /healthz and /readyz here. Default: nowhere.",
-    ),
-]
-MetricsAddress = Annotated[
-    str,
-    typer.Option(metavar="ADDRESS", help="Of the interface on which --metrics-port serves."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobFile = Annotated[Path, typer.Argument(metavar="JOBFILE", help="The job file (YAML).")]
 JobName = Annotated[

@@ -23,8 +23,7 @@ from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, SkipBadR
 from pipeline.cli.output import plural, tell
 from pipeline.cli.produce_from_topic import produce_from_topic
 from pipeline.cli.produced_lines import say_produced, strangers_said
-from pipeline.cli.server_tls import warn_of_readers
-from pipeline.connect import RelayAddress, ask_broker_clock, open_producer
+from pipeline.connect import ask_broker_clock, open_producer
 from pipeline.devices.live import LiveSource
 from pipeline.devices.produce import LiveProducer, enrolment, produce_change_log, produce_live
 from pipeline.devices.producer import Producer
@@ -101,33 +100,6 @@ def produce(
         ),
     ] = None,
     skip_bad_rows: SkipBadRows = False,
-    relay: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Send reports through this relay, such as https://relay.example.org:8400, of a "
-            "job that waits for 100 producers or more. Default: to Kafka.",
-            rich_help_panel="Cluster",
-        ),
-    ] = None,
-    relay_token: Annotated[
-        Path | None,
-        typer.Option(
-            "--relay-token",
-            metavar="FILE",
-            help="A file with the token that the relay knows.",
-            rich_help_panel="Cluster",
-        ),
-    ] = None,
-    relay_ca: Annotated[
-        Path | None,
-        typer.Option(
-            "--relay-ca",
-            metavar="FILE",
-            help="Who vouches for the relay's certificate (PEM). Default: whom this system trusts.",
-            rich_help_panel="Cluster",
-        ),
-    ] = None,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
     as_json: AsJson = False,
@@ -154,7 +126,6 @@ def produce(
             "--input-bootstrap-servers and --input-kafka-config are for --from-topic"
         )
     check_name(name)
-    address = _relay(relay, relay_token, relay_ca)
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
         check_has_producers(deployed)
@@ -162,12 +133,7 @@ def produce(
         # One folder for each deployment: the devices of another one have drawn for another law.
         folder = state_directory or producer_folder(deployed.name, name) / deployed.deployment.hex()
         opened = partial(
-            open_producer,
-            *(cluster, deployed, folder),
-            name=name,
-            group=group,
-            notify=tell,
-            relay=address,
+            open_producer, cluster, deployed, folder, name=name, group=group, notify=tell
         )
         tell(f"producer {name} of {deployed.name} keeps its state in {folder}")
         if from_topic is not None:
@@ -271,20 +237,3 @@ def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: dateti
     seconds = (deadline - clock()).total_seconds()
     ready, _, _ = select.select([descriptor], [], [], min(max(0.0, seconds), _LONGEST_WAIT))
     return os.read(descriptor, 1 << 16) if ready else None
-
-
-def _relay(url: str | None, token: Path | None, authority: Path | None) -> RelayAddress | None:
-    if url is None:
-        if token is not None or authority is not None:
-            raise UsageProblem("--relay-token and --relay-ca are for --relay")
-        return None
-    if token is None:
-        return RelayAddress(url, authority=authority)
-    warn_of_readers(token)
-    try:
-        secret = token.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageProblem(f"cannot read --relay-token {token}: {error}") from None
-    if not secret.isascii() or not secret.isprintable() or not secret:
-        raise UsageProblem(f"--relay-token {token} holds no token")
-    return RelayAddress(url, secret, authority)

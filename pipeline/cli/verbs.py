@@ -104,12 +104,6 @@ VERBS = {
         "Take reports of devices over HTTP, and write them to Kafka, until told to stop (Ctrl-C).",
         "--bind 0.0.0.0:8300 --allow-origin https://app.example.org",
     ),
-    "relay": Verb(
-        _JOBS,
-        "relay:relay",
-        "Bundle what gateways send, many records to one of Kafka's, until told to stop (Ctrl-C).",
-        "--bind 0.0.0.0:8400 --tokens gateways.txt",
-    ),
     "record": Verb(
         _JOBS,
         "record:record",

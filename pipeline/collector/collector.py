@@ -27,10 +27,8 @@ from pipeline.collector.http_connections import Connections
 from pipeline.collector.http_limits import HttpLimits
 from pipeline.collector.intake import Intake
 from pipeline.collector.kafka_writer import KafkaWriter
-from pipeline.collector.loop_pulse import LoopPulse
 from pipeline.collector.metrics import CollectorSnapshot, JobCounts, registry_of
 from pipeline.collector.rates import Rates
-from pipeline.collector.server_metrics import ServerSnapshot
 from pipeline.collector.service import Access, Served, Service
 from pipeline.collector.tokens import TokenCheck
 from pipeline.collector.watermarks import Watermarks
@@ -149,7 +147,7 @@ class Collector:
         self._running: dict[str, _Running] = {}
         self._told: dict[str, str] = {}
         self._answered = float("-inf")
-        self._pulse = LoopPulse()
+        self._ticked = time.monotonic()
         self._said_error = float("-inf")
         self._tasks: list[asyncio.Task[None]] = []
         self._changes: asyncio.Task[None] | None = None
@@ -190,7 +188,7 @@ class Collector:
                 tally.received, tally.acknowledged, tally.records, dict(tally.refused)
             )
         answers = self.kafka_answers()
-        return ServerSnapshot(
+        return CollectorSnapshot(
             answers
             and self.service.informed
             and not self.service.stopping
@@ -203,8 +201,10 @@ class Collector:
         )
 
     def liveness(self) -> Health:
-        """Whether the event loop ticks."""
-        return self._pulse.liveness()
+        """Whether the event loop ticks; a broker that is away is not held against it."""
+        if time.monotonic() - self._ticked > _AWAY_SECONDS:
+            return Health(False, "the event loop does not tick")
+        return Health(True, "alive")
 
     def readiness(self) -> Health:
         """Whether reports are taken."""
@@ -360,7 +360,7 @@ class Collector:
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._pulse.tick()
+            self._ticked = time.monotonic()
             self.connections.tick(loop.time())
             self._tasks = [task for task in self._tasks if not task.done()]
             await asyncio.sleep(_TICK_SECONDS)

@@ -124,7 +124,6 @@ class DeployedJob(Job):
         drawing_codes: whether manifests of windows in parts may say drawings by a code, and those
             of parts name the decision alone; so those of jobs in parts that have short manifests.
             The same holds.
-        bundles: whether raw reports may lie in bundles, as relays write them; the same holds.
         partials_of_lanes: whether each lane of an epoch is released in a partition of its own, and
             added up by itself: a partial is there when those of all lanes are; the same holds.
         replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
@@ -143,7 +142,6 @@ class DeployedJob(Job):
     signed_description: SignedDescription | None = None
     short_manifests: bool = False
     drawing_codes: bool = False
-    bundles: bool = False
     partials_of_lanes: bool = False
     replay_of: Origin | None = None
 
@@ -338,7 +336,7 @@ class DeployedJob(Job):
         # Only in jobs that have them: software that knows of none reads all others.
         later = (
             *("replay_of", "collector_key", "signed_description", "short_manifests"),
-            *("drawing_codes", "bundles", "partials_of_lanes"),
+            *("drawing_codes", "partials_of_lanes"),
         )
         left_out = self._absent | {name for name in later if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
@@ -429,17 +427,9 @@ def deploy_job(
         "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
         "short_manifests": job.shuffle.producers >= MANY_PRODUCERS,
         "drawing_codes": job.shuffle.producers >= MANY_PRODUCERS and job.parts > 1,
-        "bundles": takes_bundles(job),
         "partials_of_lanes": job.lanes > 1,
     }
     return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
-
-
-def takes_bundles(job: Job) -> bool:
-    """Whether gateways of a job may send through relays, once it is deployed."""
-    if isinstance(job, DeployedJob):
-        return job.bundles
-    return job.devices is None and job.shuffle.producers >= MANY_PRODUCERS
 
 
 def fingerprint_of(values: Mapping[str, Any]) -> bytes:

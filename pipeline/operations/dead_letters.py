@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +43,6 @@ class DeadLetterLog:
         self._log = TopicReader(cluster, job, Role.DEAD_LETTERS)
         self._job = job
         self._seen: dict[Place, int] = {}
-        self._letters: set[tuple[Place, bytes]] = set()
         self.markers_from = self.position
         self.redriven: set[Place] = set()
         self.dismissed: set[Place] = set()
@@ -64,12 +62,8 @@ class DeadLetterLog:
                 continue
             # A worker that was killed before it committed has refused them twice.
             self.markers_from = self.position
-            place = place_of(letter)
-            self._seen.setdefault(place, record.offset)
-            # Of a bundle several may have been refused, at the one place that they share.
-            known = place, hashlib.sha256(letter.value).digest()
-            if known not in self._letters:
-                self._letters.add(known)
+            if (place := place_of(letter)) not in self._seen:
+                self._seen[place] = record.offset
                 yield letter
 
     def _mark(self, value: bytes) -> None:
@@ -170,11 +164,7 @@ def save_dead_letter(letter: DeadLetter, folder: Path) -> Path:
     """Write the refused record, byte by byte, to a file of its own that only its owner can read."""
     # What the letter says of its topic is anybody's text: it names no other folder.
     topic = _NOT_IN_TOPICS.sub("_", letter.topic)
-    name = f"{topic}-{letter.partition}-{letter.offset}"
-    path = private_folder(folder) / f"{name}.bin"
-    if path.exists() and path.read_bytes() != letter.value:
-        # Another record of one bundle.
-        path = folder / f"{name}-{hashlib.sha256(letter.value).hexdigest()[:16]}.bin"
+    path = private_folder(folder) / f"{topic}-{letter.partition}-{letter.offset}.bin"
     path.touch(mode=0o600)
     with replaced_whole(path) as part:
         part.write_bytes(letter.value)

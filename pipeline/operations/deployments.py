@@ -236,10 +236,9 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     admission = admission_of(job)
     for partition in range(job.partitions):
         for record in TopicReader(cluster, job, Role.REPORTS, partition).read():
-            for value in admission.records(partition, record.value):
-                addressed = admission.addressed(partition, value)
-                if not isinstance(addressed, Refusal):
-                    latest = max(latest, addressed.epoch)
+            addressed = admission.addressed(partition, record.value)
+            if not isinstance(addressed, Refusal):
+                latest = max(latest, addressed.epoch)
     calendar = calendar_of(job)
     if calendar is not None:
         latest = max(latest, calendar.epoch_of(datetime.fromtimestamp(now / 1000, UTC)))

@@ -31,7 +31,6 @@ from pipeline.kafka.cluster import AccessError, Cluster
 from pipeline.operations.registrations import read_roster
 from pipeline.stages.decision_log import DecisionLog
 from topics.batches import decode_punctuation
-from topics.bundles import records_in
 from topics.frames import CodecError, Kind, kind_of
 from topics.manifests import read_head
 from topics.names import Role
@@ -208,11 +207,10 @@ def _latest_sent(read: _ReadBefore, cluster: Cluster, producer: Producer) -> int
     most = _REPORTS_READ // job.partitions, _REPORT_BYTES_READ // job.partitions
     for partition, end in enumerate(ends[: job.partitions]):
         for record in read.backward(Role.REPORTS, partition, end, *most):
-            for value in records_in(record.value):
-                with suppress(CodecError):
-                    if kind_of(value) is not Kind.PUNCTUATION:
-                        continue
-                    punctuation = decode_punctuation(value)
-                    if punctuation.enrolment == producer.enrolment:
-                        latest = max(latest, punctuation.epoch)
+            with suppress(CodecError):
+                if kind_of(record.value) is not Kind.PUNCTUATION:
+                    continue
+                punctuation = decode_punctuation(record.value)
+                if punctuation.enrolment == producer.enrolment:
+                    latest = max(latest, punctuation.epoch)
     return latest

@@ -136,16 +136,15 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
         )
     log = DeadLetterLog(cluster, job)
     # To the end, for the markers; what is fed back is read once more, and never held whole.
-    letters_at = Counter(place_of(letter) for letter in log.read())
+    refused = {place_of(letter) for letter in log.read()} | log.redriven
     letters = _Letters(job, _Epochs(cluster, job))
     parts = None
     if job.instances > 1:
-        parts = _parts(cluster, letters, log.redriven)
+        parts = _parts(cluster, letters, log.redriven, refused)
     fed_back: Counter[str] = Counter()
     kept: Counter[str] = Counter()
     distinct: set[int] = set()
     done: defaultdict[tuple[Role, int], list[int]] = defaultdict(list)
-    fed: Counter[Place] = Counter()
 
     def feed(wanted: Collection[Role], *, others: bool) -> Steps[None]:
         """Feed the letters of some topics; `others`: see to those that are from none of them."""
@@ -164,10 +163,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
                 continue
             fed_back["punctuation" if isinstance(record, Punctuation) else "batch"] += 1
             distinct.add(record.epoch)
-            # Of a bundle several may have been refused, and all are fed before it is noted.
-            fed[place_of(letter)] += 1
-            if fed[place_of(letter)] == letters_at[place_of(letter)]:
-                done[role, letter.partition].append(letter.offset)
+            done[role, letter.partition].append(letter.offset)
             yield Append(role, job.partition_of(record.epoch), letter.value)
         yield Flush()
 
@@ -217,12 +213,11 @@ class _Letters:
         return self._epochs.objection(admitted) or admitted
 
 
-def _parts(cluster: Cluster, letters: _Letters, redriven: Collection[Place]) -> Parts:
+def _parts(
+    cluster: Cluster, letters: _Letters, redriven: Collection[Place], refused: Collection[Place]
+) -> Parts:
     """What instances have, and what is about to be fed to them."""
     parts = Parts(letters.job)
-    refused: dict[Place, set[bytes]] = {place: set() for place in redriven}
-    for letter in DeadLetterLog(cluster, letters.job).read():
-        refused.setdefault(place_of(letter), set()).add(letter.value)
     parts.note_topics(cluster, refused)
     for letter in DeadLetterLog(cluster, letters.job).read():
         role, record = letters.role_of(letter), letters.admitted(letter)

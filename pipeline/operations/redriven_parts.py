@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TypeAlias
 
 from pipeline.jobs.deployed_job import DeployedJob
@@ -46,27 +46,17 @@ class Parts:
         else:
             self._batches[role, record.epoch].add(hashlib.sha256(value).digest())
 
-    def note_topics(self, cluster: Cluster, refused: Mapping[Place, Collection[bytes]]) -> None:
-        """Note what topics of raw reports hold, but for what was refused where it lies.
-
-        Args:
-            cluster: with the topics.
-            refused: by place the records that were; none where they are not there any more.
-        """
+    def note_topics(self, cluster: Cluster, refused: Collection[Place]) -> None:
+        """Note what topics of raw reports hold, but for what was refused where it lies."""
         job = self._job
         for role in job.report_roles:
             admission = Admission(job, role=role)
             for partition in range(job.partitions):
                 for record in TopicReader(cluster, job, role, partition).read():
-                    values = admission.records(partition, record.value)
-                    letters = refused.get((job.topic(role), partition, record.offset))
-                    # Of a bundle, what was refused is known as long as its letters are there.
-                    if letters is not None and not letters:
-                        continue
-                    for value in values:
-                        found = admission.addressed(partition, value)
-                        if not isinstance(found, Refusal) and value not in (letters or ()):
-                            self.note(role, found, value)
+                    found = admission.addressed(partition, record.value)
+                    place = job.topic(role), partition, record.offset
+                    if not isinstance(found, Refusal) and place not in refused:
+                        self.note(role, found, record.value)
 
     def has_others_of(self, record: RawRecord) -> bool:
         """Whether the other instances have all parts of what a record of the first one is of."""

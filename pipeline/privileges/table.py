@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipeline.jobs.deployed_job import DeployedJob, takes_bundles
+from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job
 from pipeline.stages.topic_uses import topic_uses
 from topics.names import HOPS, JOBS_TOPIC, LEDGER_TOPIC, SUMS, Role, topic_name
@@ -77,8 +77,8 @@ class Privilege:
     why: str
 
 
-PRODUCER, RELAY, COLLECTOR, PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR = (
-    *("producer", "relay", "collector", "page"),
+PRODUCER, COLLECTOR, PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR = (
+    *("producer", "collector", "page"),
     *("analyst", "recorder", "verifier", "operator"),
 )
 
@@ -93,9 +93,8 @@ def roles_of(job: Job) -> tuple[str, ...]:
     """
     if _is_replay(job):
         return (*_stages(job), PAGE, ANALYST, RECORDER, OPERATOR)
-    relays = (RELAY,) if takes_bundles(job) else ()
-    reporting = (PRODUCER, *relays) if job.devices is None else (COLLECTOR,)
-    return (*reporting, *_stages(job), PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR)
+    reporting = PRODUCER if job.devices is None else COLLECTOR
+    return (reporting, *_stages(job), PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR)
 
 
 def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
@@ -110,7 +109,6 @@ def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
         return tuple(_of_stage(job, role))
     named = {
         PRODUCER: _of_producer,
-        RELAY: _of_relay,
         COLLECTOR: _of_collector,
         PAGE: _of_page,
         ANALYST: _of_analyst,
@@ -186,12 +184,6 @@ def _of_producer(job: Job) -> Iterator[Privilege]:
     yield from grants.on(Operation.READ, "sees that its registration counts", Role.PRODUCERS)
     yield from grants.on(Operation.READ, "sees that its state is no old copy", Role.MANIFESTS)
     yield from grants.on(Operation.READ, "computes at the model", Role.MODEL)
-
-
-def _of_relay(job: Job) -> Iterator[Privilege]:
-    yield _reads_jobs("finds the jobs whose records it bundles")
-    why = "writes what gateways send"
-    yield from _Grants(job).on(Operation.WRITE, why, *job.report_roles)
 
 
 def _of_collector(job: Job) -> Iterator[Privilege]:

@@ -16,7 +16,6 @@ from pipeline.stages.admission import decode_raw
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.device_admission import decode_collected
 from pipeline.stages.part_log import PartLog, PartPlace
-from topics.bundles import records_in
 from topics.frames import CodecError
 from topics.manifests import Manifest
 from topics.names import Role
@@ -138,15 +137,14 @@ class RawLog:
         for record in records:
             self._pass(place, record.offset)
             self.positions[place] = record.offset + 1
-            for value in records_in(record.value):
-                try:
-                    decoded = self._decode(value)
-                except CodecError:
-                    continue
-                if decoded.deployment == self._job.deployment and decoded.epoch >= self._first:
-                    yield RecordedReports(
-                        decoded.epoch, partition, record.offset, record.timestamp, value, role
-                    )
+            try:
+                decoded = self._decode(record.value)
+            except CodecError:
+                continue
+            if decoded.deployment == self._job.deployment and decoded.epoch >= self._first:
+                yield RecordedReports(
+                    decoded.epoch, partition, record.offset, record.timestamp, record.value, role
+                )
         if not records:
             self._pass(place, end)
 

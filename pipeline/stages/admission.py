@@ -14,7 +14,6 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import part_problem
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from topics.batches import Batch, Punctuation, claimed_epoch, decode_batch, decode_punctuation
-from topics.bundles import decode_bundle, records_in
 from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
 from topics.names import Role
 from topics.records import DeadLetter, Reason
@@ -97,9 +96,6 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
         return decode_sealed_batch(value)
     if kind is Kind.PUNCTUATION:
         return decode_punctuation(value)
-    if kind is Kind.BUNDLE:
-        # Of one that can be read, each record is looked at for itself.
-        decode_bundle(value)
     raise CodecError(f"a {kind.name.lower()} has no place in this topic")
 
 
@@ -172,17 +168,10 @@ class Admission:
         return (self._foreign_words(record) if isinstance(record, Batch) else None) or record
 
     def records(self, partition: int, value: bytes) -> tuple[bytes, ...]:
-        """The records that one of the topic holds: those of a bundle, or itself alone.
-
-        Earlier software knows of no bundles, and what one worker takes all of them have to take: so
-        only jobs that no such software reads have any. Of epochs in lanes, those that are wanted: a
-        bundle may hold several epochs, and what is of the first lane of one partition has no part
-        in what is of another lane there.
-        """
-        found = records_in(value) if self._job.bundles else (value,)
-        if self._job.lanes == 1:
-            return found
-        return tuple(each for each in found if self._is_of_others(partition, each) == self._others)
+        """The record, if it is one that is wanted: of epochs in lanes, one of a wanted lane."""
+        if self._job.lanes > 1 and self._is_of_others(partition, value) != self._others:
+            return ()
+        return (value,)
 
     def _is_of_others(self, partition: int, value: bytes) -> bool:
         """Whether a record says that it is of another lane than the first."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -64,11 +64,9 @@ class DecidingPartition(RawPartition[WindowT]):
 
     Attributes:
         checked_with: what was known when silent epochs were last looked for.
-        advanced: epochs that may have become complete with the record that is taken in.
     """
 
     checked_with: object = None
-    advanced: set[int] = field(default_factory=set)
 
 
 class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[WindowT, RecordT]):
@@ -132,7 +130,7 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         """A record of this job and partition, or the reason to refuse it."""
 
     def _records(self, partition: int, value: bytes) -> tuple[bytes, ...]:
-        """The records that one of the raw topic holds: one, but for bundles."""
+        """The record, if it is one that this stage wants."""
         return (value,)
 
     @abstractmethod
@@ -144,10 +142,7 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         now: float,
         written: int | None,
     ) -> Steps[Refusal | None]:
-        """Put a record into its window, or say why it has none.
-
-        If the window may have become complete with it, its epoch is among `state.advanced`.
-        """
+        """Put a record into its window, or say why it has none."""
 
     @abstractmethod
     def _new_window(self, epoch: int, now: float) -> WindowT:
@@ -180,11 +175,6 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
             )
             if refusal is not None:
                 yield from self._refuse(state, offset, each, refusal)
-        # Not before: all that a bundle holds lies below the cut, or nothing of it.
-        while state.advanced:
-            window = state.windows.get(state.advanced.pop())
-            if window is not None and self._decision.complete(window):
-                yield from self._decide(state, window, as_complete=True)
         for window in list(state.windows.values()):
             if window.closing_end is not None and state.position >= window.closing_end:
                 yield from self._decide(state, window)

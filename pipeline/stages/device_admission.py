@@ -94,10 +94,6 @@ class DeviceAdmission:
         record = self.addressed(partition, value)
         return self._reports(record) if isinstance(record, LooseBatch) else record
 
-    def records(self, partition: int, value: bytes) -> tuple[bytes, ...]:
-        """See `Admission.records`; collectors bundle envelopes in a way of their own."""
-        return (value,)
-
     def addressed(self, partition: int, value: bytes) -> LooseBatch | Watermark | Refusal:
         """The same, of what can be said without a key, or without a look at the reports."""
         record = readable(decode_collected, value)

@@ -192,7 +192,8 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
         if reports is None:
             assert isinstance(record, Watermark)
             window.watermarks.add(record.collector)
-            state.advanced.add(record.epoch)
+            if self._decision.complete(window):
+                yield from self._decide(state, window, as_complete=True)
             return None
         window.add(reports)
         self.counts["reports"] += len(reports.tags)

@@ -171,8 +171,8 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
             self.counts["reports"] += self._public_size(record)
         elif not self._hides_messages:
             self.counts["duplicates"] += 1
-        if window.complete(record.enrolment) is not None:
-            state.advanced.add(record.epoch)
+        if window.complete(record.enrolment) is not None and self._decision.complete(window):
+            yield from self._decide(state, window, as_complete=True)
         return None
 
     def _public_size(self, record: Batch | Punctuation) -> int:

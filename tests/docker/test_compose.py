@@ -275,11 +275,11 @@ def test_files_name_no_secret() -> None:
     assert names == []
 
 
-def test_prometheus_asks_every_stage_collectors_and_relays() -> None:
+def test_prometheus_asks_every_stage_and_collectors() -> None:
     settings = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())
     workers = next(each for each in settings["scrape_configs"] if each["job_name"] == "dpstream")
     (found,) = workers["dns_sd_configs"]
     running = {name for name, each in VERBS.items() if each["command"].startswith("run ")}
-    assert set(found["names"]) == {*running, "collect", "relay"}
+    assert set(found["names"]) == {*running, "collect"}
     for rules in settings["rule_files"]:
         assert (DOCKER / "prometheus" / rules).is_file()

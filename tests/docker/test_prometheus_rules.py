@@ -65,20 +65,6 @@ def healthy() -> dict[str, str]:
             'reason="no_job"}': f"0+50x{HOUR}",
             f'dpstream_collector_refused_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
         }
-    for name in ("relay-1", "relay-2"):
-        at = f'instance="{name}:9400"'
-        of_job = f'dpstream_job="metered", {at}'
-        series |= {
-            f'up{{job="dpstream", {at}}}': f"1x{HOUR}",
-            f"dpstream_relay_ready{{{at}}}": f"1x{HOUR}",
-            f"dpstream_relay_waiting_requests{{{at}}}": f"3x{HOUR}",
-            f"dpstream_relay_acknowledged_requests_total{{{of_job}}}": f"0+10x{HOUR}",
-            f'dpstream_relay_refused_requests_total{{{of_job}, reason="fingerprint"}}': f"2x{HOUR}",
-            f'dpstream_relay_refused_requests_total{{{of_job}, reason="busy"}}': f"0x{HOUR}",
-            # Whoever looks around finds nothing, and nobody has to act on it.
-            f'dpstream_relay_refused_requests_total{{dpstream_job="", {at}, '
-            'reason="not-found"}': f"0+50x{HOUR}",
-        }
     # 1,000 lie between 900 and 1,100, and a change between 200 below and 200 above it.
     for end, value in {"": 1000, "_low": 900, "_high": 1100}.items():
         series[estimate(end)] = f"{value}x{HOUR}"
@@ -95,11 +81,6 @@ def estimate(which: str) -> str:
         f'dpstream_estimate{which}{{dpstream_job="logins", stage="publish", item="", '
         'instance="publish:9400"}'
     )
-
-
-def relay(name: str, number: int, more: str = "") -> str:
-    own = f'dpstream_job="metered", instance="relay-{number}:9400"{more}'
-    return f"dpstream_relay_{name}{{{own}}}"
 
 
 def collector(name: str, number: int, more: str = "") -> str:
@@ -277,26 +258,6 @@ SCENARIOS = {
     "a job of whose requests many are refused": Scenario(
         {collector("refused_requests_total", 1, ', reason="late"'): "0+1x90 90+2x30"},
         frozenset({"RequestsRefused"}),
-    ),
-    "a relay that does not get ready": Scenario(
-        {"dpstream_relay_ready": "1x100 0x20"}, frozenset({"RelayNotReady"})
-    ),
-    "a relay that is starting": Scenario({"dpstream_relay_ready": "1x112 0x8"}),
-    "a relay gone with its machine": Scenario({"relay-2": STALE}, frozenset({"RelayGone"})),
-    "requests at a relay that wait for Kafka": Scenario(
-        {relay("acknowledged_requests_total", 1): "0+10x100 1000x20"},
-        frozenset({"RelayRequestsWaiting"}),
-    ),
-    "requests at a relay that waited for a minute": Scenario(
-        {relay("acknowledged_requests_total", 1): "0+10x116 1160x4"}
-    ),
-    "a relay without room": Scenario(
-        {relay("refused_requests_total", 1, ', reason="busy"'): "0x110 1x10"},
-        frozenset({"RecordsNotRelayed"}),
-    ),
-    "a gateway of another form of a job": Scenario(
-        {relay("refused_requests_total", 1, ', reason="fingerprint"'): "2x100 3x20"},
-        frozenset({"RelayRefuses"}),
     ),
     "an estimate that has changed by more than its interval": Scenario(
         {

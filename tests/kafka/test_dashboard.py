@@ -109,7 +109,7 @@ def configuration(ports: dict[str, int], folder: Path) -> Path:
 
 def of_workers(expression: str) -> bool:
     """Whether workers tell of it: there are no servers here, and limits are an operator's."""
-    others = ("dpstream_collector_", "dpstream_relay_", "estimate_limit")
+    others = ("dpstream_collector_", "estimate_limit")
     return not any(each in expression for each in others)
 
 

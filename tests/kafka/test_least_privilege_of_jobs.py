@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from pipeline.connect import RelayAddress, open_producer
+from pipeline.connect import open_producer
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import load_job
 from pipeline.jobs.sealed import SHARERS
-from pipeline.kafka.local_kafka.broker import free_port
 from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.ledger_topic import read_spending
 from tests.support.commands import Commands
@@ -51,14 +49,6 @@ shuffle: {minimum: 20, producers: 2, grace: 1h}
 """
 SERIES = FRAGMENTS.replace("MORE", "")
 INSTANCES = FRAGMENTS.replace("MORE", ", instances: 2")
-RELAYED = """\
-name: NAME
-protocol: future_rand
-parameters: {epsilon: 4, changes: 2}
-epochs: {count: 2}
-topics: {partitions: 1}
-shuffle: {minimum: 20, producers: 2, grace: 1h}
-"""
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "series": (
         SERIES + "sealed: {aggregate: adder.pub, stages: [first.pub, second.pub, third.pub]}\n",
@@ -75,7 +65,6 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {party: party for party in SHARERS},
     ),
     "learning": (LEARNING, {}),
-    "relayed": (RELAYED, {}),
 }
 """Of a kind of job, its file, and the party that runs each stage which has keys."""
 
@@ -96,7 +85,6 @@ def send(
     folder: Path,
     name: str,
     epochs: Iterable[int],
-    relay: RelayAddress | None = None,
 ) -> list[str]:
     """A gateway for many users, as a producer; returns what it was told."""
     told: list[str] = []
@@ -104,9 +92,7 @@ def send(
     users = {f"{name}{number}": value for number in range(USERS)}
     with (
         secured.cluster("producer") as cluster,
-        open_producer(
-            cluster, job, folder / name, name=name, notify=told.append, relay=relay
-        ) as producer,
+        open_producer(cluster, job, folder / name, name=name, notify=told.append) as producer,
     ):
         if job.protocol != "ldp_sgd":
             producer.enrol(list(users))
@@ -130,11 +116,8 @@ def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
     secured_kafka: SecuredKafka,
     dpstream: Commands,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text, parties = KINDS[kind]
-    if kind == "relayed":
-        monkeypatch.setattr("pipeline.jobs.deployed_job.MANY_PRODUCERS", 2)
     for party in set(parties.values()):
         assert dpstream("keygen", party, "--keys", tmp_path / party).code == 0
     job_file = tmp_path / "job.yaml"
@@ -160,17 +143,8 @@ def test_every_role_of_every_kind_of_job_does_its_work_and_nothing_else(
             secured.written(Role.ESTIMATES, EPOCHS)
             secured.written(Role.RESULTS, EPOCHS, "analyst")
     else:
-        with ExitStack() as stack:
-            relay = None
-            if kind == "relayed":
-                port = free_port()
-                relay = RelayAddress(f"http://127.0.0.1:{port}")
-                line = as_role("relay", "relay", "--bind", f"127.0.0.1:{port}")
-                stack.enter_context(running(*line))
-            for name in ("north", "south"):
-                # One of them does without it: producers keep that right.
-                by = relay if name == "north" else None
-                send(secured, job, tmp_path, name, range(1, EPOCHS + 1), by)
+        for name in ("north", "south"):
+            send(secured, job, tmp_path, name, range(1, EPOCHS + 1))
         # Among the reports that there are by now are another one's, which it may not read.
         told = send(secured, job, tmp_path, "south", ())
         assert "never give it a copy of an earlier state" in " ".join(told)

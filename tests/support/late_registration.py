@@ -21,7 +21,6 @@ from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.stages.admission import decode_raw
 from tests.support.memory_cluster import Acknowledged
 from tests.support.world import World, producer_generators
-from topics.bundles import Bundle, encode_bundle
 from topics.names import Role
 from topics.records import Registration
 
@@ -104,11 +103,8 @@ class Story:
         folder: Path,
         keys: KeyRing = NO_KEYS,
         noise_key: NoiseKey | None = None,
-        *,
-        bundles: bool = False,
     ) -> None:
         job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
-        job = job.model_copy(update={"bundles": bundles})
         if noise_key is not None:
             job = job.model_copy(update={"noise_key": noise_key.digest})
         values = {
@@ -141,10 +137,7 @@ class Story:
             self.world.close_epoch("north", epoch)
 
     def send(self, *epochs: int, shift: int = 0) -> int:
-        """South's records of these epochs arrive; returns how many there are.
-
-        Those of a partition lie in one bundle, if the job takes bundles.
-        """
+        """South's records of these epochs arrive; returns how many there are."""
         count = 0
         for partition in range(2):
             for role in reversed(self.job.report_roles):
@@ -154,9 +147,6 @@ class Story:
                     if decode_raw(value).epoch in epochs
                 ]
                 count += len(values)
-                if self.job.bundles and values:
-                    identity = self.job.fingerprint, self.job.deployment
-                    values = [encode_bundle(Bundle(*identity, tuple(values)))]
                 for value in values:
                     self.world.log.append(Append(role, (partition + shift) % 2, value))
         return count

@@ -17,7 +17,6 @@ from topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from topics.bundles import Bundle, decode_bundle, encode_bundle
 from topics.chunks import Chunk, decode_chunk, encode_chunk
 from topics.frames import Kind
 from topics.loose_batches import (
@@ -58,7 +57,6 @@ def codecs() -> dict[Kind, Codec]:
         Kind.LOOSE_BATCH: (encode_loose_batch, decode_loose_batch),
         Kind.ENROLMENTS: (encode_enrolments, decode_enrolments),
         Kind.WATERMARK: (encode_watermark, decode_watermark),
-        Kind.BUNDLE: (encode_bundle, decode_bundle),
     }
 
 
@@ -89,7 +87,6 @@ def examples() -> dict[str, Any]:
             FINGERPRINT, DEPLOYMENT, 7, np.array([5, 2**64 - 1, 5], np.uint64)
         ),
         "watermark": Watermark(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7),
-        "bundle": Bundle(FINGERPRINT, DEPLOYMENT, (b"one", bytes(130))),
         "punctuation": Punctuation(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000),
         "punctuation of a drawing": Punctuation(
             FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000, BATCH[:8]

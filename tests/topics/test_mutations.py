@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 from topics.batches import Batch, Punctuation
-from topics.bundles import Bundle
 from topics.chunks import Chunk
 from topics.frames import RECORD_CAP, CodecError, Kind, kind_of
 from topics.loose_batches import Enrolments, LooseBatch, Watermark
@@ -63,7 +62,6 @@ _KINDS: dict[type, Kind] = {
     LooseBatch: Kind.LOOSE_BATCH,
     Enrolments: Kind.ENROLMENTS,
     Watermark: Kind.WATERMARK,
-    Bundle: Kind.BUNDLE,
 }
 
 

@@ -47,7 +47,7 @@ COMMANDS = [
     *("keygen", "erase-keys", "audit", "acl"),
     *("ledger", "budget"),
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
-    *("record", "replay", "serve", "password", "collect", "relay"),
+    *("record", "replay", "serve", "password", "collect"),
     *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
     "verify-stage",
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),

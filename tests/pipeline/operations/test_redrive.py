@@ -11,7 +11,6 @@ from pipeline.actions import Append
 from pipeline.devices.producer import Producer
 from pipeline.jobs.deployed_job import Origin, deploy_job
 from pipeline.jobs.job_files import parse_job
-from pipeline.operations.dead_letters import DeadLetterLog, place_of, save_dead_letter
 from pipeline.operations.deployed_jobs import DeploymentError
 from pipeline.operations.redrive import redrive
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
@@ -66,35 +65,6 @@ def test_a_producer_that_registers_late_is_in_after_all(story: Story, tmp_path: 
     assert all(map(Redriven.from_bytes, story.world.log.values(Role.DEAD_LETTERS))), "markers alone"
     assert story.world.integers() == undisturbed.world.integers()
     undisturbed.world.shut()
-
-
-def test_of_a_bundle_each_record_is_fed_back(tmp_path: Path) -> None:
-    """They were refused at one place; one of them will never be taken."""
-    story = Story(COUNTED, tmp_path, bundles=True)
-    story.north(1, 3)
-    sent = story.send(1, 3)
-    assert sent == 4
-    damaged = story.south.values(Role.REPORTS, 1)[0][:-1]
-    story.world.log.append(Append(Role.REPORTS, 1, damaged))
-    story.settle()
-    letters = list(DeadLetterLog(story.cluster.cluster, story.job).read())
-    assert len(letters) == sent + 1
-    assert len({place_of(letter) for letter in letters}) == 2
-    folder = tmp_path / "saved"
-    saved = [save_dead_letter(letter, folder) for letter in letters for _ in range(2)]
-    assert {path.read_bytes() for path in saved} == {letter.value for letter in letters}
-    assert len(set(saved)) == len(letters)
-    story.register()
-    done = story.redrive()
-    assert done.fed_back == {"batch": 2, "punctuation": 2}
-    assert done.kept == {"unreadable: no fix cures that": 1}
-    story.settle()
-    manifests = story.world.manifests()
-    assert {e: m.contributors for e, m in manifests.items()} == {1: 2 * HALF, 3: 2 * HALF}
-    again = DeadLetterLog(story.cluster.cluster, story.job)
-    (left,) = again.read()
-    assert left.value == damaged
-    story.world.shut()
 
 
 def test_what_is_fed_back_twice_counts_once(counted: Story, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.deployed_job import MANY_PRODUCERS, Origin, deploy_job
+from pipeline.jobs.deployed_job import Origin, deploy_job
 from pipeline.jobs.job_files import parse_job
 from pipeline.privileges.table import (
     ANALYST,
@@ -16,7 +16,6 @@ from pipeline.privileges.table import (
     PAGE,
     PRODUCER,
     RECORDER,
-    RELAY,
     VERIFIER,
     Kind,
     Operation,
@@ -31,7 +30,6 @@ from tests.support.small_run import job_text
 from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 JOB = parse_job(job_text())
-MANY = parse_job(f"{job_text()}shuffle: {{producers: {MANY_PRODUCERS}}}\n")
 READ, WRITE = Operation.READ, Operation.WRITE
 
 
@@ -127,12 +125,6 @@ def test_no_privilege_is_listed_twice() -> None:
         assert len(listed) == len(set(listed)), role
 
 
-def test_a_relay_writes_reports_and_reads_no_topic_of_the_job() -> None:
-    assert RELAY not in roles_of(JOB)
-    listed = {(each.resource.name, each.operation) for each in privileges_of(MANY, RELAY)}
-    assert listed == {(JOBS_TOPIC, READ), ("small.reports", WRITE)}
-
-
 def test_a_job_whose_devices_report_for_themselves_has_collectors() -> None:
     job = device_job()
     assert COLLECTOR in roles_of(job)
@@ -202,10 +194,9 @@ def test_the_page_lists_what_the_table_says() -> None:
         for line in page.partition("\n\nAll read")[0].splitlines()
         if line.startswith("| ") and not line.startswith("| role")
     ]
-    jobs = dict.fromkeys(roles_of(JOB), JOB) | {COLLECTOR: device_job(), RELAY: MANY}
+    jobs = dict.fromkeys(roles_of(JOB), JOB) | {COLLECTOR: device_job()}
     assert [role for role, *_ in rows] == [
         PRODUCER,
-        RELAY,
         COLLECTOR,
         *(each for each in roles_of(JOB) if each != PRODUCER),
     ]

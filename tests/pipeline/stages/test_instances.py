@@ -28,7 +28,6 @@ from randomizers.randomness import seeded_generator
 from tests.support.replays import LiveRun, replayed
 from tests.support.world import Accidents, Owner, World
 from topics.batches import decode_punctuation, encode_punctuation
-from topics.bundles import Bundle, encode_bundle, is_bundle
 from topics.chunks import decode_chunk
 from topics.frames import Kind, kind_of
 from topics.manifests import Fate
@@ -105,39 +104,6 @@ def test_every_cell_is_one(folder: Path, instances: int) -> None:
     for epoch, record in world.published().items():
         assert record.fate is Fate.RELEASED
         assert counted(world, epoch).tolist() == [1] * CELLS
-
-
-@pytest.mark.usefixtures("small_records")
-@pytest.mark.parametrize("instances", [1, 2])
-def test_every_cell_is_one_of_bundles(
-    folder: Path, instances: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a producer has sent to an instance when it flushes lies in one record."""
-    job = deployed(instances).model_copy(update={"bundles": True})
-    crash = MemoryDriver.crash
-
-    def bundled(driver: MemoryDriver, *, keep: bool) -> None:
-        sent: dict[tuple[Role, int], list[bytes]] = {}
-        for each in driver.pending:
-            sent.setdefault((each.role, each.partition), []).append(each.value)
-        if {role for role, _ in sent} & {*job.report_roles}:
-            driver.pending = [
-                Append(*place, encode_bundle(Bundle(job.fingerprint, job.deployment, (*values,))))
-                for place, values in sent.items()
-            ]
-        crash(driver, keep=keep)
-
-    monkeypatch.setattr(MemoryDriver, "crash", bundled)
-    world = run(begun(job, folder))
-    raw = [
-        each for role in job.report_roles for p in range(2) for each in world.log.values(role, p)
-    ]
-    assert raw == [] or all(map(is_bundle, raw))
-    assert world.log.end(job.report_roles[-1], 0) == 2, "one of each producer"
-    for epoch, record in world.published().items():
-        assert record.fate is Fate.RELEASED
-        assert counted(world, epoch).tolist() == [1] * CELLS
-    assert sorted(world.published()) == [1, 2]
 
 
 @pytest.fixture

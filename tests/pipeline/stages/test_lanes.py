@@ -22,7 +22,6 @@ from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
 from pipeline.results.released_windows import WindowIndex
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.stages.admission import Admission
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.finished_windows import FinishedWindow
 from pipeline.stages.lane_stage import LaneStage
@@ -32,7 +31,6 @@ from randomizers.randomness import seeded_generator
 from tests.support.replays import LiveRun, RetainingLog, replayed
 from tests.support.world import Accidents, Owner, PartitionedWorld, World
 from topics.batches import claimed_epoch, decode_batch
-from topics.bundles import Bundle, encode_bundle
 from topics.chunks import decode_chunk
 from topics.frames import Kind, kind_of
 from topics.manifests import Fate, decode_manifest
@@ -132,41 +130,6 @@ def test_every_cell_is_one(folder: Path, lanes: int, earlier: bool) -> None:
             for epoch, lane in product((1, 2), range(1, lanes + 1))
             if (epoch + (0 if earlier else lane - 1)) % PARTITIONS == partition
         }
-
-
-@pytest.mark.usefixtures("drawings")
-def test_bundles_may_hold_lanes_of_several_epochs(folder: Path) -> None:
-    """What is of one lane of a partition has no part in another, though both lie in one record."""
-    job = deployed().model_copy(update={"bundles": True})
-    sent = begun(job, folder / "sent")
-    for epoch in range(1, EPOCHS + 1):
-        for name in ("north", "south"):
-            sent.close_epoch(name, epoch)
-    sent.shut()
-    world = begun(job, folder / "world")
-    for value in sent.log.values(Role.PRODUCERS):
-        world.log.append(Append(Role.PRODUCERS, 0, value))
-    identity = job.fingerprint, job.deployment
-    for partition in range(PARTITIONS):
-        values = tuple(sent.log.values(Role.REPORTS, partition))
-        if values:
-            bundle = encode_bundle(Bundle(*identity, values))
-            world.log.append(Append(Role.REPORTS, partition, bundle))
-    mixed = tuple(sent.log.values(Role.REPORTS, 2))
-    assert {claimed_epoch(value) for value in mixed} == {1, 2}
-    first, others = Admission(job), Admission(job, others=True)
-    for admission, epoch in ((first, 2), (others, 1)):
-        found = admission.records(2, encode_bundle(Bundle(*identity, mixed)))
-        assert found == tuple(value for value in mixed if claimed_epoch(value) == epoch)
-    # What nobody can read is refused once.
-    assert first.records(2, b"dpst?") == (b"dpst?",)
-    assert others.records(2, b"dpst?") == ()
-    for _ in range(3):
-        world.settle()
-    assert [counted(world, epoch) for epoch in (1, 2)] == [[1] * CELLS] * 2
-    assert sorted(world.published()) == [1, 2]
-    assert not world.log.values(Role.DEAD_LETTERS)
-    world.shut()
 
 
 def test_a_worker_that_owns_all_partitions_writes_all_lanes(folder: Path) -> None:
