@@ -16,7 +16,7 @@ from pipeline.jobs.budgets import Charge
 from pipeline.ledger.chain import Chain
 from pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of
 from pipeline.ledger.spending import Spending
-from pipeline.ledger.verification import Published, verify
+from pipeline.ledger.verification import verify
 
 ATTACK = "ledger"
 SUBJECT = "ledger"
@@ -33,7 +33,6 @@ def attack_ledger() -> Iterator[Finding]:
         "an entry that is taken out, moved, doubled or put in is found": _rearranged,
         "records cut off in front are found, and the charges behind them go on counting": _cut,
         "an end that is cut off is found by whoever has kept a head": _without_end,
-        "a withdrawn charge of what was published is found, whomever it names": _withdrawn,
     }
     return judge(SUBJECT, ATTACK, promises)
 
@@ -140,22 +139,4 @@ def _without_end() -> str:
     for length in range(1, _ENTRIES):
         if not _finds(log[:length], kept):
             return f"what stood after offset {length - 1} is cut off, and nobody notices"
-    return ""
-
-
-def _withdrawn() -> str:
-    log = _honest()
-    for place, (_, record) in enumerate(log):
-        for named in range(_ENTRIES):
-            facts = {"entry": hash_of(record), "deployment": _charge(named).deployment}
-            draft = Draft(Kind.WITHDRAWN, _ENTRIES, facts=facts)
-            taken_back = draft.under(hash_of(log[-1][1]), nonce="last", software="audit")
-            published = {_charge(place).deployment: Published(f"job {place}", since=place)}
-            state = _state([*log, (_ENTRIES, taken_back)])
-            findings = verify(state, None, published=published)
-            if all(finding.offset != _ENTRIES for finding in findings):
-                return (
-                    f"the charge at offset {place} is withdrawn by an entry that names deployment "
-                    f"{named}, and nobody is told of the entry"
-                )
     return ""

@@ -13,13 +13,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from itertools import count
 from typing import Any
 
 from pipeline.audit.findings import Finding, judge
 from pipeline.errors import DpstreamError
-from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_problems import JobError
@@ -39,7 +37,7 @@ _ENDLESS = 10**9
 
 def attack_spending() -> Iterator[Finding]:
     """All ways to more than the budget."""
-    ways: dict[str, Callable[[bool], str]] = {
+    ways: dict[str, Callable[[], str]] = {
         "a job that is deployed again and again": _again,
         "a job that is undeployed each time": _undeployed,
         "many epochs, each with fresh randomness": _many_epochs,
@@ -52,14 +50,9 @@ def attack_spending() -> Iterator[Finding]:
     promises: dict[str, Callable[[], str]] = {
         "no job runs whose constants lose more than its parameters say": _loud_constants,
         f"{limit}: two who deploy at once": _at_once,
-        **{f"{limit}: {what}": partial(_in_both, do) for what, do in ways.items()},
+        **{f"{limit}: {what}": do for what, do in ways.items()},
     }
     return judge(SUBJECT, ATTACK, promises)
-
-
-def _in_both(deploy: Callable[[bool], str]) -> str:
-    """With a ledger, and without: earlier versions know of none, and what they wrote counts."""
-    return deploy(True) or deploy(False)
 
 
 @dataclass
@@ -67,11 +60,9 @@ class Books:
     """``dpstream.jobs`` and ``dpstream.ledger``, and who deploys by what they say.
 
     Attributes:
-        ledger: whether there is one; without it charges stand as an earlier version writes them.
         lost: epsilon and delta that people may have lost by what was deployed, by its parameters.
     """
 
-    ledger: bool = True
     records: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     entries: list[bytes] = field(default_factory=list)
     lost: tuple[Fraction, Fraction] = (Fraction(), Fraction())
@@ -107,14 +98,11 @@ class Books:
         if plan.refusal is not None:
             return False
         job = plan.deployed
-        if self.ledger:
-            try:
-                self.write(of_deployment(job, plan.stated, plan.now))
-            except DpstreamError:
-                return False
-        self.records += [(each.key, each.to_bytes()) for each in plan.stated]
-        charge = Charge.of(job)
-        self.records += [(charge.key, charge.to_bytes()), (job.name.encode(), job.to_bytes())]
+        try:
+            self.write(of_deployment(job, plan.stated, plan.now))
+        except DpstreamError:
+            return False
+        self.records.append((job.name.encode(), job.to_bytes()))
         self.lost = tuple(  # type: ignore[assignment]
             before + now for before, now in zip(self.lost, _loss(job), strict=True)
         )
@@ -123,8 +111,7 @@ class Books:
     def undeploy(self, name: str) -> None:
         """End a job."""
         job = self.state().topic.jobs[name]
-        if self.ledger:
-            self.write(of_end(job, next(self._deployments)))
+        self.write(of_end(job, next(self._deployments)))
         self.records.append((name.encode(), None))
 
     def write(self, wanted: Wanted) -> None:
@@ -175,15 +162,14 @@ def _beyond(books: Books, epsilon: float, delta: float = 0.0, *, room: bool = Tr
     # Laws are rounded against ourselves, which shows in the tenth digit.
     for name, lost, most in zip(("epsilon", "delta"), books.lost, (epsilon, delta), strict=True):
         if lost > Fraction(str(most)) * Fraction("1.000001"):
-            where = "" if books.ledger else ", charged by an earlier version"
-            return f"people lose {name} {float(lost):g}, their budget is {most:g}{where}"
+            return f"people lose {name} {float(lost):g}, their budget is {most:g}"
     if room and not any(books.lost):
         return "nothing can be deployed where the budget has room for it"
     return ""
 
 
-def _again(ledger: bool) -> str:
-    books = Books(ledger)
+def _again() -> str:
+    books = Books()
     for _ in range(_MOST):
         books.deploy(_job("first", budget={"epsilon": 10}))
         # Whoever states nothing is bound by it all the same.
@@ -191,16 +177,16 @@ def _again(ledger: bool) -> str:
     return _beyond(books, 10)
 
 
-def _undeployed(ledger: bool) -> str:
-    books = Books(ledger)
+def _undeployed() -> str:
+    books = Books()
     for _ in range(_MOST):
         if books.deploy(_job("first", budget={"epsilon": 10})):
             books.undeploy("first")
     return _beyond(books, 10)
 
 
-def _many_epochs(ledger: bool) -> str:
-    books = Books(ledger)
+def _many_epochs() -> str:
+    books = Books()
     parameters = {"epsilon": 1, "domain": ["a", "b"]}
     for _ in range(_MOST):
         books.deploy(
@@ -215,17 +201,17 @@ def _many_epochs(ledger: bool) -> str:
     return _beyond(books, 10)
 
 
-def _delta(ledger: bool) -> str:
-    books = Books(ledger)
+def _delta() -> str:
+    books = Books()
     for _ in range(_MOST):
         books.deploy(_with_delta("first", budget={"epsilon": 100, "delta": 2.5e-6}))
     return _beyond(books, 100, 2.5e-6)
 
 
-def _renewing(ledger: bool) -> str:
+def _renewing() -> str:
     renewed = {"count": 2, "renew": True}
     for epsilon, delta in ((3.5, 0.9), (100, 3.5e-6)):
-        books = Books(ledger)
+        books = Books()
         budget = {"epsilon": epsilon, "delta": delta}
         books.deploy(_with_delta("first", epochs=renewed, budget=budget))
         for _ in range(_MOST):
@@ -254,22 +240,22 @@ def _at_once() -> str:
     return ""
 
 
-def _endless(ledger: bool) -> str:
-    books = Books(ledger)
+def _endless() -> str:
+    books = Books()
     books.deploy(_job("endless", epochs={"count": 4, "renew": True}))
     if books.deploy(_job("first", budget={"epsilon": 99})):
         return "beside a job that goes on without end a budget is said to be kept"
     return ""
 
 
-def _larger_budget(ledger: bool) -> str:
+def _larger_budget() -> str:
     """Of epsilon, and of delta where epsilon is plenty."""
-    books = Books(ledger)
+    books = Books()
     for name, least in (("first", 10), ("second", 100)):
         for _ in range(_MOST):
             books.deploy(_job(name, budget={"epsilon": least}))
     reason = _beyond(books, 10)
-    books = Books(ledger)
+    books = Books()
     for name, delta in (("first", 2.5e-6), ("second", 0.1)):
         for _ in range(3):
             books.deploy(_with_delta(name, budget={"epsilon": 100, "delta": delta}))

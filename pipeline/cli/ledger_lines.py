@@ -59,10 +59,10 @@ def _rows(report: LedgerReport, selection: Selection) -> Iterator[Sequence[str]]
     populations = sorted({each.population for each in charges})
     for place in state.chain.counting:
         yield from _place_rows(report, place, selection, populations)
-    for charge in state.new_charges:
+    for charge in state.lost_charges:
         if selection.has_charge(charge):
-            yield _charge_row(report, charge, "earlier", "in dpstream.jobs alone; ")
-    for budget in state.new_budgets:
+            yield _charge_row(report, charge, "lost", "in dpstream.jobs alone; ")
+    for budget in state.lost_budgets:
         if selection.has_budget(budget, populations):
             yield _budget_row(budget, "in dpstream.jobs alone; ")
 
@@ -113,8 +113,6 @@ def _facts_in_words(said: Draft) -> str:
         parts.append(f"job {facts['job']}")
     if "deployment" in facts:
         parts.append(f"deployment {str(facts['deployment'])[:8]}")
-    if said.kind == Kind.WITHDRAWN:
-        parts.append(f"entry {str(facts.get('entry'))[:12]} counts no more")
     if "replay_of" in facts:
         parts.append(f"a replay of {str(facts['replay_of'])[:8]}: nobody is charged")
     if "without" in facts:

@@ -4,8 +4,7 @@ Every deployment of a job charges the people it is about with its guarantee, onc
 deployment that is replaced has still seen them. Charges add up (basic composition), whatever the
 jobs and protocols. An operator may let them be composed by a filter instead, which is valid too for
 jobs that are chosen by what earlier ones have shown (`randomizers.accounting.charges`). Each is an
-entry of the ledger (`pipeline.ledger`), and for earlier versions a record of its own in
-``dpstream.jobs``, which nothing ever deletes.
+entry of the ledger (`pipeline.ledger`), with a copy in ``dpstream.jobs`` that nothing ever deletes.
 
 The most that people may be charged is the smallest budget ever stated for them, by whichever job
 (`pipeline.jobs.stated_budgets`); a job that states none itself is bound by it all the same.

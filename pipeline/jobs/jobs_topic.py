@@ -1,9 +1,9 @@
 """What ``dpstream.jobs`` says: the deployed jobs, their phases, people's charges and budgets.
 
-What people are charged and may be stands in the ledger first (`pipeline.ledger`); here it stands as
-earlier versions read and write it, with receipts for the entries of the ledger. The topic is
-compacted, and the last record of a key counts. `JobsTopic` is fed record by record, in
-the order of the topic, by whoever reads it once or follows it.
+What people are charged and may be stands in the ledger (`pipeline.ledger`); here is a copy of it,
+from which `ledger --reopen` carries over what a damaged ledger has lost, with receipts for the
+ledger's entries. The topic is compacted, and the last record of a key counts. `JobsTopic` is fed
+record by record, in the order of the topic, by whoever reads it once or follows it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class JobsTopic:
         self._charges: dict[bytes, Charge] = {}
         self._phases: dict[bytes, JobPhase] = {}
         self._stated: dict[bytes, StatedBudget] = {}
-        self._written: set[bytes] = set()
         self._receipts: dict[bytes, Receipt] = {}
 
     @property
@@ -48,13 +47,8 @@ class JobsTopic:
 
     @property
     def stated(self) -> list[StatedBudget]:
-        """Every budget ever stated, in order; also by jobs that an earlier version deployed."""
+        """Every budget ever stated, in order."""
         return list(self._stated.values())
-
-    @property
-    def unwritten(self) -> list[StatedBudget]:
-        """Those of them that only the job itself says, which an undeploy would forget."""
-        return [each for key, each in self._stated.items() if key not in self._written]
 
     def phase(self, name: str) -> Phase:
         """The phase of a deployed job."""
@@ -68,7 +62,9 @@ class JobsTopic:
         if key is None:
             return
         if is_stated_budget(key):
-            self._apply_stated(key, value)
+            self._stated.pop(key, None)
+            with suppress(CodecError):
+                self._stated[key] = StatedBudget.from_bytes(value or b"")
         elif is_receipt(key):
             self._receipts.pop(key, None)
             with suppress(CodecError):
@@ -83,25 +79,11 @@ class JobsTopic:
         else:
             self._apply_job(key.decode(errors="replace"), value)
 
-    def _apply_stated(self, key: bytes, value: bytes | None) -> None:
-        self._stated.pop(key, None)
-        self._written.discard(key)
-        with suppress(CodecError):
-            self._stated[key] = StatedBudget.from_bytes(value or b"")
-            self._written.add(key)
-
-    def _imply(self, job: DeployedJob) -> None:
-        """Take in what a job states that was deployed by a version which wrote it nowhere else."""
-        stated = StatedBudget.of(job, job.deployed_at)
-        if stated is not None and not any(map(stated.repeats, self._stated.values())):
-            self._stated[stated.key] = stated
-
     def _apply_job(self, name: str, value: bytes | None) -> None:
         self.jobs.pop(name, None)
         self.unreadable.discard(name)
         if value:
             try:
                 self.jobs[name] = DeployedJob.from_bytes(value)
-                self._imply(self.jobs[name])
             except JobError:
                 self.unreadable.add(name)

@@ -1,8 +1,7 @@
 """Receipts in ``dpstream.jobs``: that an entry stood in the ledger, and which one.
 
 Whoever shortens the ledger at its end leaves a chain that is whole. What is missing then is found
-by these. The key begins like that of a charge: versions that know charges only find none in it, and
-pass it over.
+by these.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from topics.frames import CodecError
 
-_KEY = b"charge/ledger/"
+_KEY = b"receipt/"
 _HASH = re.compile("[0-9a-f]{64}")
 LATEST = "latest"
 """What a receipt is about that is not for the charge of a deployment."""

@@ -4,9 +4,8 @@ A budget belongs to people, not to a job file: the smallest that any deployment 
 binds every later one, whatever its own file says or leaves out, and after the job is undeployed.
 Only an operator who names the population and the new number changes that.
 
-Each statement stands in the ledger (`pipeline.ledger`), and for earlier versions as a record of its
-own in ``dpstream.jobs``, which nothing ever deletes. Its key
-begins like that of a charge: versions that know charges only find none in it, and pass it over.
+Each statement stands in the ledger (`pipeline.ledger`), and as a copy of its own in
+``dpstream.jobs``, which nothing ever deletes.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.printable import one_line
 from topics.frames import CodecError
 
-_KEY = b"charge/budget/"
+_KEY = b"budget/"
 QUANTITIES = ("epsilon", "delta")
 BY_COMMAND = "0" * 32
 """In place of a deployment: no job is deployed, ``dpstream budget`` has set it."""
-_LATER = {"reason": "", "composed": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +104,7 @@ class StatedBudget:
 
     def to_bytes(self) -> bytes:
         """The record's value."""
-        values = asdict(self)
-        # Only where they are said: earlier versions have written none of them.
-        for name in _LATER:
-            if not values[name]:
-                del values[name]
-        return json.dumps(values, sort_keys=True, allow_nan=False).encode()
+        return json.dumps(asdict(self), sort_keys=True, allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StatedBudget:
@@ -121,7 +114,7 @@ class StatedBudget:
             CodecError: it is no stated budget.
         """
         try:
-            values = {**_LATER, **json.loads(data)}
+            values = json.loads(data)
             stated = cls(*(values[name] for name in cls.__slots__))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise CodecError(f"not a stated budget: {error!r}") from None

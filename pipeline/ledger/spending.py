@@ -1,14 +1,13 @@
-"""What people are charged and may be: the ledger, and what only ``dpstream.jobs`` says.
+"""What people are charged and may be: the ledger, and what it has lost.
 
-An earlier version writes to ``dpstream.jobs`` alone, before a cluster has a ledger and beside one.
-What it wrote counts from where it stands, and is carried over by the next who writes an entry. Of a
-charge that both have, the larger counts: whoever was interrupted between the two has charged too
-much rather than too little.
+Charges and budgets have a copy in ``dpstream.jobs``. What a damaged ledger has lost counts by it,
+and is carried over by the next who may write an entry. Of a charge that both have, the larger
+counts: whoever was interrupted between the two has charged too much rather than too little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pipeline.jobs.budgets import Charge
@@ -16,7 +15,6 @@ from pipeline.jobs.jobs_topic import JobsTopic
 from pipeline.jobs.receipts import Receipt
 from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.ledger.chain import Chain
-from pipeline.ledger.entries import Entry, Kind
 
 
 class Spending:
@@ -44,8 +42,8 @@ class Spending:
 
     @property
     def stated(self) -> list[StatedBudget]:
-        """Every budget ever stated, in order; what only ``dpstream.jobs`` says is the latest."""
-        return [*self.written_budgets.values(), *self.new_budgets]
+        """Every budget ever stated, in order; what the ledger has lost is the latest."""
+        return [*self.written_budgets.values(), *self.lost_budgets]
 
     @property
     def written_charges(self) -> Mapping[str, Charge]:
@@ -58,33 +56,21 @@ class Spending:
         return self._in_chain().budgets
 
     @property
-    def new_charges(self) -> list[Charge]:
-        """What is charged by ``dpstream.jobs`` alone, or more than by the ledger."""
+    def lost_charges(self) -> list[Charge]:
+        """What is charged by the copy alone, or more than by the ledger."""
         known = self.written_charges
         return [
             charge
             for charge in self.topic.charges
-            if (charge.epsilon or charge.delta)
-            and (
-                charge.deployment not in known
-                or _larger(known[charge.deployment], charge) != known[charge.deployment]
-            )
+            if charge.deployment not in known
+            or _larger(known[charge.deployment], charge) != known[charge.deployment]
         ]
 
     @property
-    def new_budgets(self) -> list[StatedBudget]:
-        """What is stated in ``dpstream.jobs`` alone."""
+    def lost_budgets(self) -> list[StatedBudget]:
+        """What is stated by the copy alone."""
         known = self.written_budgets
-        return [
-            budget
-            for budget in self.topic.stated
-            if budget.key not in known and not any(map(budget.repeats, known.values()))
-        ]
-
-    @property
-    def withdrawn(self) -> Mapping[str, Entry]:
-        """By deployment in hexadecimal, the entry that says its charge counts no more."""
-        return self._in_chain().withdrawn
+        return [budget for budget in self.topic.stated if budget.key not in known]
 
     @property
     def lost(self) -> list[Receipt]:
@@ -118,50 +104,24 @@ class _Written:
         records: how many of it say so.
         charges: by deployment.
         budgets: in order, by the key that each has in ``dpstream.jobs``.
-        withdrawn: by deployment, the entry that says its charge counts no more.
     """
 
     records: int
     charges: Mapping[str, Charge]
     budgets: Mapping[bytes, StatedBudget]
-    withdrawn: Mapping[str, Entry]
 
     @classmethod
     def in_chain(cls, chain: Chain) -> _Written:
         """What a ledger says."""
         charges: dict[str, Charge] = {}
         budgets: dict[bytes, StatedBudget] = {}
-        for entry in effective(chain):
+        for entry in chain.entries:
             charges.update((charge.deployment, charge) for charge in entry.said.charges)
             for budget in entry.said.budgets:
                 key = budget.key
                 budgets.pop(key, None)
                 budgets[key] = budget
-        by_hash = {entry.hash: entry for entry in chain.entries}
-        withdrawn = {
-            deployment: entry
-            for entry in chain.entries
-            if entry.said.kind == Kind.WITHDRAWN
-            for deployment in _taken_back(entry, by_hash.get(str(entry.said.facts.get("entry"))))
-        }
-        return cls(len(chain.places), charges, budgets, withdrawn)
-
-
-def effective(chain: Chain) -> Iterator[Entry]:
-    """The entries that count and were not withdrawn."""
-    withdrawn = {
-        entry.said.facts.get("entry")
-        for entry in chain.entries
-        if entry.said.kind == Kind.WITHDRAWN
-    }
-    return (entry for entry in chain.entries if entry.hash not in withdrawn)
-
-
-def _taken_back(withdrawal: Entry, withdrawn: Entry | None) -> set[str]:
-    """Whose charge counts no more: who is named, and whoever was charged, whatever is said."""
-    named = {str(withdrawal.said.facts.get("deployment"))}
-    charges = () if withdrawn is None else withdrawn.said.charges
-    return named | {charge.deployment for charge in charges}
+        return cls(len(chain.places), charges, budgets)
 
 
 def _larger(one: Charge, other: Charge) -> Charge:

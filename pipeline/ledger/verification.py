@@ -74,7 +74,6 @@ def verify(
         *_receipts(state),
         *_kept(state, kept),
         *_deployed(state),
-        *_withdrawn(state, published or {}),
         *_published(state, published or {}),
     ]
 
@@ -148,36 +147,21 @@ def _kept(state: Spending, kept: str | None) -> Iterator[Finding]:
 
 def _deployed(state: Spending) -> Iterator[Finding]:
     ledger = state.written_charges
-    older = {charge.deployment for charge in state.topic.charges}
     for job in state.topic.jobs.values():
         deployment = job.deployment.hex()
         if job.replay_of is not None:
             continue
         charge = ledger.get(deployment)
-        if charge is None and deployment not in older:
+        if charge is None:
             yield Finding(
                 f"job {job.name} runs as deployment {deployment[:8]}, and nobody is charged for it",
                 at=job.deployed_at,
             )
-        elif charge is not None and not _covers(charge, Charge.of(job)):
+        elif not _covers(charge, Charge.of(job)):
             yield Finding(
                 f"job {job.name} runs as deployment {deployment[:8]} and costs its people more "
                 "than they are charged",
                 at=job.deployed_at,
-            )
-
-
-def _withdrawn(state: Spending, published: Mapping[str, Published]) -> Iterator[Finding]:
-    """Charges are taken back of deployments that never began, and of no others."""
-    charged = state.written_charges
-    begun = {receipt.about for receipt in state.topic.receipts} | published.keys()
-    begun |= {job.deployment.hex() for job in state.topic.jobs.values()}
-    for deployment, entry in state.withdrawn.items():
-        if deployment in begun and deployment not in charged:
-            yield Finding(
-                f"the charge of deployment {deployment[:8]} is withdrawn, which was deployed",
-                state.chain.offset_of(entry.hash),
-                entry.said.at,
             )
 
 
@@ -190,12 +174,10 @@ def _covers(charge: Charge, owed: Charge) -> bool:
 
 
 def _published(state: Spending, published: Mapping[str, Published]) -> Iterator[Finding]:
-    charged = {each.deployment for each in state.charges if each.epsilon or each.delta}
-    replays = set(_replays(state))
-    begun = min((place.written for place in state.chain.places), default=None)
+    charged = {each.deployment for each in state.charges} | set(_replays(state))
     for deployment, found in published.items():
         who = f"deployment {deployment[:8]} of job {found.job}"
-        if deployment not in charged | replays and begun is not None and found.since >= begun:
+        if deployment not in charged:
             yield Finding(
                 f"{who} has published, and nobody is charged for it: the ledger was cut, or "
                 "somebody else has written to the job's topics",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from pipeline.ledger.spending import Spending, effective
+from pipeline.ledger.spending import Spending
 from pipeline.protocols.boolean_alternatives import DELTA
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.accounting.whole_streams import Charged, charged_once
@@ -59,7 +59,7 @@ def stream_terms(state: Spending) -> dict[str, StreamTerms]:
 
 def _of_ended_jobs(state: Spending) -> Iterator[tuple[str, _Facts | None]]:
     """What the ledger says of the jobs of deployments, also of those that run."""
-    for entry in effective(state.chain):
+    for entry in state.chain.entries:
         for charge in entry.said.charges:
             yield charge.deployment, _facts(entry.said.facts)
 

@@ -15,7 +15,7 @@ from pipeline.jobs.budgets import Charge, check_budget
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.ledger.entries import Draft, Kind
-from pipeline.ledger.spending import Spending, effective
+from pipeline.ledger.spending import Spending
 
 # Far more races than anybody loses one after the other.
 _ATTEMPTS = 1000
@@ -72,9 +72,9 @@ def refuse_damaged(state: Spending) -> LedgerError | None:
 
 
 def carried_over(state: Spending, now: int) -> Draft | None:
-    """What stands in ``dpstream.jobs`` alone; None if nothing does."""
-    charges = tuple(state.new_charges[:_CARRIED_AT_ONCE])
-    budgets = tuple(state.new_budgets[:_CARRIED_AT_ONCE])
+    """What the ledger has lost, by its copy in ``dpstream.jobs``; None if nothing is lost."""
+    charges = tuple(state.lost_charges[:_CARRIED_AT_ONCE])
+    budgets = tuple(state.lost_budgets[:_CARRIED_AT_ONCE])
     if not charges and not budgets:
         return None
     return Draft(Kind.CARRIED, now, charges, budgets, {"from": "dpstream.jobs"})
@@ -147,29 +147,6 @@ def of_budget(budget: StatedBudget, now: int) -> Wanted:
     return wanted
 
 
-def of_withdrawal(job: DeployedJob, stated: Iterable[StatedBudget], now: int) -> Wanted:
-    """That what a deployment was charged and has stated counts no more, entry by entry.
-
-    Args:
-        job: as it was to be deployed.
-        stated: what an operator has set among it stays.
-        now: milliseconds since 1970.
-    """
-    charge = Charge.of(job)
-    own = {each.key for each in stated if not each.operator}
-
-    def wanted(state: Spending) -> Draft | None:
-        for entry in effective(state.chain):
-            said = entry.said
-            states = any(each.key in own for each in said.budgets)
-            if said.kind != Kind.CARRIED and (charge in said.charges or states):
-                facts = {"entry": entry.hash, "job": job.name, "deployment": job.deployment.hex()}
-                return Draft(Kind.WITHDRAWN, now, facts=facts)
-        return None
-
-    return wanted
-
-
 def of_end(job: DeployedJob, now: int) -> Wanted:
     """That a deployment was ended: it stays charged."""
     return _once(Kind.ENDED, job, now)
@@ -194,7 +171,7 @@ def _once(kind: Kind, job: DeployedJob, now: int, **more: str) -> Wanted:
 
 
 def of_reopening(reason: str, now: int) -> Wanted:
-    """That an operator goes on without what is lost; what ``dpstream.jobs`` has is carried over."""
+    """That an operator goes on without entries that are lost; what they charged is carried over."""
 
     def wanted(state: Spending) -> Draft | None:
         if state.damage is not None:

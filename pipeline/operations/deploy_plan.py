@@ -69,7 +69,6 @@ class DeployPlan:
             a running job is left as it is: that one.
         accounts: what its people are charged of epsilon and of delta.
         stated: the budgets that this states: what an operator sets, and what the job's file says.
-        unwritten: earlier ones that are to be written down before these.
         before: what binds its people now, by "epsilon" and "delta".
         refusal: why it cannot be; None if it can.
         now: when it was made, milliseconds since 1970.
@@ -82,7 +81,6 @@ class DeployPlan:
     deployed: DeployedJob
     accounts: tuple[Account, ...]
     stated: tuple[StatedBudget, ...]
-    unwritten: tuple[StatedBudget, ...]
     before: Mapping[str, StatedBudget]
     refusal: Exception | None
     now: int
@@ -190,7 +188,6 @@ def plan_deployment(
         deployed=fresh,
         accounts=tuple(accounts_of(fresh, state.charges, stated)),
         stated=new,
-        unwritten=tuple(state.topic.unwritten),
         before=binding_budget(job.population_name, state.stated),
         refusal=refusal
         or _size_refusal(fresh)
@@ -250,7 +247,6 @@ def _over(
         deployed=deployed,
         accounts=tuple(accounts_of(deployed, other_charges, stated)),
         stated=new,
-        unwritten=tuple(state.topic.unwritten),
         before=binding_budget(running.population_name, state.stated),
         refusal=refusal or _topic_refusal(topics),
         now=fresh.deployed_at,

@@ -10,7 +10,7 @@ from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.jobs.budgets import BudgetError, Charge, check_budget
+from pipeline.jobs.budgets import Charge
 from pipeline.jobs.collector_keys import collector_key_at
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.descriptions import (
@@ -33,11 +33,9 @@ from pipeline.ledger.writing import (
     of_charge,
     of_deployment,
     of_end,
-    of_withdrawal,
-    others,
 )
 from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
-from pipeline.operations.deployed_jobs import find_deployed, read_jobs
+from pipeline.operations.deployed_jobs import find_deployed
 from pipeline.operations.ledger_topic import (
     append_stated,
     read_spending,
@@ -154,19 +152,17 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
         )
     replaces = None if plan.running is None else plan.running.deployment.hex()
     wanted = of_deployment(deployed, plan.stated, deployed.deployed_at, replaces=replaces)
-    nothing = replaced(Charge.of(deployed), epsilon=0.0, delta=0.0, horizons=1)
     state = write_entries(cluster, wanted, deployed.topics.replication)
     _state(cluster, plan)
     _append_charge(cluster, Charge.of(deployed))
-    _check_again(cluster, deployed, plan, otherwise=nothing)
     _append_job(cluster, deployed)
     write_receipt(cluster, deployed.deployment.hex(), state, deployed.deployed_at)
     return deployed
 
 
 def _state(cluster: Cluster, plan: DeployPlan) -> None:
-    """Write down for earlier versions what is stated: before anybody is charged there."""
-    for stated in (*plan.unwritten, *plan.stated):
+    """Keep a copy of what is stated: before there is one of a charge."""
+    for stated in plan.stated:
         append_stated(cluster, stated)
 
 
@@ -182,7 +178,6 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
         _state(cluster, plan)
         if more:
             _append_charge(cluster, Charge.of(job))
-        _check_again(cluster, job, plan, otherwise=Charge.of(plan.running))
         write_receipt(cluster, about if more else LATEST, state, now)
     _append_job(cluster, job)
     owed = Charge.of(job)
@@ -191,27 +186,6 @@ def _rewrite(cluster: Cluster, plan: DeployPlan, now: int) -> None:
         _append_charge(cluster, owed)
         wanted = of_charge(job, now)
         write_with_receipt(cluster, wanted, now, about=about, replication=job.topics.replication)
-
-
-def _check_again(
-    cluster: Cluster, job: DeployedJob, plan: DeployPlan, *, otherwise: Charge
-) -> None:
-    """Take back what was charged and what the job stated if an earlier version used up the budget.
-
-    It knows nothing of the ledger. Of two who deploy at once, at least one sees in
-    ``dpstream.jobs`` what the other has stated and charged. What an operator has set stays.
-    """
-    state = read_spending(cluster)
-    try:
-        check_budget(job, others(job, state.charges), state.stated)
-    except BudgetError:
-        if any(charge.deployment == job.deployment.hex() for charge in state.topic.charges):
-            _append_charge(cluster, otherwise)
-        for stated in plan.stated:
-            if not stated.operator:
-                cluster.append(JOBS_TOPIC, None, key=stated.key)
-        write_entries(cluster, of_withdrawal(job, plan.stated, job.deployed_at))
-        raise
 
 
 def _append_charge(cluster: Cluster, charge: Charge) -> None:
@@ -260,8 +234,6 @@ def published_epochs(cluster: Cluster, job: DeployedJob) -> int:
 def undeploy(cluster: Cluster, name: str, *, delete_topics: bool = False) -> DeployedJob:
     """End a deployment; its topics stay unless they are to be deleted, and so does its budget."""
     deployed = find_deployed(cluster, name)
-    for stated in read_jobs(cluster).unwritten:
-        append_stated(cluster, stated)
     if LEDGER_TOPIC in cluster.topics():
         write_entries(cluster, of_end(deployed, own_milliseconds()))
     cluster.append(JOBS_TOPIC, None, key=name.encode())

@@ -9,7 +9,6 @@ from typing import Any
 
 from pipeline.jobs.budgets import Charge
 from pipeline.kafka.cluster import Cluster
-from pipeline.ledger.entries import Kind
 from pipeline.ledger.presence import Presence
 from pipeline.ledger.spending import Spending
 from pipeline.ledger.verification import Finding, Published, verify
@@ -71,34 +70,13 @@ class LedgerReport:
         runs = self.state.topic.jobs.get(charge.job)
         if runs is not None and runs.deployment.hex() == charge.deployment:
             return "deployed"
-        state, own = self.state, charge.deployment
-        taken_back = own in state.withdrawn and own not in state.written_charges
-        if taken_back or not (charge.epsilon or charge.delta):
-            return "refused, and the charge withdrawn"
-        if self._was_deployed(charge):
+        if charge.deployment in self._with_receipt or charge.deployment in self.releases:
             return "ended"
         return "charged, never deployed"
-
-    def _was_deployed(self, charge: Charge) -> bool:
-        own = charge.deployment
-        if own in self._with_receipt or own in self.releases:
-            return True
-        # An earlier version has left no receipt, and may have deployed it.
-        return own not in self._charged_here
 
     @cached_property
     def _with_receipt(self) -> set[str]:
         return {each.about for each in self.state.topic.receipts}
-
-    @cached_property
-    def _charged_here(self) -> set[str]:
-        """Deployments that were charged by an entry of their own."""
-        return {
-            each.deployment
-            for entry in self.state.chain.entries
-            if entry.said.kind == Kind.CHARGE
-            for each in entry.said.charges
-        }
 
 
 @dataclass(frozen=True, slots=True)

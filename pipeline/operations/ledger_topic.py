@@ -88,7 +88,7 @@ def write_with_receipt(
         wanted: the next entry, or None.
         now: milliseconds since 1970.
         about: as of `write_receipt`.
-        stated: budgets among the entries, of which earlier versions are to know.
+        stated: budgets among the entries.
         replication: as of `write_entries`.
 
     Raises:
@@ -101,7 +101,7 @@ def write_with_receipt(
 
 
 def append_stated(cluster: Cluster, stated: StatedBudget) -> None:
-    """Write down a stated budget for earlier versions, which know nothing of the ledger."""
+    """Keep a copy of a stated budget, for the case that the ledger is damaged."""
     cluster.append(JOBS_TOPIC, stated.to_bytes(), key=stated.key)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -16,7 +15,6 @@ from pipeline.jobs.stated_budgets import StatedBudget
 from pipeline.ledger.chain import Chain, Problem
 from pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of, read_entry
 from pipeline.ledger.spending import Spending
-from pipeline.ledger.verification import Published, verify
 from pipeline.ledger.writing import Writing, writing
 from topics.frames import CodecError
 
@@ -281,28 +279,3 @@ def test_after_a_reopening_earlier_damage_stops_nobody_and_is_told_for_good() ->
     assert not chain.forgiven("d" * 64)
     chain.apply(4, b"garbage again")
     assert [each.offset for each in chain.damage] == [4]
-
-
-def test_a_withdrawal_is_found_by_whose_charge_it_takes_back_whomever_it_names() -> None:
-    records = log_of(2)
-    chain = chain_of(records)
-    (charge,) = read_entry(records[1]).said.charges
-    facts = {"entry": hash_of(records[1]), "deployment": "f" * 32}
-    chain.apply(2, Draft(Kind.WITHDRAWN, 5, facts=facts).under(chain.head, nonce="x", software="1"))
-    begun = {charge.deployment: Published("job", since=0)}
-    found = verify(Spending(chain=chain), None, published=begun)
-    assert (
-        f"the charge of deployment {charge.deployment[:8]} is withdrawn, which was deployed",
-        2,
-    ) in [(each.what, each.offset) for each in found]
-
-
-def test_what_is_withdrawn_counts_no_more() -> None:
-    records = log_of(2)
-    chain = chain_of(records)
-    facts = {"entry": hash_of(records[1])}
-    chain.apply(2, Draft(Kind.WITHDRAWN, 5, facts=facts).under(chain.head, nonce="x", software="1"))
-    state = Spending(chain=chain)
-    assert [each.at for each in state.charges] == [0]
-    chain.apply(3, replace(draft(1), at=9).under(chain.head, nonce="y", software="1"))
-    assert [each.at for each in state.charges] == [0, 1]

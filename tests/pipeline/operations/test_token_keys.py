@@ -39,7 +39,7 @@ def running(tokens: dict[str, Any] | None) -> DeployedJob:
 
 def over(before: DeployedJob, tokens: dict[str, Any] | None) -> DeployPlan:
     state: Any = SimpleNamespace(
-        topic=SimpleNamespace(jobs={"logins": before}, unwritten=[], unreadable=set()),
+        topic=SimpleNamespace(jobs={"logins": before}, unreadable=set()),
         stated=[],
         charges=[Charge.of(before)],
     )
