@@ -1,7 +1,7 @@
-"""Attacks on the installed code, by somebody who sees what a party sees.
+"""Attacks on the privacy loss of mechanisms and jobs, beside what they claim.
 
 `plans` says what is attacked, `audits` how, and with which probability a correct program may be
 convicted; `findings` is what comes of it. Each attack has a module, as README.md says: begin with
-`exact`, which enumerates, and `hockey_stick`, which bounds from samples. It knows stages,
-simulations, workers, collectors and clients of devices, and no command.
+`exact`, which enumerates, and `hockey_stick`, which bounds from samples. It knows stages
+and simulations, and no command.
 """

@@ -9,13 +9,14 @@ whether attacks depend on each other or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from pipeline.audit.findings import Finding, any_convicted, false_alarm_of
+from pipeline.audit.findings import Finding
 from randomizers.randomness import cryptographic_generator, seeded_generator
 
 FALSE_ALARM = 1e-9
@@ -50,22 +51,20 @@ class Audit:
     Attributes:
         findings: in the order of the attacks.
         drawn: how many of them rest on draws.
-        left_out: attacks that were not run, each with why.
     """
 
     findings: tuple[Finding, ...]
     drawn: int
-    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def convicted(self) -> bool:
         """Whether something speaks against a claim."""
-        return any_convicted(self.findings)
+        return any(finding.convicted for finding in self.findings)
 
     @property
     def false_alarm(self) -> float:
         """The most probable that all this convicts a correct program."""
-        return false_alarm_of(self.findings)
+        return math.fsum(finding.false_alarm for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """What ``dpstream audit --json`` prints."""
@@ -73,7 +72,6 @@ class Audit:
             "verdict": "CONVICTED" if self.convicted else "consistent",
             "false_alarm": self.false_alarm,
             "drawn": self.drawn,
-            "left_out": dict(self.left_out),
             "findings": [finding.to_json() for finding in self.findings],
         }
 
@@ -83,7 +81,6 @@ def run_attacks(
     *,
     seed: int | None = None,
     on_attack: Callable[[Attack], None] = lambda attack: None,
-    left_out: Mapping[str, str] | None = None,
 ) -> Audit:
     """Run attacks, one after the other.
 
@@ -91,7 +88,6 @@ def run_attacks(
         attacks: what is tried.
         seed: makes the draws of attacks repeatable; None takes the operating system's coins.
         on_attack: is called before each of them.
-        left_out: attacks that are not among them, each with why.
     """
     drawn = sum(attack.draws for attack in attacks)
     findings: list[Finding] = []
@@ -99,4 +95,4 @@ def run_attacks(
         on_attack(attack)
         coins = cryptographic_generator() if seed is None else seeded_generator(seed, number)
         findings += attack.run(coins, FALSE_ALARM / max(drawn, 1))
-    return Audit(tuple(findings), drawn, left_out or {})
+    return Audit(tuple(findings), drawn)

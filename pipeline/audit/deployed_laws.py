@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from pipeline.audit.findings import Finding, Verdict, judge
+from pipeline.audit.findings import Finding, Verdict
 from pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
 from pipeline.jobs.descriptions import is_signed
 from pipeline.jobs.job_files import validate
@@ -42,10 +42,13 @@ def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Findi
         reason=reason,
     )
     if deployed.signed_description is not None:
-        yield from judge(
+        reason = _told(deployed)
+        yield Finding(
             deployed.name,
             ATTACK,
-            {"devices are told the law that runs, by who deployed it": lambda: _told(deployed)},
+            "devices are told the law that runs, by who deployed it",
+            Verdict.CONVICTED if reason else Verdict.CONSISTENT,
+            reason=reason,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -57,29 +56,3 @@ class Finding:
         if self.observed is not None and math.isinf(self.observed):
             body["observed"] = "infinite"
         return body
-
-
-def judge(
-    subject: str, attack: str, promises: Mapping[str, Callable[[], str]]
-) -> Iterator[Finding]:
-    """A finding for each promise.
-
-    Args:
-        subject: that has given them.
-        attack: its name.
-        promises: in words, with what says why one is broken: an empty text where it is kept.
-    """
-    for what, broken in promises.items():
-        reason = broken()
-        verdict = Verdict.CONVICTED if reason else Verdict.CONSISTENT
-        yield Finding(subject, attack, what, verdict, reason=reason)
-
-
-def false_alarm_of(findings: Iterable[Finding]) -> float:
-    """The most probable that a correct program is convicted by any of them: their sum."""
-    return math.fsum(finding.false_alarm for finding in findings)
-
-
-def any_convicted(findings: Iterable[Finding]) -> bool:
-    """Whether something speaks against a claim."""
-    return any(finding.convicted for finding in findings)

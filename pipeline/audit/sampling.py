@@ -42,7 +42,8 @@ class Sample:
         guarantee: what is claimed of it.
         trials: half of those that are judged: each is of either neighbour by a fair coin. About as
             many are drawn to choose what to judge.
-        searched: whether the worst neighbours are searched, or people who never change compared.
+        searched: whether the worst neighbours are searched, or people who never change compared, if
+            the guarantee has such neighbours.
     """
 
     subject: str
@@ -89,7 +90,8 @@ class Sample:
         """
         pairs = candidate_pairs(self.job, self.guarantee, self.target.epochs)
         if not self.searched:
-            pairs = [pair for pair in pairs if all(len({*stream}) == 1 for stream in pair)]
+            constant = [pair for pair in pairs if all(len({*stream}) == 1 for stream in pair)]
+            pairs = constant or pairs
         # Guesses are about both orders of two neighbours.
         pairs = list({frozenset(pair): pair for pair in pairs}.values())
         rounds = _ROUNDS if len(pairs) > 1 else _ROUNDS[-1:]

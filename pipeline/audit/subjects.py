@@ -1,13 +1,10 @@
-"""Examples of protocols as jobs of a few epochs, and values that their devices may have."""
+"""Examples of protocols as jobs of a few epochs."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.conformance.cases import Case
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -30,14 +27,3 @@ def job_of(case: Case, *, epochs: int, minimum: int) -> DeployedJob:
         "topics": {"partitions": 2},
     }
     return deploy_job(make_job(values), deployed_at=0, deployment=bytes(16))
-
-
-def other_values(
-    case: Case, epochs: int, devices: int, changed: NDArray[np.intp]
-) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
-    """Values of neighbours, shape (epochs, devices) or more: some devices have others always."""
-    size = len(case.values)
-    indices = (np.arange(epochs)[:, None] * 7 + np.arange(devices) * 3) % size
-    others = indices.copy()
-    others[:, changed] += 1 + np.arange(epochs)[:, None] % (size - 1)
-    return case.array_of(indices), case.array_of(others % size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from pipeline.audit.audits import FALSE_ALARM, Audit
 from pipeline.audit.findings import Finding, Verdict
@@ -29,27 +29,15 @@ def show_audit(found: Audit) -> None:
         say(f"{plural(len(found.findings), 'attack')}: nothing speaks against what is claimed")
     if len(rows) < len(found.findings):
         say("shown is what comes nearest to the claim, by protocol and attack; --json has all")
-    for why, names in _by_reason(found.left_out).items():
-        say(f"not run, as {why}: {', '.join(names)}")
-    if found.left_out:
-        say("dpstream audit runs them all, with all protocols")
     say(
         "claimed and observed: epsilon (delta). exact: all that can be seen was enumerated. "
-        "consistent: observed is a lower bound, with confidence, that samples allow, and below the "
-        "claim; or there is nothing that differs"
+        "consistent: observed is a lower bound, with confidence, from samples, and below the claim"
     )
     say(
         f"a correct program is convicted with a probability of at most {found.false_alarm:.2g}: "
         f"{FALSE_ALARM:g}, divided evenly among the {plural(found.drawn, 'finding')} that rest on "
         "draws, and by each among its comparisons"
     )
-
-
-def _by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name, why in left_out.items():
-        found.setdefault(why, []).append(name)
-    return found
 
 
 def _strongest(findings: Sequence[Finding]) -> Iterable[Finding]:

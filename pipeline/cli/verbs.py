@@ -154,7 +154,7 @@ VERBS = {
     "audit": Verb(
         _PRIVACY,
         "audit:audit",
-        "Attack the installed code as who sees what a party sees. Exit code 1 if convicted.",
+        "Compare the privacy loss of a protocol or job with its claim. Exits with 1 if larger.",
         "future_rand --quick",
     ),
     "ledger": Verb(

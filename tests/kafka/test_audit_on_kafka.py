@@ -46,7 +46,6 @@ def test_a_deployed_job_is_audited_by_its_own_constants_which_cannot_be_weakened
     def audited(*options: object) -> tuple[int, dict[str, Any]]:
         said = dpstream("audit", job_name, *on_it, "--seed", 3, "--json", *options)
         told = json.loads(said.output)
-        assert told["left_out"]["device clients (device client)"].startswith("there are no")
         return said.code, {each["attack"]: each for each in told["findings"]}
 
     code, found = audited("--trials", 200)
@@ -54,7 +53,7 @@ def test_a_deployed_job_is_audited_by_its_own_constants_which_cannot_be_weakened
     law = found["deployed law"]
     assert law["subject"] == job_name
     assert (law["claimed"], law["observed"], law["verdict"]) == (2.0, 2.0, "exact")
-    for attack in ("likelihood ratios", "local reports", "released windows", "membership"):
+    for attack in ("likelihood ratios", "local reports", "released windows"):
         assert found[attack]["verdict"] != "CONVICTED"
 
     def less_noise(weights: Any, count: int, rng: np.random.Generator) -> Any:

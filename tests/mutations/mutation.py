@@ -2,7 +2,7 @@
 
 The table is a folder of TOML files, one for each part of the house. A mutation is a piece of the
 source that occurs exactly once, what takes its place, what that weakens in words, and the tests
-that convict whoever runs it: those that audit a protocol, conform to its law, or look beside it.
+that convict whoever runs it: audits of a protocol, attacks on the implementation, and conformance.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ ROOT: Final = Path(__file__).parents[2]
 TABLE: Final = Path(__file__).parent / "table"
 AUDIT: Final = "tests/pipeline/audit/test_quick_audit.py::"
 """Stands before what convicts by ``dpstream audit --quick``, of one protocol or what all share."""
+ATTACKS: Final = "tests/attacks/"
+"""Stands before what convicts by an attack on the implementation."""
 CONFORMANCE: Final = "tests/conformance/"
 """Stands before what convicts by the conformance suite."""
 
@@ -36,8 +38,8 @@ class Mutation:
         old: a piece of its text, which occurs there exactly once.
         new: what takes its place.
         weakens: what is lost, in words.
-        convicted_by: names of tests as pytest takes them. The first is one of an audit, or of the
-            conformance suite; others notice it, too.
+        convicted_by: names of tests as pytest takes them. The first is an audit, an attack or one
+            of the conformance suite; others notice it, too.
     """
 
     name: str

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tests.mutations.mutation import AUDIT, Mutation
+from tests.mutations.mutation import ATTACKS, AUDIT, Mutation
 from tests.mutations.trying import Trial
 
 PAGE: Final = Path(__file__).parent / "README.md"
@@ -41,5 +41,6 @@ def _lines(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _kind(trial: Trial) -> str:
-    audited = trial.by.startswith(AUDIT)
-    return "`dpstream audit`" if audited else "the conformance suite"
+    if trial.by.startswith(AUDIT):
+        return "`dpstream audit`"
+    return "attacks" if trial.by.startswith(ATTACKS) else "the conformance suite"

@@ -9,6 +9,7 @@ import pytest
 
 from tests.mutations.__main__ import describe
 from tests.mutations.mutation import (
+    ATTACKS,
     AUDIT,
     CONFORMANCE,
     ROOT,
@@ -41,7 +42,7 @@ def test_there_are_enough_in_every_area() -> None:
 def test_who_convicts_is_there() -> None:
     for mutation in MUTATIONS:
         assert mutation.convicted_by, mutation.name
-        assert mutation.witness.startswith((AUDIT, CONFORMANCE)), mutation.name
+        assert mutation.witness.startswith((AUDIT, ATTACKS, CONFORMANCE)), mutation.name
         for test in mutation.convicted_by:
             path, _, name = test.partition("::")
             text = (ROOT / path).read_text()

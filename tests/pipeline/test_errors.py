@@ -29,8 +29,6 @@ HANDLED_BEFORE = {
     "topics.frames.VersionError": "as CodecError",
     "pipeline.devices.bounded_lines.EndlessLineError": "becomes an InputError that names the file",
     "pipeline.jobs.marked_yaml.YamlError": "becomes a JobError that names the file",
-    "pipeline.audit.randomness._Crash": "an audit kills a producer with it, and goes on",
-    "pipeline.audit.scenes._FencedError": "ends a stage of an audit that another has followed",
     "pipeline.simulation.memory.DeletedError": "topics in memory delete only what was read",
     "pipeline.serve.api.ProblemError": "answered over HTTP, with its status",
     "pipeline.serve.query_strings.AskedWronglyError": "answered over HTTP, with status 400",

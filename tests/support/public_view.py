@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from pipeline.actions import Steps
-from pipeline.audit.records_seen import seen_record
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.ledger_topic import read_spending
@@ -28,6 +27,7 @@ from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.shuffle_stage import ShuffleStage
 from randomizers.randomness import seeded_generator
 from tests.support.commands import Commands
+from tests.support.records_seen import seen_record
 from topics.names import JOBS_TOPIC, Role
 from topics.words import Words
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from pipeline.audit.audits import FALSE_ALARM, Attack, run_attacks
 from pipeline.audit.findings import Finding, Verdict
 from pipeline.audit.hockey_stick import Sight, Sights
-from pipeline.audit.linkage import Linkage
 from pipeline.audit.neighbours import candidate_pairs
 from pipeline.audit.sampling import Sample
 from pipeline.audit.subjects import job_of
@@ -74,28 +72,6 @@ def test_candidates_are_neighbours_by_the_guarantee() -> None:
     assert pairs
     assert all(sum(a != b for a, b in zip(*pair, strict=True)) == 1 for pair in pairs)
     assert {(other, one) for one, other in pairs} == set(pairs)
-
-
-def test_ids_of_batches_in_released_windows_are_convicted() -> None:
-    class Same:
-        """Draws an id of a producer once more for a window."""
-
-        def __init__(self) -> None:
-            self._rng = seeded_generator(2)
-            self._drawn = 0
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._rng, name)
-
-        def bytes(self, size: int) -> bytes:
-            # Of each window: two ids of each producer, then those of the stage.
-            self._drawn += 1
-            return bytes([self._drawn if self._drawn < 5 else 1]) * size
-
-    coins: Any = Same()
-    finding = Linkage("sorted", 4).run(coins, 1e-9)
-    assert finding.convicted
-    assert "holds the id of a batch" in finding.reason
 
 
 def test_attacks_that_draw_share_the_probability_of_a_false_alarm() -> None:

@@ -31,7 +31,7 @@ def imported(path: Path) -> Iterator[str]:
 def test_nothing_but_its_entry_its_exact_law_and_attacks_on_it_imports_a_protocol() -> None:
     known = modules_of_protocols()
     assert {"randomizers.future_rand", "randomizers.count_min", "aggregators.count_min"} <= known
-    streets = ("protocols", "conformance/laws", "audit/recomputed", "audit/drawn")
+    streets = ("protocols", "conformance/laws", "audit/recomputed")
     places = {ROOT / "pipeline" / street for street in streets}
     for path in (ROOT / "pipeline").rglob("*.py"):
         if places.isdisjoint(path.parents):

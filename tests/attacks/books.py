@@ -1,0 +1,191 @@
+"""The books of devices: what they note of what they have spent, beside what they have sent.
+
+A guarantee over a whole stream rests on what a device keeps: a clock that runs down, changes that
+are counted, steps that are taken. Streams that change at every epoch, far beyond what is followed
+at once, are worked out anew by the definition, and compared with the words that were sent and with
+the arrays that were kept. Nothing here is chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from randomizers.counted_words import written_out
+from randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
+from randomizers.ldp_sgd.calibration import calibrate as calibrate_sgd
+from randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
+from randomizers.shuffled_counts.calibration import calibrate as calibrate_counts
+from randomizers.shuffled_value_stream import STEPS, ZERO, ShuffledValueStream
+from randomizers.shuffled_value_stream.calibration import calibrate as calibrate_sums
+from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from randomizers.value_stream.calibration import calibrate as calibrate_stream
+from randomizers.value_stream.lattice import STEP
+from randomizers.value_stream.lattice import ZERO as ZERO_LETTER
+
+EPOCHS, CHANGES = 12, 2
+# As a share: numbers are added up in another order.
+_NEAR = 1e-9
+
+
+def books_of_devices(coins: np.random.Generator) -> dict[str, str]:
+    """Return, by account of a device, why it is wrong, or an empty text."""
+    accounts = (
+        ("letters: the clock, and what they have told", _letters(coins)),
+        ("words that are added up: the clock, and its noise", _sums(coins)),
+        ("messages of changes: no more than were charged", _messages(coins)),
+        ("steps of a model: no more than were charged", _steps(coins)),
+    )
+    return {what: next(filter(None, reasons), "") for what, reasons in accounts}
+
+
+@dataclass
+class Followed:
+    """A device as its definition says: what is left of its changes, of which a few are boosted."""
+
+    boost: float
+    decay: float
+    changes: int
+    before: int = 0
+    made: int = 0
+    left: float = 0.0
+
+    def pull(self, value: int) -> float:
+        """What a value adds to what is sent, 1/2 less and changes included."""
+        self.left *= self.decay
+        if value != self.before:
+            if self.made < self.changes:
+                self.left += self.boost if value else -self.boost
+            self.made += 1
+        self.before = value
+        return value - 0.5 + self.left
+
+
+def streams(coins: np.random.Generator) -> NDArray[np.int8]:
+    """Of 24 devices, which change at every epoch, never, or by chance; shape (epochs, 24)."""
+    values = coins.integers(0, 2, (EPOCHS, 24), dtype=np.int8)
+    values[:, :8] = np.arange(EPOCHS)[:, None] % 2
+    values[:, 8:12] = 1 - values[:, :4]
+    values[:, 12:14] = (0, 1)
+    return values
+
+
+def _letters(coins: np.random.Generator) -> Iterator[str]:
+    full = calibrate_stream(ValueStreamParameters(2.0, CHANGES), EPOCHS)
+    # And one that such streams run beyond.
+    for law in (full, _of_half_the_clock(full)):
+        devices = ValueStream(law)
+        values = streams(coins)
+        devices.enrol(values.shape[1], coins)
+        tilted = devices.state_arrays()["noise"] == 0
+        rules = [Followed(law.boost, law.decay, law.changes) for _ in tilted]
+        clocks, told = np.full(len(tilted), law.clock), np.zeros(len(tilted))
+        for epoch, now in enumerate(values, 1):
+            letters = devices.report(epoch, now, None, coins)[:, 0].astype(int) - ZERO_LETTER
+            most = np.minimum(np.sqrt(np.maximum(clocks - law.reserve, 0)), law.boost + 0.5)
+            pulls = np.array(
+                [rule.pull(int(value)) for rule, value in zip(rules, now, strict=True)]
+            )
+            pulls = np.clip(pulls, -most, most)
+            clocks -= pulls**2
+            told += pulls * letters * STEP
+            kept = devices.state_arrays()
+            yield _apart("the clock", epoch, kept["left"][tilted], clocks[tilted])
+            yield _apart("the sum of its letters", epoch, kept["sum"][tilted], told[tilted])
+
+
+def _of_half_the_clock(law: ValueStreamLaw) -> ValueStreamLaw:
+    """With goals further off, so that no more is lost."""
+    return replace(law, clock=max(law.clock / 2, 2 * law.reserve), theta=law.theta / 2)
+
+
+def _apart(what: str, epoch: int, kept: NDArray[np.generic], exact: NDArray[np.float64]) -> str:
+    off = np.abs(np.asarray(kept, np.float64) - exact)
+    worst = int(np.argmax(off))
+    if off[worst] <= _NEAR * (1 + abs(exact[worst])):
+        return ""
+    return (
+        f"keeps {float(kept[worst])!r} as {what} of a device at epoch {epoch}, which by what it "
+        f"has sent is {float(exact[worst])!r}"
+    )
+
+
+def _sums(coins: np.random.Generator) -> Iterator[str]:
+    asked = ShuffledCountsParameters(1.0, 1e-6, changes=CHANGES, dummies="shuffle")
+    full = calibrate_sums(asked, EPOCHS, 2)
+    yield _too_little_noise(full.clock, full.deviation, full.epsilon, full.delta)
+    for law in (full, replace(full, clock=full.clock // 4)):
+        devices = ShuffledValueStream(law)
+        values = streams(coins)
+        devices.enrol(values.shape[1], coins)
+        rules = [Followed(law.boost, law.decay, law.changes) for _ in values[0]]
+        spent = np.zeros(values.shape[1], np.int64)
+        for epoch, now in enumerate(values, 1):
+            sent = devices.report(epoch, now, None, coins)[:, 0].astype(np.int64) - ZERO
+            pulls = [STEPS * rule.pull(int(value)) for rule, value in zip(rules, now, strict=True)]
+            for device, (word, pull) in enumerate(zip(sent.tolist(), pulls, strict=True)):
+                most = min(math.isqrt(law.clock - int(spent[device])), law.most)
+                clipped = min(max(pull, -most), most)
+                if not math.floor(clipped - 1e-6) <= word <= math.ceil(clipped + 1e-6):
+                    yield f"sends {word} at epoch {epoch} where its law says {clipped:.6g}"
+            spent += sent**2
+            if (spent > law.clock).any():
+                yield (
+                    f"sends words whose squares add up to {spent.max():,} by epoch {epoch}, and "
+                    f"noise is sized on {law.clock:,}"
+                )
+
+
+def _too_little_noise(clock: int, deviation: int, epsilon: float, delta: float) -> str:
+    """Any two streams may be twice the root of a clock apart."""
+    apart = 2 * math.sqrt(clock) / deviation
+    likely = stats.norm.sf(epsilon / apart - apart / 2)
+    least = likely - math.exp(epsilon) * stats.norm.sf(epsilon / apart + apart / 2)
+    if least <= delta * (1 + 1e-6):
+        return ""
+    return f"states a delta of {delta:g} for sums with noise, and it is at least {least:.4g}"
+
+
+def _messages(coins: np.random.Generator) -> Iterator[str]:
+    """Each device alone: the stage adds the dummies, and so all that it sends is real."""
+    asked = ShuffledCountsParameters(2.0, 0.01, changes=CHANGES, boost=3, dummies="shuffle")
+    law = calibrate_counts(asked, EPOCHS, 2)
+    for stream in streams(coins).T:
+        devices = ShuffledCounts(law)
+        devices.enrol(1, coins)
+        before = made = 0
+        for epoch, value in enumerate(stream.tolist(), 1):
+            sent = len(written_out(devices.report(epoch, np.array([value], np.int8), None, coins)))
+            boosted = value != before and made < CHANGES
+            charged = law.boost + value + boosted * (law.boost if value else -law.boost)
+            made += value != before
+            before = value
+            if sent != charged:
+                yield (
+                    f"sends {sent} messages at epoch {epoch} after {made} changes, and {charged} "
+                    "are charged for"
+                )
+
+
+def _steps(coins: np.random.Generator) -> Iterator[str]:
+    """Asked at every epoch, a device answers in as many as are charged for."""
+    asked = LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3, groups=3)
+    law = calibrate_sgd(asked, EPOCHS, 2)
+    charged = math.ceil(Fraction(EPOCHS, 3))
+    devices = LdpSgd(law)
+    devices.enrol(1, coins)
+    answered = 0
+    for epoch in range(1, EPOCHS + 1):
+        try:
+            devices.report(epoch, np.array([[1, 100]]), None, coins)
+        except ValueError:
+            break
+        answered += 1
+    if answered > charged:
+        yield f"takes part in {answered} steps, and {charged} are charged for"

@@ -1,0 +1,119 @@
+"""What parties of which each sees a part can learn from it: boxes of reports, shares of tables.
+
+The attacker is one of them, and opens what is sealed to it: the next shuffle stage or the party
+that adds up, who is not to know whose report is whose; one of two parties with a share each, to
+whom it is to be nothing but random numbers; and a shuffle stage that passes on the shares of few.
+A correct program is convicted with a probability below 2^-100.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.jobs.sealing_keys import public_bytes
+from pipeline.stages.share_stage import partial_of
+from tests.attacks.promises import broken
+from tests.attacks.scenes import scene_job
+from topics.sealed_words import open_rows, seal_rows
+from topics.sealing import Lock, sealing_context, unseal_all
+from topics.shares import Counts, PartialSum, ShareForm, ShareSum, boxes_of, share_table
+
+# So many that no two orders of them are alike by chance.
+_REPORTS = 40
+_CELLS, _MINIMUM = 64, 4
+# Bytes of the name of a share, and of what stands before the share itself.
+_NAME, _ABOUT = 16, 8
+_CONTEXTS = tuple(sealing_context(name, bytes(16), bytes(16), 1) for name in ("a", "b"))
+
+
+def attack_boxes_and_shares() -> Iterator[str]:
+    """Orders of boxes, shares alone, and sums of few."""
+    promises = {
+        "the order of boxes says nothing of the order of reports": _order_of_boxes,
+        "equal tables have shares as different as others, each of a name of its own": _shares_alone,
+        "neither party hands on the sum of fewer devices than the minimum": _sums_of_few,
+    }
+    return broken(promises)
+
+
+def _order_of_boxes() -> str:
+    key = X25519PrivateKey.generate()
+    lock = Lock(public_bytes(key), _CONTEXTS[0])
+    rows = np.arange(2 * _REPORTS, dtype="<u8").reshape(_REPORTS, 2)
+    orders = rows, rows[::-1]
+    opened = [open_rows(seal_rows(each, [lock]), key, lock.context).tolist() for each in orders]
+    if any(sorted(each) != rows.tolist() for each in opened):
+        return "boxes hold other rows than were put into them"
+    places = [
+        [found_rows.index(row) for row in order.tolist()]
+        for found_rows, order in zip(opened, orders, strict=True)
+    ]
+    if places[0] == places[1]:
+        return "boxes stand where their reports stood: whoever opens them knows who sent which"
+    if opened[0] == opened[1]:
+        return "boxes stand in an order that follows from what is in them"
+    return ""
+
+
+def _shares_alone() -> str:
+    """Of a table of zeros, of a full one, and of zeros again."""
+    form = ShareForm(_CELLS)
+    tables = [np.full(_CELLS, count, "<u4") for count in (0, 1 << 20, 0)]
+    keys, names, shares = _keys(), list[bytes](), list[bytes]()
+    for table in tables:
+        opened = _opened(table, 1, form, keys)
+        names += [content[:_NAME] for content in opened[0]]
+        # What else both parties see is which piece it is, and of how many devices.
+        shares += [content[_NAME + _ABOUT :] for contents in opened for content in contents]
+    if len({*shares}) < len(shares):
+        return "two tables have the same share: whoever has one reads what the other party hides"
+    if len({*names}) < len(names):
+        return "shares of two devices have one name: that of the second one is missed by nobody"
+    return ""
+
+
+def _sums_of_few() -> str:
+    keys = _keys()
+    sealed = {"shares": [public_bytes(key).hex() for key in keys]}
+    parameters = {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]}
+    job = scene_job("count_min", parameters, minimum=_MINIMUM, sealed=sealed)
+    form = job.table_form
+    for devices in (1, _MINIMUM - 1, _MINIMUM):
+        sums = [ShareSum.empty(form, party) for party in range(len(keys))]
+        for _ in range(devices):
+            opened = _opened(np.ones(form.cells, "<u4"), 1, form, keys)
+            for total, contents in zip(sums, opened, strict=True):
+                # Whoever copies a share does not make more devices of one.
+                total.add([*contents, *contents])
+        for total in sums:
+            handed_on = PartialSum.from_bytes(form, partial_of(job, total)).pieces is not None
+            if handed_on != (devices >= _MINIMUM):
+                did = "hands on" if handed_on else "keeps back"
+                return f"a party {did} the sum of {devices} devices, the minimum is {_MINIMUM}"
+    return ""
+
+
+def _keys() -> list[X25519PrivateKey]:
+    return [X25519PrivateKey.generate() for _ in _CONTEXTS]
+
+
+def _opened(
+    table: Counts, devices: int, form: ShareForm, keys: Sequence[X25519PrivateKey]
+) -> list[list[bytes]]:
+    """What each party finds in its boxes of a table that was just cut in two shares."""
+    first, second = (
+        Lock(public_bytes(key), context) for key, context in zip(keys, _CONTEXTS, strict=True)
+    )
+    rows = share_table(table, devices, form, (first, second), secrets.token_bytes)
+    return [
+        [
+            content
+            for content in unseal_all(boxes_of(rows, party), key, context)
+            if content is not None
+        ]
+        for party, (key, context) in enumerate(zip(keys, _CONTEXTS, strict=True))
+    ]

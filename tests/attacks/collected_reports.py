@@ -1,0 +1,303 @@
+"""What collectors promise the devices that report to them.
+
+Attacked by those who see what surrounds a collector: who reads its records beside the access log of
+a proxy, who knows ids of devices, who reads answers and refusals, who sees when records of which
+size are written; and by a device that wants to count twice. The collector's core is the installed
+one, and writes to topics in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.collector.answers import Answer
+from pipeline.collector.gathering import Gathering, Room
+from pipeline.collector.intake import Intake
+from pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import times_of
+from pipeline.jobs.sealing_keys import public_bytes
+from tests.attacks.device_jobs import EPOCHS, body_of, device_job, identity, noon
+from tests.attacks.promises import broken
+from topics.envelopes import decode_body
+from topics.loose_batches import (
+    TAG_BYTES,
+    decode_enrolments,
+    decode_loose_batch,
+    horizon_tag,
+    report_tag,
+    subject_of_device,
+)
+from topics.names import Role
+
+_DEVICES: Final = range(16)
+_TURNS: Final = 20
+"""Of the event loop, in which whoever does not wait has written."""
+_LONG: Final = 3_600.0
+_ACCEPTED: Final = 202
+_TOKENS: Final = {
+    "audience": "reports",
+    "keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": "A" * 43}],
+}
+
+
+def attack_collector() -> Iterator[str]:
+    """What is written, answered and refused of reports that devices send themselves."""
+    return broken(
+        {
+            "records are the same whoever comes first: no access log tells whose a row is": _order,
+            "who knows ids of devices finds no tag of theirs without the collectors' key": _unkeyed,
+            "no tag of a device is found again, at another epoch or among enrolments": _linked,
+            "a device counts once: with one key, one content in a body, and its own token": _twice,
+            "answers and refusals are the same whatever contents say": _answers,
+            "when records are written, and how long they are, depends on no content": _sizes,
+            "nothing is acknowledged that was written after its window may have been cut": _late,
+        },
+    )
+
+
+@dataclass
+class Topics:
+    """Where a collector writes, in memory.
+
+    Attributes:
+        appended: when records are said to have been written, milliseconds since 1970.
+        records: topic and record, in the order of writing.
+    """
+
+    appended: int | None = None
+    records: list[tuple[str, bytes]] = field(default_factory=list)
+
+    async def write(self, topic: str, partition: int, value: bytes) -> int | None:
+        """Write a record."""
+        self.records.append((topic, value))
+        return self.appended
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """What a collector has made of bodies, in the order in which they came.
+
+    Attributes:
+        answers: to each.
+        records: topic and record.
+        written: how many of these there were when a body had come, and no time had passed.
+    """
+
+    answers: list[Answer]
+    records: list[tuple[str, bytes]]
+    written: list[int]
+
+    def tags(self, job: DeployedJob) -> tuple[list[bytes], list[bytes]]:
+        """Of reports, and of enrolments."""
+        reports: list[bytes] = []
+        enrolments: list[bytes] = []
+        for topic, value in self.records:
+            if topic == job.topic(Role.REPORTS):
+                rows = decode_loose_batch(value).rows
+                reports += [row[:TAG_BYTES].tobytes() for row in rows]
+            else:
+                enrolments += [tag.tobytes() for tag in decode_enrolments(value).tags]
+        return reports, enrolments
+
+    @property
+    def taken(self) -> list[bool]:
+        """Which bodies are acknowledged."""
+        return [answer.status == _ACCEPTED for answer in self.answers]
+
+
+def _key(number: int) -> CollectorKey:
+    return CollectorKey(hashlib.sha256(f"collector key {number}".encode()).digest())
+
+
+def _collected(
+    job: DeployedJob,
+    epoch: int,
+    bodies: Sequence[bytes],
+    *,
+    subjects: Sequence[str] | None = None,
+    key: CollectorKey | None = None,
+    appended: int | None = None,
+) -> _Collected:
+    """Have a collector of the job take bodies at noon of an epoch.
+
+    Args:
+        job: whose devices report for themselves.
+        epoch: whose noon it is.
+        bodies: one after the other, before any time has passed.
+        subjects: of their tokens; None: they have none.
+        key: of all collectors of the job.
+        appended: when the broker says that it has written what it is given.
+    """
+    key = key or _key(1)
+    intake = Intake(job.model_copy(update={"collector_key": key.digest}), key)
+    topics = Topics(appended)
+    now = noon(job, epoch)
+    answers: dict[int, Answer] = {}
+    written: list[int] = []
+
+    async def offered() -> None:
+        gathering = Gathering(intake, topics, Room(), _raised, lambda: now, _LONG)
+        for index, body in enumerate(bodies):
+            subject = None if subjects is None else subjects[index]
+            refusal = gathering.offer(body, subject, now, partial(answers.__setitem__, index))
+            if refusal is not None:
+                answers[index] = refusal
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            written.append(len(topics.records))
+        await gathering.finish()
+
+    asyncio.run(offered())
+    return _Collected([answers[index] for index in range(len(bodies))], topics.records, written)
+
+
+def _raised(error: Exception) -> None:
+    raise error
+
+
+def _order() -> str:
+    job = device_job()
+    orders = _DEVICES, _DEVICES[::-1], [*_DEVICES[::2], *_DEVICES[1::2]]
+    seen = [_collected(job, 1, [body_of(job, 1, [device]) for device in order]) for order in orders]
+    for topic, what in ((Role.REPORTS, "reports"), (Role.DEVICES, "enrolments")):
+        name = job.topic(topic)
+        first, *others = ([value for at, value in each.records if at == name] for each in seen)
+        if not first:
+            return f"writes no {what}"
+        if any(first != other for other in others):
+            return (
+                f"{what} stand in a record in the order in which devices came: who reads an access "
+                "log beside it knows whose they are"
+            )
+    return ""
+
+
+def _unkeyed() -> str:
+    job = device_job()
+    bodies = [body_of(job, 1, [device]) for device in _DEVICES]
+    reports, enrolments = _collected(job, 1, bodies, key=_key(1)).tags(job)
+    written = {*reports, *enrolments}
+    others = _collected(job, 1, bodies, key=_key(2)).tags(job)
+    if written & {*others[0], *others[1]}:
+        return "tags do not depend on the key: who knows a device's id knows its tags"
+    guesses = b"", bytes(32), _key(1).digest, job.deployment, job.fingerprint
+    for device in _DEVICES:
+        subject = subject_of_device(identity("device", device))
+        for guess in guesses:
+            tags = {
+                report_tag(guess, job.deployment, 1, subject),
+                horizon_tag(guess, job.deployment, 0, subject),
+            }
+            if tags & written:
+                return "a device's tag follows from its id and what is public of the job"
+    return ""
+
+
+def _linked() -> str:
+    """Of two horizons, so that the number of one is that of an epoch, too."""
+    job = device_job()
+    found: dict[bytes, str] = {}
+    for epoch in range(1, 2 * EPOCHS + 1):
+        enrols = epoch % EPOCHS == 1
+        bodies = [body_of(job, epoch, [device], enrols=enrols) for device in _DEVICES]
+        reports, enrolments = _collected(job, epoch, bodies).tags(job)
+        seen = [(tag, f"a report of epoch {epoch}") for tag in reports]
+        seen += [(tag, f"an enrolment of epoch {epoch}") for tag in enrolments]
+        for tag, where in seen:
+            if tag in found:
+                return f"{found[tag]} and {where} have one tag: who reads the topics links them"
+            found[tag] = where
+    return ""
+
+
+def _twice() -> str:
+    job, asking = device_job(), device_job(devices={"tokens": _TOKENS})
+    if _starts(job.model_copy(update={"collector_key": _key(1).digest}), _key(2)):
+        return "a collector takes reports with another key: a device that asks both counts twice"
+    if any(_collected(job, 1, [body_of(job, 1, [3, 4, 3])]).records):
+        return "two contents of one device are taken from one body"
+    if any(_collected(asking, 1, [body_of(asking, 1, [3])]).taken):
+        return "a report without a token is taken where reports come with tokens alone"
+    if any(_collected(asking, 1, [body_of(asking, 1, [3, 4])], subjects=["ann"]).taken):
+        return "several devices report with one token"
+    bodies = [body_of(asking, 1, [device]) for device in (3, 4, 3)]
+    tags, _ = _collected(asking, 1, bodies, subjects=["ann", "ann", "bob"]).tags(asking)
+    if len(tags) != len(bodies) or len(set(tags)) != len({"ann", "bob"}):
+        return "who counts as one follows from the id that a device gives itself, not its token"
+    return ""
+
+
+def _starts(job: DeployedJob, key: CollectorKey) -> bool:
+    try:
+        Intake(job, key)
+    except CollectorKeyError:
+        return False
+    return True
+
+
+def _answers() -> str:
+    job = device_job()
+    for what, contents in (
+        ("an answer depends on", ([], [0], [1])),
+        ("a refusal depends on", ([2], [7], [255])),
+    ):
+        seen = [_collected(job, 1, [body_of(job, 1, [3], words)]) for words in contents]
+        if any(each.answers != seen[0].answers for each in seen):
+            return f"{what} what a content says: proxies log it"
+    return ""
+
+
+def _sizes() -> str:
+    job = device_job()
+    seen = set()
+    for words in ([], [0], [1]):
+        bodies = [body_of(job, 1, [device], words) for device in _DEVICES]
+        found = _collected(job, 1, bodies)
+        lengths = [(topic, len(value)) for topic, value in found.records]
+        seen.add((*found.written, *lengths))
+    if len(seen) > 1:
+        return "when records are written, or how long they are, depends on what contents say"
+    sealing = device_job(devices={"seal": [_public_key()]})
+    if not all(_collected(sealing, 1, [body_of(sealing, 1, [3])]).taken):
+        return "a box of the right size is not taken"
+    whole = decode_body(body_of(sealing, 1, [3])).rows.shape[1]
+    # Of two sizes in one, each might pass for two.
+    for longer in (1, 16, whole):
+        if any(_collected(sealing, 1, [body_of(sealing, 1, [3], longer=longer)]).taken):
+            return "boxes of several sizes are taken: a size may tell what is in them"
+    return ""
+
+
+def _public_key() -> str:
+    private = X25519PrivateKey.from_private_bytes(hashlib.sha256(b"stage").digest())
+    return public_bytes(private).hex()
+
+
+def _late() -> str:
+    job = device_job()
+    times = times_of(job)
+    assert times is not None
+    end = times.start(2)
+    assert end is not None
+    cut = end + round(1000 * job.shuffle.grace)
+    collectors_done = Intake(
+        job.model_copy(update={"collector_key": _key(1).digest}), _key(1)
+    ).settles(1)
+    if collectors_done > cut:
+        return "collectors say that they are done with an epoch when its window may have been cut"
+    body = body_of(job, 1, [3])
+    for appended in (end, collectors_done, collectors_done + 1, cut, cut + 1_000):
+        taken = any(_collected(job, 1, [body], appended=appended).taken)
+        if taken and appended >= collectors_done:
+            return "a report is acknowledged that was written when its window may have been cut"
+        if not taken and appended == end:
+            return "a report that was written in time is not acknowledged"
+    return ""

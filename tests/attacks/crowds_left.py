@@ -1,0 +1,100 @@
+"""Whether the shuffle stage deletes from crowds by the law that the guarantee speaks of.
+
+Of n messages of a crowd max(0, min(n, n + Z - shift)) are to be left, Z discrete Laplace, and none
+where that is below the minimum; which ones is to be drawn, each message alike. The stage is run
+with one key for many epochs, each of which has randomness of its own. A law that is kept is doubted
+with a probability of at most `false_alarm`: by the inequality of Dvoretzky, Kiefer and Wolfowitz
+(with the constant of Massart), and by Hoeffding's.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from pipeline.stages.stage_noise import StageNoise
+from randomizers.crowds import CrowdsLaw
+from tests.attacks.scenes import scene_job
+from topics.words import Words
+
+LARGE, MINIMUM = 40, 4
+"""Messages of a crowd that is never withheld, and the fewest that are released of any."""
+_CROWDS = ("1", "2", "3", "4", "5")
+# The last one is smaller.
+_SMALL = len(_CROWDS) - 1
+
+
+def crowds_job(key: NoiseKey) -> DeployedJob:
+    """A job from whose crowds the stage deletes."""
+    return _without_key().model_copy(update={"noise_key": key.digest})
+
+
+@lru_cache(maxsize=1)
+def _without_key() -> DeployedJob:
+    crowds = {"by": "version", "values": list(_CROWDS), "epsilon": 2, "delta": 0.05}
+    parameters = {"epsilon": 2, "delta": 0.05, "domain": ["a", "b"]}
+    return scene_job("single_message", parameters, minimum=MINIMUM, crowds=crowds)
+
+
+def attack_crowds(windows: int, coins: np.random.Generator, false_alarm: float) -> str:
+    """Delete messages from the crowds of some windows.
+
+    Returns:
+        Why their numbers or their places contradict the law, or an empty text.
+    """
+    key = NoiseKey(coins.bytes(KEY_BYTES))
+    job = crowds_job(key)
+    law, noise = job.crowds_law, StageNoise(job, key)
+    assert law is not None
+    # As many as are left below the minimum about most of the time.
+    small = MINIMUM + law.counts.shift - 2
+    sizes = [LARGE] * _SMALL + [small]
+    words = _messages(law, sizes)
+    kept = np.zeros((windows, len(sizes), LARGE), np.bool_)
+    for window in range(windows):
+        left = noise.left(window + 1, words).values
+        kept[window, law.crowds_of(left) - 1, left[:, -1]] = True
+    return _doubts(law, kept, small, false_alarm)
+
+
+def _messages(law: CrowdsLaw, sizes: list[int]) -> Words:
+    """Messages in canonical order, each of which tells its place in its crowd."""
+    crowds = np.repeat(np.arange(1, len(sizes) + 1), sizes)
+    places = np.concatenate([np.arange(size) for size in sizes])
+    return Words(law.words_of(crowds, places[:, None].astype(np.uint8)))
+
+
+def _doubts(law: CrowdsLaw, kept: NDArray[np.bool_], small: int, false_alarm: float) -> str:
+    """What speaks against the law; `kept` has shape (windows, crowds, places)."""
+    numbers = kept.sum(axis=2)
+    share = false_alarm / 4
+    for size, seen in ((LARGE, numbers[:, :_SMALL].ravel()), (small, numbers[:, _SMALL])):
+        shares = np.bincount(seen, minlength=size + 1) / len(seen)
+        distance = np.abs(np.cumsum(shares) - np.cumsum(_law_of_left(law, size))).max()
+        if distance > math.sqrt(math.log(2 / share) / (2 * len(seen))):
+            return (
+                f"how many messages are left of crowds of {size} differs by {distance:.3g} from "
+                "the law: their sizes are told with less noise, or small ones are released"
+            )
+    expected = _law_of_left(law, LARGE) @ np.arange(LARGE + 1) / LARGE
+    found = kept[:, :_SMALL].reshape(-1, LARGE)
+    deviation = np.abs(found.mean(axis=0) - expected).max()
+    if deviation > math.sqrt(math.log(2 * LARGE / (2 * share)) / (2 * len(found))):
+        return "which messages of a crowd are deleted follows from their place in it"
+    return ""
+
+
+def _law_of_left(law: CrowdsLaw, size: int) -> NDArray[np.float64]:
+    """The probability of each number that is left of so many messages, shape (size + 1,)."""
+    decay, reach = float(law.counts.ratio), 400
+    noise = np.arange(-reach, reach + 1)
+    masses = (1 - decay) / (1 + decay) * decay ** np.abs(noise)
+    left = np.clip(size + noise - law.counts.shift, 0, size)
+    found = np.zeros(size + 1)
+    np.add.at(found, np.where(left < law.minimum, 0, left), masses)
+    return found

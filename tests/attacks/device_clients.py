@@ -1,0 +1,268 @@
+"""What the client of a single device promises the user it runs for, whatever a server does.
+
+The server is the adversary: it makes job after job, says less than a law costs, wants to be joined
+once more, never answers; and it reads what a device sends, and what its app logs. The client is the
+installed one, with a server and a store in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Final
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.descriptions import statement_of
+from randomizers.client import Answer, Device, DeviceError, Limit, UnreachableError
+from tests.attacks.device_jobs import EPOCHS, device_job, noon
+from tests.attacks.promises import broken
+from topics.envelopes import IDENTITY_BYTES, decode_body
+
+_ROOMY: Final = Limit.of(100, 1e-3)
+_THIRD: Final = 1 / 3
+_ENROLS: Final = 2 * IDENTITY_BYTES
+_NUMBERS: Final = 10**9, 10**18
+"""What epsilons and deltas of an account are written in."""
+_EPOCH_BY_EPOCH: Final[dict[str, Any]] = {
+    "protocol": "single_message",
+    "parameters": {
+        "domain": ["apple", "pear", "plum"],
+        "response": "randomized_response",
+        "epsilon": _THIRD,
+        "delta": 1e-6,
+    },
+    "shuffle": {"minimum": 1000},
+}
+
+
+def attack_client() -> Iterator[str]:
+    """What devices send, charge and refuse, whatever they are asked for."""
+    return broken(
+        {
+            "a device enrols once in a horizon: its epochs are not linked by it": _enrols,
+            "no server gets more out of a device than its app allows": _spends,
+            "a device joins no job that promises less than its law costs": _believes,
+            "no epoch is drawn twice, by a crash or by leaving and joining again": _draws_again,
+            "what a device tells its app does not depend on the value": _says,
+        },
+    )
+
+
+@dataclass
+class Server:
+    """A collector that keeps all it is sent.
+
+    Attributes:
+        now: milliseconds since 1970.
+        dead: nobody answers to reports, which arrive all the same.
+        bodies: that have arrived.
+    """
+
+    now: int
+    dead: bool = False
+    bodies: list[bytes] = field(default_factory=list)
+
+    def request(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Answer:
+        """See `randomizers.client.transport.Transport`."""
+        if body is None:
+            return Answer(200, json.dumps({"time": self.now}).encode())
+        self.bodies.append(body)
+        if self.dead:
+            raise UnreachableError("nobody answers")
+        return Answer(202, b"{}")
+
+
+@dataclass
+class Kept:
+    """What survives of a device whose processes end."""
+
+    revision: int = 0
+    text: str | None = None
+
+    def read(self) -> tuple[int, str | None]:
+        """See `randomizers.client.store.Store`."""
+        return self.revision, self.text
+
+    def replace(self, revision: int, text: str) -> bool:
+        """See `randomizers.client.store.Store`."""
+        self.revision, self.text = revision + 1, text
+        return True
+
+
+def _started(job: DeployedJob, server: Server, kept: Kept, limit: Limit = _ROOMY) -> Device:
+    """A process of the app."""
+    return Device(
+        "https://localhost",
+        job.name,
+        signers=[],
+        limit=limit,
+        store=kept,
+        transport=server,
+        now=lambda: server.now,
+        monotonic=lambda: server.now / 1000,
+    )
+
+
+def _joined(job: DeployedJob, limit: Limit = _ROOMY) -> tuple[Server, Kept, Device]:
+    """A device that has joined at the first epoch."""
+    server, kept = Server(noon(job, 1)), Kept()
+    device = _started(job, server, kept, limit)
+    device.join(statement_of(job).encode())
+    return server, kept, device
+
+
+def _enrols() -> str:
+    job = device_job()
+    server, _, device = _joined(job)
+    for epoch in range(1, 2 * EPOCHS + 1):
+        server.now = noon(job, epoch)
+        device.report(epoch % 2 == 0)
+    enrolled: Counter[int] = Counter()
+    for body in server.bodies:
+        envelopes = decode_body(body)
+        enrolled[job.horizon_of(envelopes.epoch)] += int(envelopes.rows[:, _ENROLS].sum())
+    if len(server.bodies) != 2 * EPOCHS or set(enrolled) != {0, 1}:
+        return "does not report every epoch"
+    if set(enrolled.values()) != {1}:
+        return "a device enrols again in a horizon: tags of its enrolments link its epochs"
+    return ""
+
+
+def _spends() -> str:
+    """Deployment after deployment, of two jobs: one charges for horizons, the other for epochs."""
+    # Which no number of losses comes to.
+    limit = Limit.of(2.1, 1e-5)
+    for changed in ({"parameters": {"epsilon": _THIRD, "changes": 2}}, _EPOCH_BY_EPOCH):
+        job = device_job(**changed)
+        loss = job.guarantee()
+        server, kept = Server(noon(job, 1)), Kept()
+        drawn: set[tuple[bytes, int]] = set()
+        last = EPOCHS * 8
+        for number in range(2):
+            server.bodies.clear()
+            again = job.model_copy(
+                update={"deployment": bytes([number]) * 16, "deployed_at": job.deployed_at + number}
+            )
+            device = _started(again, server, kept, limit)
+            for epoch in range(1 + number * last // 2, 1 + last):
+                server.now = noon(job, epoch)
+                try:
+                    device.join(statement_of(again).encode())
+                    device.report(epoch % 2)
+                except DeviceError:
+                    break
+            for body in server.bodies:
+                epoch = decode_body(body).epoch
+                stands_for = job.horizon_of(epoch) if loss.unit == "stream" else epoch
+                drawn.add((again.deployment, stands_for))
+        account = _started(job, server, kept, limit).account().spent
+        for name, each, charged, allowed, unit in zip(
+            ("epsilon", "delta"),
+            (loss.epsilon, loss.delta),
+            (account.epsilon, account.delta),
+            (limit.epsilon, limit.delta),
+            _NUMBERS,
+            strict=True,
+        ):
+            spent = len(drawn) * Fraction(repr(each))
+            if spent > Fraction(allowed, unit):
+                return f"a device that is asked for more and more goes beyond the {name} of its app"
+            if spent > Fraction(charged, unit):
+                return f"the account of a device has less {name} than what it has sent costs"
+        if not drawn:
+            return "a device reports nothing where its app allows it"
+    return ""
+
+
+def _believes() -> str:
+    for changed in ({}, _EPOCH_BY_EPOCH):
+        job = device_job(**changed)
+        whole = json.loads(statement_of(job))
+        promised = whole["guarantee"]
+        other = {"stream": "epoch", "epoch": "stream"}[promised["unit"]]
+        lies: list[dict[str, Any]] = [
+            {"unit": other},
+            *({"epsilon": promised["epsilon"] * share} for share in (0.0, 0.5, 0.999)),
+        ]
+        if promised["delta"]:
+            lies += [{"delta": promised["delta"] * share} for share in (0.0, 0.5, 0.999)]
+        for lie in lies:
+            text = json.dumps({**whole, "guarantee": {**promised, **lie}}).encode()
+            if _accepted(lambda: _started(job, Server(noon(job, 1)), Kept()).join(text)):  # noqa: B023
+                (what,) = lie
+                return f"a device joins a job that promises another {what} than its law has"
+        truth = json.dumps(whole).encode()
+        if not _accepted(lambda: _started(job, Server(noon(job, 1)), Kept()).join(truth)):  # noqa: B023
+            return "a device does not join a job that promises what its law costs"
+    return ""
+
+
+def _accepted(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except DeviceError:
+        return False
+    return True
+
+
+def _draws_again() -> str:
+    job = device_job()
+    server, kept, device = _joined(job)
+    server.dead = True
+    device.report(True)
+    # The app is started again, and offered another value.
+    again = _started(job, server, kept)
+    server.now += 3_600_000
+    again.report(False)
+    if len(set(server.bodies)) > 1:
+        return "a report whose answer was lost is drawn again"
+    server.dead = False
+    again.leave()
+    if _accepted(lambda: again.join(statement_of(job).encode(), again=True)):
+        return "a device that has left a deployment joins it again, as if it had drawn nothing"
+    return ""
+
+
+def _says() -> str:
+    """Where the state is damaged, nothing is left to spend, the job is over, or nobody asked it."""
+    job = device_job()
+    for accident in (_damaged, _poor, _over, _left):
+        said: set[str] = set()
+        for value in (True, False):
+            server, kept, device = _joined(job, Limit.of(1) if accident is _poor else _ROOMY)
+            device.report(True)
+            server.now = noon(job, 2)
+            accident(job, server, kept, device)
+            try:
+                device.report(value)
+            except DeviceError as error:
+                said.add(f"{type(error).__name__}: {error}")
+            else:
+                said.add("reports")
+        if len(said) > 1:
+            return "an error, which apps log, depends on the value that was to be reported"
+    return ""
+
+
+def _damaged(job: DeployedJob, server: Server, kept: Kept, device: Device) -> None:
+    assert kept.text is not None
+    document = json.loads(kept.text)
+    document["members"][job.name]["state"]["arrays"] = {}
+    kept.text = json.dumps(document)
+
+
+def _poor(job: DeployedJob, server: Server, kept: Kept, device: Device) -> None:
+    server.now = noon(job, EPOCHS + 1)
+
+
+def _over(job: DeployedJob, server: Server, kept: Kept, device: Device) -> None:
+    server.now = -1
+
+
+def _left(job: DeployedJob, server: Server, kept: Kept, device: Device) -> None:
+    device.leave()

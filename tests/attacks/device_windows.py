@@ -1,0 +1,121 @@
+"""Windows of devices that report for themselves, when whoever hands reports on copies them.
+
+A collector, or the broker's operator, has reports and makes more of them: under the same tag, or
+sealed ones, which it cannot read, under tags of devices that do not exist. What counts is one of
+each; otherwise few would pass for many, or show by how much they move what is published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, public_bytes
+from randomizers.counted_words import written_out
+from randomizers.randomness import cryptographic_generator
+from tests.attacks.promises import broken
+from tests.attacks.scenes import PATIENT, Scene, scene_job
+from topics.loose_batches import LooseBatch, encode_loose_batch, report_tag
+from topics.sealing import Lock, device_context, key_id, seal
+
+MINIMUM = 4
+_COLLECTOR_KEY = bytes(32)
+_MANY = 500
+
+
+def attack_device_windows() -> Iterator[str]:
+    """Copies of what devices sent, under the same tag and others."""
+    key = X25519PrivateKey.generate()
+    again = "few devices whose reports come again and again are not released"
+    promises = {
+        f"open reports: {again}": partial(_too_few, None),
+        f"sealed reports: {again}": partial(_too_few, key),
+        "a sealed report counts once, under whatever tags copies come": partial(_copies, key),
+    }
+    return broken(promises)
+
+
+@lru_cache(maxsize=4)
+def device_job(private_key: X25519PrivateKey | None) -> DeployedJob:
+    """A job whose devices report for themselves, sealed to a key if there is one."""
+    seals = [] if private_key is None else [public_bytes(private_key).hex()]
+    parameters = {"epsilon": 4, "changes": 2}
+    return scene_job(
+        "future_rand", parameters, minimum=MINIMUM, producers=None, devices={"seal": seals}
+    )
+
+
+def device_rows(job: DeployedJob, epoch: int, devices: int) -> list[bytes]:
+    """What a collector writes of so many devices: of each a tag, and a report of one word."""
+    assert job.devices is not None
+    coins, key = cryptographic_generator(), job.devices.key_at(epoch)
+    population = job.randomizer()
+    population.enrol(_MANY, coins)
+    # Of some of them nothing is due.
+    words = written_out(population.report(epoch, np.ones(_MANY, np.int8), None, coins))
+    rows = []
+    for device in range(devices):
+        content = job.content_form.pack(words[device : device + 1])
+        subject, name = b"d" + bytes([device]) * 16, coins.bytes(16)
+        if key is not None:
+            context = device_context(job.deployment, job.fingerprint, epoch, name)
+            content = name + seal(content, Lock(key, context))
+        rows.append(report_tag(_COLLECTOR_KEY, job.deployment, epoch, subject) + content)
+    return rows
+
+
+def record_of(job: DeployedJob, epoch: int, rows: Sequence[bytes]) -> bytes:
+    """A record of these rows."""
+    assert job.devices is not None
+    key = job.devices.key_at(epoch)
+    array = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+    identity = None if key is None else key_id(key)
+    return encode_loose_batch(LooseBatch(job.fingerprint, job.deployment, epoch, identity, array))
+
+
+def _too_few(private_key: X25519PrivateKey | None) -> str:
+    for devices, released in ((MINIMUM - 1, False), (MINIMUM, True)):
+        scene = _scene(private_key)
+        rows = device_rows(scene.job, 1, devices)
+        again = record_of(scene.job, 1, rows * 3)
+        scene.hand_on(1, [record_of(scene.job, 1, rows), again, again])
+        scene.work(*PATIENT)
+        reason = _speaks_against(scene, devices)
+        if not reason and bool(scene.writings(1)) != released:
+            minimum = f"where the minimum is {MINIMUM}"
+            did = "is not released" if released else "is released"
+            reason = f"a window of {devices} devices {did}, {minimum}"
+        if reason:
+            return reason
+    return ""
+
+
+def _copies(private_key: X25519PrivateKey) -> str:
+    scene = _scene(private_key)
+    rows = device_rows(scene.job, 1, MINIMUM)
+    coins = cryptographic_generator()
+    tag = len(report_tag(_COLLECTOR_KEY, bytes(16), 1, b""))
+    copies = [coins.bytes(tag) + rows[0][tag:] for _ in range(20)]
+    scene.hand_on(1, [record_of(scene.job, 1, rows), record_of(scene.job, 1, copies)])
+    scene.work(*PATIENT)
+    return _speaks_against(scene, len(rows))
+
+
+def _speaks_against(scene: Scene, devices: int) -> str:
+    """What speaks against a first window into which so many devices have sent a report each."""
+    said = scene.manifests()[1].contributors
+    if said != devices:
+        return f"a manifest says that {said} devices are in, who are {devices}"
+    for words in scene.writings(1):
+        if words.total() != devices:
+            return f"of {devices} devices {words.total()} reports are released"
+    return ""
+
+
+def _scene(private_key: X25519PrivateKey | None) -> Scene:
+    keys = NO_KEYS if private_key is None else KeyRing.of([private_key], "the audit")
+    return Scene(device_job(private_key), cryptographic_generator(), keys=keys)

@@ -1,0 +1,190 @@
+"""What a producer sends that is stopped, started and asked again at the worst moments.
+
+The same values and coins, once with nothing going wrong: whatever happens on the way, the records
+that arrive have to be the same, byte for byte. So nothing that was drawn is drawn again, and
+nothing that was used up is forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audit.subjects import job_of
+from pipeline.conformance.cases import Case
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from randomizers.randomness import seeded_generator
+from tests.attacks.changed_values import other_values
+from tests.attacks.device_jobs import identity
+from tests.attacks.promises import broken
+
+_EPOCHS: Final = 4
+_DEVICES: Final = 40
+_MANY: Final = 200
+"""Devices of which some draw differently from others, whatever they draw."""
+
+Sent: TypeAlias = list[tuple[str, int, bytes]]
+
+
+def attack_interrupted(case: Case) -> Iterator[str]:
+    """A producer of one protocol that is interrupted in several ways."""
+    # Who helps to learn waits for the model of the epoch before, which nobody publishes here.
+    epochs = _EPOCHS if case.protocol.learning is None else 1
+    job = job_of(case, epochs=epochs, minimum=_DEVICES)
+    values, others = other_values(case, epochs, _DEVICES, np.arange(_DEVICES))
+    undisturbed = _sent(job, values)
+    interrupted: dict[str, tuple[Callable[[], Sent], str]] = {
+        "a producer that is started anew at every epoch sends the same": (
+            lambda: _sent(job, values, restarted=True),
+            "what devices have drawn or used up is forgotten at a restart",
+        ),
+        "an epoch that could not be stored was not drawn": (
+            lambda: _sent(job, values, full=True),
+            "a draw that could not be stored has used up what the next one uses again",
+        ),
+        "an epoch that was drawn is not drawn again, whoever asks": (
+            lambda: _sent(job, values, again=others),
+            "an epoch is drawn twice where its values come once more",
+        ),
+    }
+    promises = {
+        what: partial(_differs, undisturbed, sent, reason)
+        for what, (sent, reason) in interrupted.items()
+    }
+    return broken(promises)
+
+
+def attack_renewal() -> Iterator[str]:
+    """A producer whose devices begin another horizon."""
+    return broken(
+        {"in every horizon devices draw anew what their privacy rests on": _renewed},
+    )
+
+
+def _differs(undisturbed: Sent, sent: Callable[[], Sent], reason: str) -> str:
+    try:
+        return "" if sent() == undisturbed else reason
+    except ProducerError as error:
+        return f"a producer cannot go on where it was interrupted: {error}"
+
+
+def _sent(
+    job: DeployedJob,
+    values: NDArray[np.int8],
+    *,
+    restarted: bool = False,
+    full: bool = False,
+    again: NDArray[np.int8] | None = None,
+) -> Sent:
+    """The records that arrive.
+
+    Args:
+        job: of several epochs.
+        values: of every epoch and device.
+        restarted: a process has its end after each epoch.
+        full: the disk is, when an epoch is closed for the first time.
+        again: other values, which every epoch is closed with once more.
+    """
+    log = MemoryLog()
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder) / "producer" if restarted or full else None
+        epoch = 0
+
+        def opened() -> Producer:
+            return Producer(
+                job,
+                state,
+                name="attacked",
+                transport=MemoryDriver(log),
+                generators=_generators,
+                # Of a drawing that did not happen nobody knows the id.
+                identifiers=lambda: identity("drawing", epoch),
+            )
+
+        producer = opened()
+        producer.enrol([str(user) for user in range(values.shape[1])])
+        for epoch in range(1, len(values) + 1):
+            producer.report_all(epoch, values[epoch - 1])
+            if full:
+                with suppress(ProducerError):
+                    producer.close_together(epoch, _no_room)
+                # Who refuses what was not drawn sends less.
+                with suppress(ProducerError, ValueError):
+                    producer.close(epoch)
+            else:
+                producer.close(epoch)
+            if restarted:
+                producer.shut()
+                producer = opened()
+            if again is not None:
+                # A randomizer that refuses by itself has drawn nothing either.
+                with suppress(ProducerError, ValueError):
+                    producer.report_all(epoch, again[epoch - 1])
+                    producer.close(epoch)
+        producer.shut()
+    return [
+        (role.value, partition, value)
+        for role, offsets in job.start_offsets.items()
+        for partition in range(len(offsets))
+        for value in log.values(role, partition)
+    ]
+
+
+def _no_room() -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def _generators(purpose: str, number: int) -> np.random.Generator:
+    """Coins that are a function of what is drawn."""
+    digest = hashlib.sha256(f"{purpose} {number}".encode()).digest()
+    return seeded_generator(int.from_bytes(digest[:6]))
+
+
+def _renewed() -> str:
+    job = deploy_job(
+        make_job(
+            {
+                "name": "audit",
+                "protocol": "future_rand",
+                "parameters": {"epsilon": 1, "changes": 2},
+                "epochs": {"count": _EPOCHS, "renew": True},
+            }
+        ),
+        deployed_at=0,
+    )
+    drawn: list[dict[str, bytes]] = []
+    for _ in range(2):
+        producer = Producer(job, None, name="attacked", transport=MemoryDriver(MemoryLog()))
+        producer.enrol([str(user) for user in range(_MANY)])
+        drawn.append(_state(producer))
+        producer.shut()
+    of_chance = [name for name, data in drawn[0].items() if drawn[1][name] != data]
+    producer = Producer(job, None, name="attacked", transport=MemoryDriver(MemoryLog()))
+    producer.enrol([str(user) for user in range(_MANY)])
+    horizons: list[dict[str, bytes]] = []
+    for epoch in range(1, 2 * _EPOCHS + 2):
+        producer.report_all(epoch, np.full(_MANY, epoch % 2, np.int8))
+        producer.close(epoch)
+        if epoch % _EPOCHS == 1:
+            horizons.append(_state(producer))
+    producer.shut()
+    for name in of_chance:
+        if len({horizon[name] for horizon in horizons}) < len(horizons):
+            return f"a horizon goes on with the {name} of the one before"
+    return "" if of_chance else "devices draw nothing when they are enrolled"
+
+
+def _state(producer: Producer) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in producer.store.arrays().items()}

@@ -1,0 +1,152 @@
+"""Whether others on the machine read what is kept there: keys, and what devices have drawn.
+
+Everything that holds a secret is made by the installed code, in a process whose mask of modes hides
+nothing, in folders that are not there yet; then access to it is opened, bit by bit, and it is read
+once more. And whoever holds a key must not show it where it is written into a log.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from pipeline.collector.intake import Intake
+from pipeline.devices.producer_store import ProducerStore
+from pipeline.errors import DpstreamError
+from pipeline.jobs.collector_keys import CollectorKey, collector_key_at, read_collector_key
+from pipeline.jobs.descriptions import signing_key_at
+from pipeline.jobs.noise_keys import NoiseKey, noise_key_at, read_noise_key
+from pipeline.jobs.sealing_keys import KeyRing, make_key_pair, read_private_key
+from pipeline.state import FolderLock, private_folder
+from randomizers.client import DeviceError
+from randomizers.client.store import FileStore
+from tests.attacks.device_jobs import device_job
+from tests.attacks.promises import broken
+
+_OF_OTHERS: Final = 0o077
+_PUBLIC: Final = ".pub"
+
+Use = Callable[[Path], object]
+
+
+def attack_files() -> Iterator[str]:
+    """What is kept on a machine that others use, too."""
+    return broken(
+        {
+            "what holds a secret is made for its owner alone, and so are its folders": _made,
+            "a secret that others have access to is not used": _opened,
+            "no key stands in what is written of its holder": _shown,
+        },
+    )
+
+
+def _producer_store(path: Path) -> None:
+    ProducerStore(path).close()
+
+
+def _device_store(path: Path) -> None:
+    FileStore(path).replace(0, "{}")
+
+
+def _key_pair(path: Path) -> None:
+    make_key_pair(path, path.with_suffix(_PUBLIC))
+
+
+def _locked(path: Path) -> None:
+    FolderLock(path.with_suffix(""), "an audit").release()
+
+
+# What makes a file at a path, whose folder may be missing, and what reads it.
+_KEYS: Final[dict[str, tuple[Use, Use]]] = {
+    "the noise key": (noise_key_at, read_noise_key),
+    "the collectors' key": (collector_key_at, read_collector_key),
+    "the signing key": (signing_key_at, signing_key_at),
+    "a private sealing key": (_key_pair, read_private_key),
+}
+_STATES: Final[dict[str, tuple[Use, Use]]] = {
+    "what the devices of a producer have drawn": (_producer_store, _producer_store),
+    "what a single device keeps": (_device_store, FileStore),
+}
+
+
+def _made() -> str:
+    with _unmasked() as folder:
+        for number, (what, (make, _)) in enumerate({**_KEYS, **_STATES}.items()):
+            path = folder / str(number) / "below" / "secret.key"
+            if what in _STATES:
+                private_folder(path.parent)
+            if not _does(make, path):
+                return f"{what} is made for others, too, and then refused"
+        _locked(folder / "locked" / "below")
+        for path in sorted(folder.rglob("*")):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if mode & _OF_OTHERS and path.suffix != _PUBLIC:
+                kind = "folder" if path.is_dir() else "file"
+                return f"a {kind} of secrets is made with mode {mode:o}: others look into it"
+    return ""
+
+
+def _opened() -> str:
+    with _unmasked() as folder:
+        for number, (what, (make, read)) in enumerate({**_KEYS, **_STATES}.items()):
+            path = private_folder(folder / str(number)) / "secret.key"
+            if not _does(make, path) or not _does(read, path):
+                return f"{what} is not used where it is its owner's alone"
+            for bit in range(6):
+                path.chmod(0o600 | 1 << bit)
+                if _does(read, path):
+                    return f"{what} is used with mode {0o600 | 1 << bit:o}, open to others"
+            path.chmod(0o600)
+    return ""
+
+
+def _does(use: Use, path: Path) -> bool:
+    """Whether it is not refused."""
+    try:
+        use(path)
+    except (DpstreamError, DeviceError, OSError):
+        return False
+    return True
+
+
+@contextmanager
+def _unmasked() -> Iterator[Path]:
+    """A folder, and no mask that takes access away from what is made in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.umask(0)
+        try:
+            yield Path(folder)
+        finally:
+            os.umask(before)
+
+
+def _shown() -> str:
+    secret = bytes(range(101, 133))
+    collectors = CollectorKey(secret)
+    job = device_job().model_copy(update={"collector_key": collectors.digest})
+    holders: dict[str, object] = {
+        "the noise key": NoiseKey(secret),
+        "the collectors' key": collectors,
+        "what takes reports": Intake(job, collectors),
+        "a ring of private keys": KeyRing.of([X25519PrivateKey.from_private_bytes(secret)]),
+    }
+    forms = (
+        secret.hex(),
+        secret.hex().upper(),
+        base64.b64encode(secret).decode(),
+        repr(secret)[2:-1],
+        repr([*secret])[1:-1],
+    )
+    for name, holder in holders.items():
+        for text in (repr(holder), str(holder), f"{holder}"):
+            if any(form in text for form in forms):
+                return f"{name} is shown wherever its holder is written"
+    return ""

@@ -1,0 +1,140 @@
+"""Whether what is done to the ledger afterwards is found, and takes no charge away unseen.
+
+The attacker rewrites the topic as its broker's operator could, with other bytes or fewer of them,
+and keeps its form: the entries are as dpstream writes them. The ledger alone has to tell, without
+what else is kept; only its end is nobody's but those who have kept a head. Found exactly, never by
+chance.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from pipeline.jobs.budgets import Charge
+from pipeline.ledger.chain import Chain
+from pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of
+from pipeline.ledger.spending import Spending
+from pipeline.ledger.verification import verify
+from tests.attacks.promises import broken
+
+_ENTRIES = 5
+
+Log = Sequence[tuple[int, bytes]]
+"""Offsets and records."""
+
+
+def attack_ledger() -> Iterator[str]:
+    """Edits, cuts, and other orders of what was charged."""
+    promises = {
+        "a charge that is made smaller afterwards is found": _smaller,
+        "an entry that is taken out, moved, doubled or put in is found": _rearranged,
+        "records cut off in front are found, and the charges behind them go on counting": _cut,
+        "an end that is cut off is found by whoever has kept a head": _without_end,
+    }
+    return broken(promises)
+
+
+def _charge(number: int) -> Charge:
+    return Charge("students", f"job {number}", f"{number:032x}", 4.0, 1e-6, number)
+
+
+def _entry(number: int, previous: str) -> bytes:
+    draft = Draft(Kind.CHARGE, number, (_charge(number),))
+    return draft.under(previous, nonce=str(number), software="audit")
+
+
+def _honest() -> list[tuple[int, bytes]]:
+    log: list[tuple[int, bytes]] = []
+    head = GENESIS
+    for number in range(_ENTRIES):
+        log.append((number, _entry(number, head)))
+        head = hash_of(log[-1][1])
+    return log
+
+
+def _numbered(records: Sequence[bytes]) -> Log:
+    return list(enumerate(records))
+
+
+def _state(log: Log) -> Spending:
+    chain = Chain()
+    for offset, record in log:
+        chain.apply(offset, record, written=offset)
+    return Spending(chain=chain)
+
+
+def _finds(log: Log, kept: str | None = None) -> bool:
+    return bool(verify(_state(log), None, first_offset=log[0][0] if log else 0, kept=kept))
+
+
+def _unfound(logs: Iterator[tuple[str, Log]]) -> str:
+    """What is done and not found; empty if all of it is."""
+    if _finds(_honest()):
+        return "a ledger that nobody has touched is called damaged"
+    return next((f"{what}, and nobody notices" for what, log in logs if not _finds(log)), "")
+
+
+def _smaller() -> str:
+    def edited() -> Iterator[tuple[str, Log]]:
+        log = _honest()
+        # The last record has none behind it that names its hash.
+        for place, (offset, record) in enumerate(log[:-1]):
+            for change in ({"epsilon": 0.5}, {"delta": 0.0}, {"population": "teachers"}):
+                body = json.loads(record)
+                body["charges"][0].update(change)
+                text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+                changed = [*log[:place], (offset, text.encode()), *log[place + 1 :]]
+                yield f"the charge at offset {offset} says {change} afterwards", changed
+
+    return _unfound(edited())
+
+
+def _rearranged() -> str:
+    def rearranged() -> Iterator[tuple[str, Log]]:
+        records = [record for _, record in _honest()]
+        for place in range(_ENTRIES - 1):
+            before, here, after = records[:place], records[place], records[place + 1 :]
+            yield f"the record at offset {place} is taken out", _numbered([*before, *after])
+            yield (
+                f"it stands at offset {place + 1}",
+                _numbered([*before, after[0], here, *after[1:]]),
+            )
+            yield f"the record at offset {place} is there twice", _numbered([*records, here])
+            previous = hash_of(before[-1]) if before else GENESIS
+            forged = _entry(_ENTRIES + place, previous)
+            yield (
+                f"another stands before offset {place}",
+                _numbered([*before, forged, here, *after]),
+            )
+
+    return _unfound(rearranged())
+
+
+def _cut() -> str:
+    log = _honest()
+    for first in range(1, _ENTRIES):
+        left = log[first:]
+        if not _finds(left):
+            return f"{first} records are cut off in front, and nobody notices"
+        charged = {charge.deployment for charge in _state(left).charges}
+        missing = [
+            number for number in range(first, _ENTRIES) if _charge(number).deployment not in charged
+        ]
+        if missing:
+            return (
+                f"{first} records are cut off in front, and {len(missing)} charges that are still "
+                "there count no more: their people may be charged anew"
+            )
+    return ""
+
+
+def _without_end() -> str:
+    log = _honest()
+    kept = hash_of(log[-1][1])
+    if _finds(log, kept):
+        return "a ledger that nobody has touched is called damaged"
+    for length in range(1, _ENTRIES):
+        if not _finds(log[:length], kept):
+            return f"what stood after offset {length - 1} is cut off, and nobody notices"
+    return ""

@@ -1,0 +1,167 @@
+"""Whose reports released windows hold, when the broker hands records on as its operator likes.
+
+What every producer sent is known here, so that each window can be compared with what its manifest
+says of it. That is a matter of what arrives alone: whatever is drawn, a correct stage is never
+convicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import permutations
+
+from pipeline.jobs.deployed_job import DeployedJob
+from randomizers.randomness import cryptographic_generator
+from tests.attacks.promises import broken
+from tests.attacks.scenes import PATIENT, Held, Scene, Sent, draw, punctuation_of, scene_job
+from topics.batches import (
+    batch_id,
+    decode_batch,
+    drawing_of,
+    encode_batch,
+    encode_punctuation,
+)
+from topics.words import WordArray, Words
+
+MINIMUM = 4
+
+
+def attack_membership() -> Iterator[str]:
+    """Too few devices, copies, parts, strangers: what may be released of them."""
+    promises = {
+        "a window of fewer devices than the minimum is not released, whoever is enrolled or late": (
+            _too_few
+        ),
+        "what the broker hands on twice, or in another order, is in a window once": _copies,
+        "a producer is in a window with all that it sent, or with nothing": _parts,
+        "nobody is in a window who has not registered before": _strangers,
+    }
+    return broken(promises)
+
+
+@lru_cache(maxsize=1)
+def plain_job() -> DeployedJob:
+    """A job whose windows hold just what devices sent, nearly the truth."""
+    parameters = {"epsilon": 12, "domain": ["a", "b"]}
+    return scene_job("laplace_histogram", parameters, minimum=MINIMUM)
+
+
+def speaks_against(scene: Scene, senders: Sequence[Sent]) -> str:
+    """What speaks against the windows of a scene; empty if nothing does.
+
+    Args:
+        scene: of which all windows are decided.
+        senders: who sent something, whether or not they are in.
+    """
+    minimum = scene.job.shuffle.minimum
+    for epoch, manifest in scene.manifests().items():
+        inside = scene.inside(epoch)
+        there = [sent for sent in senders if sent.name in inside]
+        devices = sum(sent.present[epoch] for sent in there)
+        if manifest.contributors != devices:
+            return f"a manifest says that {manifest.contributors} devices are in, who are {devices}"
+        expected: Held = sum((sent.words[epoch] for sent in there), Held())
+        for words in scene.writings(epoch):
+            if devices < minimum:
+                return f"a window of {devices} devices is released, below the minimum of {minimum}"
+            if words != expected:
+                return "a window holds other reports than those of whom its manifest says are in"
+    return ""
+
+
+def _of(job: DeployedJob, north: Sequence[object], south: Sequence[object]) -> tuple[Sent, Sent]:
+    """What two producers send of two epochs in which their devices have these values."""
+    coins = cryptographic_generator()
+    return draw(job, "north", [north] * 2, coins), draw(job, "south", [south] * 2, coins)
+
+
+def _too_few() -> str:
+    job = plain_job()
+    absent = [1, 2, 1, *[None] * MINIMUM]
+    for north, south, first, then in (
+        # Of whom everybody is there: one device less than is asked for, and as many.
+        ([1, 2], [1], "both", "both"),
+        ([1, 2], [1, 2], "both", "both"),
+        # Many are enrolled, and few of them report.
+        (absent, [None], "both", "both"),
+        # Of whom some come too late for the second window, and were in the first.
+        ([1, 2, 1, None], [2, 2], "both", "one"),
+        ([1, 2, 1], [2, 2], "one", "one"),
+    ):
+        senders = _of(job, north, south)
+        scene = Scene(job, cryptographic_generator())
+        scene.register(*senders)
+        for epoch, who in ((1, first), (2, then)):
+            for sent in senders[: 1 if who == "one" else 2]:
+                scene.hand_on(epoch, sent.records[epoch])
+            scene.work(*PATIENT)
+        reason = speaks_against(scene, senders)
+        if reason:
+            return reason
+        if sum(sent.present[1] for sent in senders) == MINIMUM and not scene.writings(1):
+            return f"no window of {MINIMUM} devices is released where that is the minimum"
+    return ""
+
+
+def _handed_on(
+    senders: Sequence[Sent], records: Sequence[bytes], registered: Sequence[Sent]
+) -> tuple[Scene, str]:
+    """A window of `registered` into which these records come, and what speaks against it."""
+    scene = Scene(plain_job(), cryptographic_generator())
+    scene.register(*registered)
+    scene.hand_on(1, records)
+    scene.work(*PATIENT)
+    return scene, speaks_against(scene, senders)
+
+
+def _copies() -> str:
+    senders = _of(plain_job(), [1, 2, 1], [2, 2])
+    north, south = (sent.records[1] for sent in senders)
+    in_two = _in_two(senders[0])
+    orders: list[Sequence[bytes]] = [
+        [*order, *south, *south] for order in dict.fromkeys(permutations([*north, *north]))
+    ]
+    orders += [[*order, *order, *south] for order in permutations(in_two)]
+    for records in orders:
+        scene, reason = _handed_on(senders, records, senders)
+        if reason or not scene.writings(1):
+            return reason or "a window into which all of its records came is not released"
+    return ""
+
+
+def _parts() -> str:
+    senders = _of(plain_job(), [1, 2, 1], [2, 2, 1, 1])
+    one, other, end = _in_two(senders[0])
+    south = senders[1].records[1]
+    for records in ([one, end], [end, one], [one, one, end, end], [one, other], [end, other]):
+        scene, reason = _handed_on(senders, [*records, *south], senders)
+        if not reason and "north" in scene.inside(1):
+            reason = "a producer is in a window of which a part has arrived"
+        if reason:
+            return reason
+    return ""
+
+
+def _strangers() -> str:
+    senders = _of(plain_job(), [1, 2, 1], [2, 2, 1, 1])
+    north, south = (sent.records[1] for sent in senders)
+    _, reason = _handed_on(senders[1:], [*north, *south], senders[1:])
+    return reason
+
+
+def _in_two(sent: Sent) -> tuple[bytes, bytes, bytes]:
+    """The same reports of a first epoch in two batches, as of a larger producer, and their end."""
+    batch = decode_batch(sent.records[1][0])
+    drawing = drawing_of(batch.batch)
+    assert drawing is not None
+    assert batch.words.counts is None
+
+    def half(index: int, values: WordArray) -> bytes:
+        return encode_batch(replace(batch, batch=batch_id(drawing, index), words=Words(values)))
+
+    end = replace(punctuation_of(sent.records[1]), batches=2)
+    middle = batch.words.rows // 2
+    first, second = batch.words.values[:middle], batch.words.values[middle:]
+    return half(0, first), half(1, second), encode_punctuation(end)

@@ -1,0 +1,149 @@
+"""Whether the noise that the shuffle stage adds is there, and is that of its window alone.
+
+Of a window one noisy version may exist, and of two windows no noise twice: two versions could be
+averaged, and in the difference of two windows with one noise there is none. So the attacker runs
+the stage again: at other epochs, under another deployment, with another key. A correct stage is
+convicted with a probability below 1e-16: where noises are the same by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from randomizers.randomness import cryptographic_generator
+from tests.attacks.promises import broken
+from tests.attacks.scenes import EPOCHS, PATIENT, Held, Scene, Sent, draw, scene_job
+
+_HERE, _ELSEWHERE = bytes(16), bytes(15) + b"\1"
+
+
+@dataclass(frozen=True, slots=True)
+class Noisy:
+    """A kind of noise.
+
+    Attributes:
+        job: makes a job with it, of a deployment and a key.
+        values: of the devices of a producer, at every epoch.
+        noise: what a window holds beside what was sent; of sums, but for a constant.
+        words: how many a window has; None if it may be any number.
+    """
+
+    job: Callable[[bytes, NoiseKey], DeployedJob]
+    values: tuple[Any, ...]
+    noise: Callable[[Held, Held], object]
+    words: int | None = None
+
+
+def attack_dummies() -> Iterator[str]:
+    """Dummies: there, and of their window alone."""
+    return _attack(DUMMIES)
+
+
+def attack_sums() -> Iterator[str]:
+    """Sums: noisy, by a noise of their window alone, and released without the words."""
+    return _attack(SUMS)
+
+
+def _attack(noisy: Noisy) -> Iterator[str]:
+    key = NoiseKey.random()
+    promises = {
+        "in every window, another one at each epoch, deployment and key": partial(_own, noisy, key),
+        "by no worker with another key, or with none": partial(_other_keys, noisy, key),
+    }
+    return broken({f"noise {what}": do for what, do in promises.items()})
+
+
+def _own(noisy: Noisy, key: NoiseKey) -> str:
+    noises, other = _noises(noisy, _HERE, key, key), NoiseKey.random()
+    if isinstance(noises, str):
+        return noises
+    if not all(noises) or len({*map(repr, noises)}) == 1:
+        return "all windows have the same noise, or none: nothing hides what differs between them"
+    if _noises(noisy, _HERE, key, key) != noises:
+        return "the noise of a window is another one when it is drawn again: their mean has less"
+    if _noises(noisy, _ELSEWHERE, key, key) == noises:
+        return "two deployments have the same noise: nothing hides what differs between them"
+    if _noises(noisy, _HERE, other, other) == noises:
+        return "whoever has no noise key knows the noise: it does not depend on the key"
+    return ""
+
+
+def _other_keys(noisy: Noisy, key: NoiseKey) -> str:
+    noises = _noises(noisy, _HERE, key, key)
+    for used in (NoiseKey.random(), None):
+        try:
+            seen = _noises(noisy, _HERE, key, used)
+        except NoiseKeyError:
+            continue
+        if seen != noises:
+            return "a worker with another noise key writes a window with another noise"
+    return ""
+
+
+def _noises(
+    noisy: Noisy, deployment: bytes, key: NoiseKey, used: NoiseKey | None
+) -> list[object] | str:
+    """The noise of the window of each epoch, or what speaks against the windows already.
+
+    Args:
+        noisy: a kind of noise.
+        deployment: of the job.
+        key: that it was deployed with.
+        used: that the worker has.
+    """
+    job, coins = noisy.job(deployment, key), cryptographic_generator()
+    scene = Scene(job, coins, used)
+    senders: list[Sent] = [
+        draw(job, name, [noisy.values] * EPOCHS, coins) for name in ("north", "south")
+    ]
+    worker = scene.worker(*PATIENT)
+    scene.register(*senders)
+    for sent in senders:
+        for epoch, records in sent.records.items():
+            scene.hand_on(epoch, records)
+    worker.step()
+    noises: list[object] = []
+    for epoch in range(1, EPOCHS + 1):
+        sent_words = sum((sent.words[epoch] for sent in senders), Held())
+        windows = scene.writings(epoch)
+        if len(windows) != 1:
+            return f"{len(windows)} windows are released of an epoch"
+        if noisy.words is not None and windows[0].total() != noisy.words:
+            return f"{windows[0].total()} words leave the stage where one number is released"
+        noises.append(noisy.noise(windows[0], sent_words))
+    return noises
+
+
+@lru_cache(maxsize=8)
+def dummies_job(deployment: bytes, key: NoiseKey, lanes: int = 1) -> DeployedJob:
+    """A job to which the stage adds dummies, in so many cells that no two draws are alike."""
+    domain = [f"item {number}" for number in range(40)]
+    parameters = {"epsilon": 1, "delta": 1e-6, "domain": domain, "dummies": "shuffle"}
+    return scene_job(
+        "count_min", parameters, minimum=2, deployment=deployment, key=key, lanes=lanes
+    )
+
+
+@lru_cache(maxsize=8)
+def sums_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
+    """A job of which the stage releases noisy sums, of a noise so wide that none comes again."""
+    parameters = {"epsilon": 1e-6, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
+    return scene_job("shuffled_counts", parameters, minimum=2, deployment=deployment, key=key)
+
+
+def _beyond(window: Held, sent: Held) -> object:
+    return sorted((window - sent).items())
+
+
+def _beyond_sum(window: Held, sent: Held) -> object:
+    ((number,),) = window
+    return number - sum(word * times for (word,), times in sent.items())
+
+
+DUMMIES = Noisy(dummies_job, (1, 2, 3), _beyond)
+SUMS = Noisy(sums_job, (1, 0, 1), _beyond_sum, words=1)

@@ -1,0 +1,128 @@
+"""Whether who is enrolled, present or silent depends on values: it is public.
+
+Two runs with the same coins, and other values of people who come, fall silent and leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Final
+
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from randomizers.randomness import seeded_generator
+from tests.attacks.promises import broken
+from topics.batches import decode_punctuation
+from topics.frames import Kind, kind_of
+from topics.names import Role
+
+_USERS: Final = tuple(f"user {number}" for number in range(24))
+_SOME: Final = _USERS[:5]
+_LEAVING: Final = _USERS[10:]
+
+
+def attack_presence() -> Iterator[str]:
+    """What a producer tells of who is there."""
+    return broken(
+        {
+            "those who are named are present, and nobody else": _silent,
+            "whoever is not enrolled is refused, and stays so, whatever the value": _strangers,
+            "whether somebody who leaves is silent depends on no value": _leaving,
+        },
+    )
+
+
+@cache
+def _job() -> DeployedJob:
+    written = {
+        "name": "audit",
+        "protocol": "future_rand",
+        "parameters": {"epsilon": 1, "changes": 2},
+        "epochs": {"count": 8},
+    }
+    return deploy_job(make_job(written), deployed_at=0, deployment=bytes(16))
+
+
+class _Watched:
+    """A producer, and what it tells of every epoch."""
+
+    def __init__(self) -> None:
+        self._job = _job()
+        self._log = MemoryLog()
+        self.producer = Producer(
+            self._job,
+            None,
+            name="watched",
+            transport=MemoryDriver(self._log),
+            generators=lambda purpose, number: seeded_generator(len(purpose), number),
+        )
+
+    def close(self, epoch: int, values: Mapping[str, int]) -> None:
+        """Report these, and close the epoch."""
+        self.producer.report(epoch, values)
+        self.producer.close(epoch)
+
+    @property
+    def told(self) -> list[tuple[int, int]]:
+        """Who is present and who is enrolled, of every epoch."""
+        values = [
+            value
+            for partition in range(len(self._job.start_offsets[Role.REPORTS]))
+            for value in self._log.values(Role.REPORTS, partition)
+            if kind_of(value) is Kind.PUNCTUATION
+        ]
+        found = sorted(map(decode_punctuation, values), key=lambda each: each.epoch)
+        return [(each.contributors, each.population) for each in found]
+
+
+def _silent() -> str:
+    for value in (0, 1):
+        watched = _Watched()
+        watched.producer.enrol(_USERS)
+        named = (_USERS, _SOME, (), _USERS[3:9])
+        for epoch, users in enumerate(named, 1):
+            watched.close(epoch, dict.fromkeys(users, value))
+            # Rows that come when their epoch is closed are of no other one.
+            with suppress(ProducerError):
+                watched.producer.report(epoch, dict.fromkeys(_USERS, value))
+        if watched.told != [(len(users), len(_USERS)) for users in named]:
+            return "who was present at an epoch speaks at another one, whether there or not"
+    return ""
+
+
+def _strangers() -> str:
+    seen: list[tuple[list[str], list[tuple[int, int]]]] = []
+    for value in (0, 1):
+        watched = _Watched()
+        watched.producer.enrol(_USERS)
+        said: list[str] = []
+        for epoch in (1, 2):
+            try:
+                watched.producer.report(epoch, {"stranger": value})
+                said.append("taken")
+            except ProducerError as error:
+                said.append(str(error))
+            watched.close(epoch, dict.fromkeys(_USERS, value))
+        seen.append((said, watched.told))
+    if seen[0] != seen[1]:
+        return "whether somebody is enrolled, or refused, depends on the value"
+    if any(population > len(_USERS) for _, told in seen for _, population in told):
+        return "whoever reports is enrolled, at a moment that may depend on the value"
+    return ""
+
+
+def _leaving() -> str:
+    seen = set()
+    for value in (0, 1):
+        watched = _Watched()
+        watched.producer.enrol(_USERS)
+        watched.close(1, dict.fromkeys(_USERS, value))
+        watched.producer.withdraw(_LEAVING)
+        for epoch in (2, 3):
+            watched.close(epoch, dict.fromkeys(_SOME, 1))
+        seen.add(tuple(watched.told))
+    return "who leaves is silent or not, as the last value says" if len(seen) > 1 else ""

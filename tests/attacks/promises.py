@@ -1,0 +1,17 @@
+"""Promises of the implementation, each with a check that tries to break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+Promises: TypeAlias = Mapping[str, Callable[[], str]]
+"""By promise, a check that returns why it is broken, or an empty text."""
+
+
+def broken(promises: Promises) -> Iterator[str]:
+    """Check promises in turn, and yield each broken one with its reason."""
+    for promise, check in promises.items():
+        reason = check()
+        if reason:
+            yield f"{promise}: {reason}"

@@ -1,0 +1,232 @@
+"""Whether what privacy rests on is drawn once, by a cryptographic generator, and told to nobody."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from randomgen import AESCounter
+
+from pipeline.actions import Append
+from pipeline.audit.subjects import job_of
+from pipeline.conformance.cases import Case
+from pipeline.conformance.running import DoesNotConformError, restored_devices_go_on
+from pipeline.devices.producer import Producer, ProducerError, cryptographic_generators
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import SimulatedCluster
+from randomizers.randomness import cryptographic_generator
+from tests.attacks.changed_values import other_values
+from tests.attacks.promises import broken
+
+EPOCHS, DEVICES = 4, 12
+# Devices of which some draw differently from others.
+_MANY = 200
+# Of secret state that is looked for: what is shorter is found by chance.
+_LONG_ENOUGH = 8
+
+
+def attack_generators() -> Iterator[str]:
+    """What every protocol draws with: the generator, and what becomes of it after a fork."""
+    return broken(
+        {
+            "devices and stages draw from a cryptographic generator with a key of its own": (
+                _generator
+            ),
+            "children of a fork, and their parent, draw different words": _forks,
+        },
+    )
+
+
+def attack_randomness(case: Case) -> Iterator[str]:
+    """What one protocol draws: once, also where its producer is killed, and told to nobody."""
+    promises = {
+        "an epoch that was drawn before a crash is sent as it was drawn": _crash,
+        "devices that are restored go on with what they drew": _restart,
+        "what devices drew at enrolment is never drawn again": _drawn_once,
+        "no secret of devices or stages in topics or heartbeats": _secrets,
+    }
+    of_case = {what: partial(broken, case) for what, broken in promises.items()}
+    return broken(of_case)
+
+
+def _generator() -> str:
+    made = [cryptographic_generators()("report", 1), cryptographic_generators()("report", 1)]
+    made += [cryptographic_generator(), cryptographic_generator()]
+    for generator in made:
+        if not isinstance(generator.bit_generator, AESCounter):
+            kind = type(generator.bit_generator).__name__
+            return f"draws come from {kind}, which is no cryptographic generator"
+    if len({generator.bytes(32) for generator in made}) < len(made):
+        return "two generators draw the same words"
+    return ""
+
+
+def _forks() -> str:
+    generator, of_producer = cryptographic_generator(), cryptographic_generators()("report", 1)
+    drawn = [_in_a_child(lambda: generator.bytes(32) + of_producer.bytes(32)) for _ in range(2)]
+    drawn.append(generator.bytes(32) + of_producer.bytes(32))
+    parts = [each[:32] for each in drawn] + [each[32:] for each in drawn]
+    if len(set(parts)) < len(parts):
+        return "two processes draw the same words after a fork"
+    return ""
+
+
+def _in_a_child(draw: Callable[[], bytes]) -> bytes:
+    """What a forked child draws."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # Nothing of the parent is to be ended or written twice.
+        try:
+            os.write(writer, draw())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        drawn = pipe.read()
+    os.waitpid(child, 0)
+    return drawn
+
+
+class _Crash(Exception):  # noqa: N818 - it is what happens
+    pass
+
+
+class _CrashingDriver(MemoryDriver):
+    """Is killed at the first record of reports, once it is asked to."""
+
+    crashes = False
+
+    def carry_out(self, action: Any) -> object:
+        """Carry one action out."""
+        if self.crashes and isinstance(action, Append):
+            raise _Crash
+        return super().carry_out(action)
+
+
+def _crash(case: Case) -> str:
+    job = job_of(case, epochs=EPOCHS, minimum=DEVICES)
+    values, _ = other_values(case, EPOCHS, DEVICES, np.array([0]))
+    log = MemoryLog()
+    with tempfile.TemporaryDirectory() as folder:
+        driver = _CrashingDriver(log)
+        producer = _producer(job, driver, Path(folder))
+        producer.enrol([str(user) for user in range(DEVICES)])
+        driver.crashes = True
+        producer.report_all(1, values[0])
+        try:
+            producer.close(1)
+        except _Crash:
+            pass
+        else:
+            return "sends an epoch without a record"
+        drawn = [(role, partition, value) for _, role, partition, value in producer.store.outbox()]
+        producer.shut()
+        again = _producer(job, MemoryDriver(log), Path(folder))
+        try:
+            again.report_all(1, values[0])
+            again.close(1)
+        except ProducerError:
+            pass
+        else:
+            return "draws an epoch again that was drawn before a crash"
+        finally:
+            again.shut()
+    sent = [
+        value
+        for role in job.report_roles
+        for partition in range(len(job.start_offsets[role]))
+        for value in log.values(role, partition)
+    ]
+    if not drawn or sorted(sent) != sorted(value for _, _, value in drawn):
+        return "sends other bytes after a crash than were drawn before it"
+    return ""
+
+
+def _producer(job: DeployedJob, transport: MemoryDriver, folder: Path) -> Producer:
+    return Producer(job, folder / "producer", name="attacked", transport=transport)
+
+
+def _restart(case: Case) -> str:
+    try:
+        restored_devices_go_on(case)
+    except DoesNotConformError as error:
+        return str(error)
+    return ""
+
+
+def _drawn_once(case: Case) -> str:
+    """What differs between devices that have seen nothing was drawn; it has to stay as it is."""
+    devices, others = (case.protocol.randomizer(case.law) for _ in range(2))
+    for each in (devices, others):
+        each.enrol(_MANY, cryptographic_generator())
+    before = {
+        name: array.copy()
+        for name, array in devices.state_arrays().items()
+        if not np.array_equal(array, others.state_arrays()[name])
+    }
+    for epoch, values in enumerate(case.mixed_values(_MANY), 1):
+        devices.report(epoch, values, None, cryptographic_generator())
+        for name, array in before.items():
+            if not np.array_equal(devices.state_arrays()[name], array):
+                return f"draws {name} again at epoch {epoch}, which was drawn at enrolment"
+    return ""
+
+
+class _Listening(MemoryLog):
+    """Topics of which nothing is forgotten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    def append(self, action: Append) -> None:
+        """Write a record, and remember it."""
+        self.written += [action.value, action.key or b"", repr(action.headers).encode()]
+        super().append(action)
+
+
+def _secrets(case: Case) -> str:
+    job = job_of(case, epochs=EPOCHS, minimum=DEVICES)
+    values, _ = other_values(case, EPOCHS, DEVICES, np.array([0]))
+    log = _Listening()
+    coins = cryptographic_generator()
+
+    def generators(purpose: str, number: int) -> np.random.Generator:
+        return coins
+
+    cluster = SimulatedCluster(job, generators, log=log)
+    producer = Producer(cluster.job, None, name="attacked", transport=MemoryDriver(log))
+    producer.enrol([str(user) for user in range(DEVICES)])
+    secrets = _bytes_of(producer)
+    for epoch in range(1, EPOCHS + 1):
+        producer.report_all(epoch, values[epoch - 1])
+        producer.close(epoch)
+        cluster.settle()
+        secrets |= _bytes_of(producer)
+    producer.shut()
+    told = [
+        *log.written,
+        *(repr(worker.stage.heartbeat()).encode() for worker in cluster.workers.values()),
+    ]
+    for secret, name in secrets.items():
+        if any(secret in each or secret.hex().encode() in each for each in told):
+            return f"{name} of a device stands in a topic or in a heartbeat"
+    return ""
+
+
+def _bytes_of(producer: Producer) -> dict[bytes, str]:
+    """Secret state of each device that is too long to be somewhere by chance."""
+    found: dict[bytes, str] = {}
+    for name, array in producer.store.arrays().items():
+        for row in array:
+            secret = row.tobytes()
+            if len(secret) >= _LONG_ENOUGH and len({*secret}) >= _LONG_ENOUGH // 2:
+                found[secret] = name
+    return found

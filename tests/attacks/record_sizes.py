@@ -1,0 +1,111 @@
+"""Whether sizes or numbers of records and boxes say what is in them.
+
+What the devices of a producer hold goes to extremes: nothing, all of them the same, everybody
+something else. Where messages hide in the crowd their number is a secret, and a table of counts
+must not grow with the largest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.audit.subjects import job_of
+from pipeline.conformance.cases import Case
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.sealing_keys import KeyRing
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.own_keys import with_own_keys
+from tests.attacks.promises import broken
+from topics.frames import Kind, kind_of
+from topics.sealed_batches import decode_sealed_batch, open_batch
+
+_DEVICES: Final = 400
+"""More than a count of one byte can tell."""
+_FEW: Final = 3
+_NOBODY: Final = "11" * 32
+_SEALED: Final[dict[str, Any]] = {
+    "name": "audit",
+    "protocol": "fragments",
+    "parameters": {"epsilon": 2, "delta": 1e-3, "domain": ["a", "b", "c"], "reports": 4},
+    "epochs": {"count": 1},
+    "shuffle": {"minimum": 100, "instances": 2},
+    "sealed": {"aggregate": [_NOBODY], "stages": [["22" * 32], ["33" * 32]]},
+    "topics": {"partitions": 1},
+}
+
+
+def attack_sizes(case: Case) -> Iterator[str]:
+    """Records of a producer of many devices, of one protocol."""
+    job = job_of(case, epochs=1, minimum=_DEVICES)
+    return broken(
+        {"records are as many and as long whatever devices hold": lambda: _lengths(job, case)},
+    )
+
+
+def attack_boxes() -> Iterator[str]:
+    """What one shuffle instance sees that opens its batches."""
+    return broken(
+        {"boxes for every instance are as many whatever devices hold": _boxes},
+    )
+
+
+def _lengths(job: DeployedJob, case: Case) -> str:
+    seen = set()
+    for values in _extremes(case, len(case.values)):
+        try:
+            sent = _sent(job, values)
+        except ProducerError as error:
+            return f"whether an epoch can be sent depends on values: {error}"
+        seen.add(tuple((role, partition, len(value)) for role, partition, value in sent))
+    return "" if len(seen) == 1 else "how many records there are, or how long, depends on values"
+
+
+def _extremes(case: Case, size: int) -> Iterator[NDArray[Any]]:
+    for indices in (
+        np.zeros(_DEVICES, np.intp),
+        np.full(_DEVICES, size - 1),
+        np.arange(_DEVICES) % size,
+    ):
+        yield case.array_of(indices)
+
+
+def _sent(job: DeployedJob, values: NDArray[Any]) -> list[tuple[str, int, bytes]]:
+    log = MemoryLog()
+    producer = Producer(job, None, name="attacked", transport=MemoryDriver(log))
+    producer.enrol([str(user) for user in range(len(values))])
+    producer.report_all(1, values)
+    producer.close(1)
+    producer.shut()
+    return [
+        (role.value, partition, value)
+        for role in job.report_roles
+        for partition in range(len(job.start_offsets[role]))
+        for value in log.values(role, partition)
+    ]
+
+
+def _boxes() -> str:
+    job, keys = with_own_keys(deploy_job(make_job(_SEALED), deployed_at=0))
+    seen = set()
+    for held in ([1], [0], [1, 2, 3]):
+        values = np.resize(np.array(held, np.int8), (_FEW, 1))
+        seen.add(tuple(_opened(job, keys, _sent(job, values))))
+    return "" if len(seen) == 1 else "how many boxes there are tells how many messages"
+
+
+def _opened(
+    job: DeployedJob, keys: KeyRing, records: list[tuple[str, int, bytes]]
+) -> Iterator[tuple[str, int]]:
+    """How many boxes there are in each batch."""
+    locks = {role.value: job.batch_lock(role, 1) for role in job.report_roles}
+    for role, _, value in records:
+        if kind_of(value) is Kind.SEALED_BATCH:
+            key = keys.find(locks[role].public_key)
+            assert key is not None
+            yield role, open_batch(decode_sealed_batch(value), key, locks[role].context).words.rows

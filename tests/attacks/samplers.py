@@ -1,0 +1,170 @@
+"""Many draws of samplers beside the law of each: dummies, signs, words, labels, permanent answers.
+
+All that can be drawn is compared with its exact probability, by the binomial law; a sampler that is
+right is doubted with a probability of at most `false_alarm`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, product
+
+import numpy as np
+from scipy import stats
+
+from randomizers.balls_into_bins import BallsIntoBins, BallsIntoBinsParameters
+from randomizers.balls_into_bins.calibration import calibrate
+from randomizers.composed import ComposedLaw
+from randomizers.counted_words import CountedWords, written_out
+from randomizers.division import Reports, divide
+from randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
+from randomizers.permanent_bits import KEY_BYTES, PermanentBits
+
+Coins = np.random.Generator
+Drawn = Iterable[Hashable]
+Shares = Mapping[Hashable, float]
+# Of what is drawn one by one.
+_TRIALS = 1_000
+# Outcomes less likely than this are put together.
+_LEAST = 1e-3
+
+
+def sampled_draws(coins: Coins, false_alarm: float) -> dict[str, str]:
+    """Return, by sampler, which draw its law makes unlikely, or an empty text."""
+    return {
+        what: compare(*sample(coins), false_alarm / len(SAMPLED))
+        for what, sample in SAMPLED.items()
+    }
+
+
+def compare(drawn: Drawn, law: Shares, false_alarm: float) -> str:
+    """Return an outcome that was drawn more or less often than its law allows, or an empty text."""
+    seen, rare = Counter(drawn), "something less likely"
+    trials = seen.total()
+    shares = {each: likely for each, likely in law.items() if likely >= _LEAST}
+    often = {each: seen[each] for each in shares}
+    shares[rare] = max(0.0, 1 - math.fsum(shares.values()))
+    often[rare] = trials - sum(often.values())
+    for each, likely in shares.items():
+        doubt = 2 * min(
+            stats.binom.cdf(often[each], trials, likely),
+            stats.binom.sf(often[each] - 1, trials, likely),
+        )
+        if not doubt >= false_alarm / len(shares):
+            return (
+                f"draws {each} {often[each]:,} times of {trials:,}, and by its law "
+                f"{likely * trials:,.1f}"
+            )
+    return ""
+
+
+def _dummies(
+    dummies: Dummies, contributors: int, law: stats.rv_discrete
+) -> Callable[[Coins], tuple[Drawn, Shares]]:
+    """Of three cells, two are looked at together: they are independent, with the same law."""
+
+    def sample(coins: Coins) -> tuple[Drawn, Shares]:
+        drawn = (
+            np.bincount(dummies.draw(contributors, 3, coins), minlength=3)[:2].tolist()
+            for _ in range(_TRIALS)
+        )
+        numbers = range(int(law.isf(_LEAST)) + 2)
+        alone = {number: float(law.pmf(number)) for number in numbers}
+        return map(tuple, drawn), {
+            pair: alone[pair[0]] * alone[pair[1]] for pair in product(numbers, repeat=2)
+        }
+
+    return sample
+
+
+def _counted(
+    dummies: Dummies, contributors: int, law: stats.rv_discrete
+) -> Callable[[Coins], tuple[Drawn, Shares]]:
+    """The same of all cells at once, each a draw of its own."""
+
+    def sample(coins: Coins) -> tuple[Drawn, Shares]:
+        drawn = dummies.counts(contributors, 20_000, coins).tolist()
+        return drawn, {number: float(law.pmf(number)) for number in range(int(law.isf(_LEAST)) + 2)}
+
+    return sample
+
+
+def _signs(coins: Coins) -> tuple[Drawn, Shares]:
+    """Which of four signs are reversed."""
+    law = ComposedLaw((40, 15, 6, 2, 1))
+    drawn = law.sample(20_000, coins)
+    return map(tuple, (drawn < 0).tolist()), {
+        tuple(place in reversed_ for place in range(4)): float(law.probability(many))
+        for many in range(5)
+        for reversed_ in combinations(range(4), many)
+    }
+
+
+def _words(coins: Coins) -> tuple[Drawn, Shares]:
+    """A message of an item is any word of it, and no other."""
+    parameters = BallsIntoBinsParameters(4.0, 0.1, tuple("abcdefgh"), buckets=3, dummies="shuffle")
+    law = calibrate(parameters, 1, 2)
+    item, hashes = 6, law.hashes
+    devices = BallsIntoBins(law)
+    devices.enrol(10_000, coins)
+    words = devices.report(1, np.full((10_000, 1), item), None, coins)
+    directions = np.arange(hashes.directions)
+    buckets = hashes.buckets_of(directions, np.full(len(directions), item - 1))
+    own = (directions * hashes.buckets + buckets).tolist()
+    return written_out(words)[:, 0].tolist(), dict.fromkeys(own, 1 / len(own))
+
+
+def _labels(coins: Coins) -> tuple[Drawn, Shares]:
+    """Which of three instances two messages of one device come to, each by itself."""
+    reports = np.array([[7], [8]], np.uint8)
+    return _instances(lambda: divide(reports, 3, None, coins)), _NINTHS
+
+
+def _counted_labels(coins: Coins) -> tuple[Drawn, Shares]:
+    """The same of messages that are counted."""
+    reports = CountedWords(np.array([[7], [8]], np.uint8), np.ones(2, np.uint8))
+    return _instances(lambda: divide(reports, 3, None, coins)), _NINTHS
+
+
+def _instances(divided: Callable[[], Sequence[Reports]]) -> Iterator[tuple[int, ...]]:
+    for _ in range(_TRIALS):
+        parts = [written_out(part)[:, 0].tolist() for part in divided()]
+        yield tuple(
+            next((instance for instance, part in enumerate(parts) if word in part), -1)
+            for word in (7, 8)
+        )
+
+
+_NINTHS: Shares = dict.fromkeys(product(range(3), repeat=2), 1 / 9)
+
+
+def _answers(coins: Coins) -> tuple[Drawn, Shares]:
+    """The answers of a device to both values of a bit; and that it answers the same again."""
+    reversed_, cells = 0.3, 8
+    bits = PermanentBits(cells, round(reversed_ * 2**32))
+    nothing, everything = (np.array([row]) for row in ([0] * cells, range(1, cells + 1)))
+    drawn: list[Hashable] = []
+    for _ in range(300):
+        key = np.frombuffer(coins.bytes(KEY_BYTES), np.uint8)[None, :]
+        zeros, ones, again = (bits.ones(key, held) for held in (nothing, everything, nothing))
+        drawn += zip(zeros.tolist(), ones.tolist(), (zeros == again).tolist(), strict=True)
+    return drawn, {
+        (zero, one, True): (reversed_ if zero else 1 - reversed_)
+        * (1 - reversed_ if one else reversed_)
+        for zero, one in product((0, 1), repeat=2)
+    }
+
+
+SAMPLED: Mapping[str, Callable[[Coins], tuple[Drawn, Shares]]] = {
+    "Poisson dummies of three contributors": _dummies(PoissonDummies(1.2), 3, stats.poisson(1.2)),
+    "Poisson dummies, cell by cell": _counted(PoissonDummies(40_000.0), 1, stats.poisson(2.0)),
+    "clusters of dummies": _dummies(ClusteredDummies(3, 0.1, 0.9), 2, stats.nbinom(0.2, 0.1)),
+    "dummies with a probability": _dummies(BernoulliDummies(3, 0.3), 5, stats.binom(5, 0.3)),
+    "composed signs": _signs,
+    "the words of an item": _words,
+    "labels of instances": _labels,
+    "labels of instances, of messages that are counted": _counted_labels,
+    "permanent answers": _answers,
+}

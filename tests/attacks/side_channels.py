@@ -1,0 +1,210 @@
+"""Whether anything but the randomized view depends on values.
+
+Two runs of the installed producer and stages on topics in memory: the same people, presence, times
+and coins, and other values. The second one is given the released words of the first, so that all
+that is made of them has to be the same; everything else has to be the same by itself.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.actions import Append, LogRecord
+from pipeline.audit.subjects import job_of
+from pipeline.conformance.cases import Case
+from pipeline.devices.producer import Generators, Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import LAST_MOMENT
+from pipeline.kafka.workers.log_lines import LogLines
+from pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text
+from pipeline.kafka.workers.observer import WindowTally
+from pipeline.operations.status.facts import hides_messages
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from pipeline.simulation.simulate import SimulatedCluster
+from pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from randomizers.randomness import seeded_generator
+from tests.attacks.changed_values import other_values
+from tests.support.records_seen import seen_chunk, seen_record
+from topics.names import Role
+
+EPOCHS, MINIMUM = 4, 12
+PRODUCERS = {"gateway": 9, "house": 2, "phone": 1}
+"""How many devices each stands for."""
+ON_DISK = "gateway"
+"""The one whose state is written to files."""
+# One of many behind a gateway, and one alone.
+_CHANGED = np.array([8, 11])
+
+Seen = dict[str, object]
+
+
+def compare_neighbours(case: Case, *, seed: int, released: bool = True) -> str:
+    """Run two neighbors.
+
+    Args:
+        case: protocol and parameters.
+        seed: of all draws.
+        released: True if windows are large enough to be released.
+
+    Returns:
+        What differs, or an empty text.
+    """
+    job = job_of(case, epochs=EPOCHS, minimum=MINIMUM if released else 10 * MINIMUM)
+    devices = sum(PRODUCERS.values())
+    release: dict[int, list[bytes]] = {}
+    runs = [
+        _run(job, values, seed, release) for values in other_values(case, EPOCHS, devices, _CHANGED)
+    ]
+    different = [name for name, seen in runs[0].items() if runs[1][name] != seen]
+    if different:
+        return f"{', '.join(different)}: other values, and something else is seen than before"
+    if not released and release:
+        return f"windows of {devices} devices are released, below the minimum of the job"
+    return ""
+
+
+class _Log(MemoryLog):
+    """Topics that are watched, and on which a second run releases the words of the first.
+
+    Attributes:
+        seen: all that was written, also what is deleted later, by topic.
+    """
+
+    def __init__(self, job: DeployedJob, release: dict[int, list[bytes]]) -> None:
+        super().__init__(clock=lambda: LAST_MOMENT)
+        self._job = job
+        self._again = bool(release)
+        self._release = release
+        self.seen: dict[Role, list[object]] = {role: [] for role in job.start_offsets}
+
+    def append(self, action: Append) -> None:
+        """Write a record down as it is seen; a released one is that of the first run."""
+        role, partition = action.role, action.partition
+        place = self.end(role, partition)
+        record = LogRecord(place, action.value, 0, action.key, action.headers)
+        if role is Role.SHUFFLED:
+            beside_words = (place, action.key, action.headers, *seen_chunk(action.value))
+            self.seen[role].append((partition, beside_words))
+            first = self._release.setdefault(partition, [])
+            if not self._again:
+                first.append(action.value)
+            elif place < len(first):
+                action = replace(action, value=first[place])
+        else:
+            self.seen[role].append((partition, seen_record(self._job, record, timed=False)))
+        super().append(action)
+
+
+@dataclass
+class _Told:
+    """What the workers of a stage tell: log lines, and windows for their metrics."""
+
+    job: DeployedJob
+    stage: str
+    text: io.StringIO = field(default_factory=io.StringIO)
+    lines: io.StringIO = field(default_factory=io.StringIO)
+
+    def __post_init__(self) -> None:
+        self.windows = WindowTally(self._window, lambda: 0.0, lambda: 0.0)
+
+    def _window(self, window: FinishedWindow) -> None:
+        for as_json, stream in ((False, self.text), (True, self.lines)):
+            LogLines(
+                self.job.name, self.stage, "worker", as_json, stream, lambda: 0.0, lambda: 0.0
+            ).window(window)
+
+    def metrics(self, heartbeat: Mapping[str, Any]) -> bytes:
+        """What Prometheus is told."""
+        snapshot = WorkerSnapshot(
+            self.job.name,
+            self.stage,
+            "group",
+            "topic",
+            hides_messages(self.job, self.stage),
+            heartbeat=heartbeat,
+            windows=dict(self.windows.fates),
+            last_epoch=self.windows.last_epoch,
+        )
+        return metrics_text(snapshot).encode()
+
+
+def _run(
+    job: DeployedJob, values: NDArray[np.int8], seed: int, release: dict[int, list[bytes]]
+) -> Seen:
+    told: dict[str, _Told] = {}
+
+    def listener(stage: str) -> WindowListener:
+        told[stage] = _Told(job, stage)
+        return told[stage].windows
+
+    log = _Log(job, release)
+    cluster = SimulatedCluster(job, _generators(seed, 0), log=log, listeners=listener)
+    job = cluster.job
+    seen: Seen = {}
+    with tempfile.TemporaryDirectory() as folder:
+        producers = list(_producers(job, log, Path(folder), seed))
+        heartbeats: list[object] = []
+        for epoch in range(1, EPOCHS + 1):
+            at = 0
+            for producer in producers:
+                count = len(producer.users)
+                producer.report_all(epoch, values[epoch - 1, at : at + count])
+                producer.close(epoch)
+                at += count
+            cluster.settle()
+            heartbeats.append(
+                [json.dumps(worker.stage.heartbeat()) for worker in cluster.workers.values()]
+            )
+        for producer in producers:
+            producer.shut()
+        seen["files"] = sorted(
+            (str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mode)
+            for path in Path(folder).rglob("*")
+            if path.is_file()
+        )
+    seen |= {role.value: (records, _bounds(job, log, role)) for role, records in log.seen.items()}
+    seen["heartbeats"] = heartbeats
+    seen["progress"] = {name: dict(done) for name, done in log.committed_by.items()}
+    seen["log lines"] = [(each.text.getvalue(), each.lines.getvalue()) for each in told.values()]
+    seen["metrics"] = [
+        told[name].metrics(worker.stage.heartbeat())
+        for name, worker in cluster.workers.items()
+        if name in told
+    ]
+    return seen
+
+
+def _producers(job: DeployedJob, log: MemoryLog, folder: Path, seed: int) -> Iterator[Producer]:
+    for number, (name, devices) in enumerate(PRODUCERS.items(), 1):
+        identifiers = seeded_generator(seed, number, 1)
+        producer = Producer(
+            job,
+            # One on a disk is enough to see whether sizes of files tell values.
+            folder / name if name == ON_DISK else None,
+            name=name,
+            transport=MemoryDriver(log),
+            generators=_generators(seed, number),
+            identifiers=lambda identifiers=identifiers: identifiers.bytes(16),  # type: ignore[misc]
+        )
+        producer.enrol([f"{name}-{each}" for each in range(devices)])
+        yield producer
+
+
+def _generators(seed: int, who: int) -> Generators:
+    """Coins that are a function of who throws them, and for what."""
+    return lambda purpose, number: seeded_generator(seed, who, len(purpose), number)
+
+
+def _bounds(job: DeployedJob, log: MemoryLog, role: Role) -> list[tuple[int, int]]:
+    """Where the partitions of a topic begin and end."""
+    partitions = range(len(job.start_offsets[role]))
+    return [(log.start(role, each), log.end(role, each)) for each in partitions]

@@ -1,0 +1,278 @@
+"""Whether people can be made to lose more than was ever stated for them.
+
+The attacker deploys: the same job again and again, jobs that renew, many epochs, together with
+others, after undeploying what was there, or beside a budget of their own. What each deployment
+shows of a person is computed here from what its parameters say, and added up. All of it goes the
+way of ``dpstream deploy``, on topics in memory; the figures are exact, and convict no correct
+program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import count
+from typing import Any
+
+from pipeline.errors import DpstreamError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
+from pipeline.jobs.job_files import make_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.jobs.jobs_topic import JobsTopic
+from pipeline.ledger.chain import Chain
+from pipeline.ledger.spending import Spending
+from pipeline.ledger.writing import Wanted, of_deployment, of_end, writing
+from pipeline.operations.deploy_plan import DeployPlan, plan_deployment
+from tests.attacks.promises import broken
+
+_PEOPLE = "students"
+_MOST = 5
+"""Deployments that an attacker tries one after the other: more than any budget here allows."""
+_ENDLESS = 10**9
+
+
+def attack_spending() -> Iterator[str]:
+    """All ways to more than the budget."""
+    ways: dict[str, Callable[[], str]] = {
+        "a job that is deployed again and again": _again,
+        "a job that is undeployed each time": _undeployed,
+        "many epochs, each with fresh randomness": _many_epochs,
+        "delta, where epsilon is plenty": _delta,
+        "horizons of jobs that renew, and others after them": _renewing,
+        "a job without end, and one with a budget": _endless,
+        "a later job that states more": _larger_budget,
+    }
+    limit = "people lose no more than their budget"
+    promises: dict[str, Callable[[], str]] = {
+        "no job runs whose constants lose more than its parameters say": _loud_constants,
+        f"{limit}: two who deploy at once": _at_once,
+        **{f"{limit}: {what}": do for what, do in ways.items()},
+    }
+    return broken(promises)
+
+
+@dataclass
+class Books:
+    """``dpstream.jobs`` and ``dpstream.ledger``, and who deploys by what they say.
+
+    Attributes:
+        lost: epsilon and delta that people may have lost by what was deployed, by its parameters.
+    """
+
+    records: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    entries: list[bytes] = field(default_factory=list)
+    lost: tuple[Fraction, Fraction] = (Fraction(), Fraction())
+    _deployments: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def state(self) -> Spending:
+        """What both topics say."""
+        topic, chain = JobsTopic(), Chain()
+        for key, value in self.records:
+            topic.apply(key, value)
+        for offset, record in enumerate(self.entries):
+            chain.apply(offset, record)
+        return Spending(topic, chain)
+
+    def plan(self, values: Mapping[str, Any]) -> DeployPlan:
+        """What deploying a job comes to, in place of one of its name."""
+        deployment, job = next(self._deployments), make_job(values)
+        return plan_deployment(
+            self.state(),
+            {},
+            job,
+            deployment=deployment.to_bytes(16, "big"),
+            now=deployment,
+            replace=True,
+        )
+
+    def deploy(self, values: Mapping[str, Any]) -> bool:
+        """Deploy a job, unless that is refused."""
+        return self.carry_out(self.plan(values))
+
+    def carry_out(self, plan: DeployPlan) -> bool:
+        """Do what was planned, unless that is refused now."""
+        if plan.refusal is not None:
+            return False
+        job = plan.deployed
+        try:
+            self.write(of_deployment(job, plan.stated, plan.now))
+        except DpstreamError:
+            return False
+        self.records.append((job.name.encode(), job.to_bytes()))
+        self.lost = tuple(  # type: ignore[assignment]
+            before + now for before, now in zip(self.lost, _loss(job), strict=True)
+        )
+        return True
+
+    def undeploy(self, name: str) -> None:
+        """End a job."""
+        job = self.state().topic.jobs[name]
+        self.write(of_end(job, next(self._deployments)))
+        self.records.append((name.encode(), None))
+
+    def write(self, wanted: Wanted) -> None:
+        """Write to the ledger what is wanted; what refuses it is raised."""
+        steps = writing(wanted, lambda: str(len(self.entries)), "audit")
+        record = next(steps)
+        while True:
+            try:
+                if record is None:
+                    record = steps.send(self.state())
+                else:
+                    self.entries.append(record)
+                    record = next(steps)
+            except StopIteration:
+                return
+
+
+def _loss(job: DeployedJob) -> tuple[Fraction, Fraction]:
+    """What a deployment may show of a person: each horizon, and each epoch that stands alone."""
+    horizons = (job.horizons or _ENDLESS) if job.epochs.renew else 1
+    parameters: Any = job.parameters
+    # A pure loss of epochs with fresh randomness adds up, exactly.
+    times = horizons * (job.epochs.count if job.protocol_entry.per_epoch else 1)
+    delta = getattr(parameters, "delta", 0.0)
+    return times * Fraction(str(parameters.epsilon)), horizons * Fraction(str(delta))
+
+
+def _job(name: str, epsilon: float = 4.0, **sections: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "protocol": "split_budget",
+        "parameters": {"epsilon": epsilon},
+        "epochs": {"count": 4},
+        "population": _PEOPLE,
+        **sections,
+    }
+
+
+def _with_delta(name: str, **sections: Any) -> dict[str, Any]:
+    """A job that loses epsilon 1 and delta 1e-6 in each of its horizons."""
+    parameters = {"epsilon": 1, "delta": 1e-6, "changes": 1, "dummies": "shuffle"}
+    values = _job(name, protocol="shuffled_counts", parameters=parameters)
+    return {**values, "shuffle": {"minimum": 2}, "epochs": {"count": 2}, **sections}
+
+
+def _beyond(books: Books, epsilon: float, delta: float = 0.0, *, room: bool = True) -> str:
+    """Whether more was lost than this; `room`: something has to have been deployed at all."""
+    # Laws are rounded against ourselves, which shows in the tenth digit.
+    for name, lost, most in zip(("epsilon", "delta"), books.lost, (epsilon, delta), strict=True):
+        if lost > Fraction(str(most)) * Fraction("1.000001"):
+            return f"people lose {name} {float(lost):g}, their budget is {most:g}"
+    if room and not any(books.lost):
+        return "nothing can be deployed where the budget has room for it"
+    return ""
+
+
+def _again() -> str:
+    books = Books()
+    for _ in range(_MOST):
+        books.deploy(_job("first", budget={"epsilon": 10}))
+        # Whoever states nothing is bound by it all the same.
+        books.deploy(_job("second"))
+    return _beyond(books, 10)
+
+
+def _undeployed() -> str:
+    books = Books()
+    for _ in range(_MOST):
+        if books.deploy(_job("first", budget={"epsilon": 10})):
+            books.undeploy("first")
+    return _beyond(books, 10)
+
+
+def _many_epochs() -> str:
+    books = Books()
+    parameters = {"epsilon": 1, "domain": ["a", "b"]}
+    for _ in range(_MOST):
+        books.deploy(
+            _job(
+                "first",
+                protocol="laplace_histogram",
+                parameters=parameters,
+                epochs={"count": 4},
+                budget={"epsilon": 10},
+            )
+        )
+    return _beyond(books, 10)
+
+
+def _delta() -> str:
+    books = Books()
+    for _ in range(_MOST):
+        books.deploy(_with_delta("first", budget={"epsilon": 100, "delta": 2.5e-6}))
+    return _beyond(books, 100, 2.5e-6)
+
+
+def _renewing() -> str:
+    renewed = {"count": 2, "renew": True}
+    for epsilon, delta in ((3.5, 0.9), (100, 3.5e-6)):
+        books = Books()
+        budget = {"epsilon": epsilon, "delta": delta}
+        books.deploy(_with_delta("first", epochs=renewed, budget=budget))
+        for _ in range(_MOST):
+            books.deploy(_with_delta("second", budget=budget))
+            books.deploy(_with_delta("third", epochs=renewed, budget=budget))
+        reason = _beyond(books, epsilon, delta)
+        if reason:
+            return reason
+    return ""
+
+
+def _at_once() -> str:
+    """Each of two sees a budget with room for it alone, and the ledger has them one by one."""
+    for epsilon, delta in ((3.5, 0.9), (100, 3.5e-6)):
+        budget = {"epsilon": epsilon, "delta": delta}
+        books = Books()
+        plans = [
+            books.plan(_with_delta("first", budget=budget)),
+            books.plan(_with_delta("second", epochs={"count": 2, "renew": True}, budget=budget)),
+        ]
+        for plan in plans:
+            books.carry_out(plan)
+        reason = _beyond(books, epsilon, delta)
+        if reason:
+            return reason
+    return ""
+
+
+def _endless() -> str:
+    books = Books()
+    books.deploy(_job("endless", epochs={"count": 4, "renew": True}))
+    if books.deploy(_job("first", budget={"epsilon": 99})):
+        return "beside a job that goes on without end a budget is said to be kept"
+    return ""
+
+
+def _larger_budget() -> str:
+    """Of epsilon, and of delta where epsilon is plenty."""
+    books = Books()
+    for name, least in (("first", 10), ("second", 100)):
+        for _ in range(_MOST):
+            books.deploy(_job(name, budget={"epsilon": least}))
+    reason = _beyond(books, 10)
+    books = Books()
+    for name, delta in (("first", 2.5e-6), ("second", 0.1)):
+        for _ in range(3):
+            books.deploy(_with_delta(name, budget={"epsilon": 100, "delta": delta}))
+    return reason or _beyond(books, 100, 2.5e-6)
+
+
+def _loud_constants() -> str:
+    """Records of jobs that are as they should be, but for the constants of another epsilon."""
+    for factor in (1.01, 1.5, 4.0):
+        honest, loud = (
+            deploy_job(make_job(_job("first", epsilon)), deployed_at=0, deployment=bytes(16))
+            for epsilon in (1.0, factor)
+        )
+        values = json.loads(honest.to_bytes())
+        values["constants"] = json.loads(loud.to_bytes())["constants"]
+        values["fingerprint"] = fingerprint_of(values).hex()
+        try:
+            DeployedJob.from_bytes(json.dumps(values).encode())
+        except JobError:
+            continue
+        return f"a job runs that loses {factor:g} times what its parameters say"
+    return ""

@@ -1,0 +1,378 @@
+"""Attacks on collectors, clients, producers and files find nothing, and each broken promise."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.collector import intake
+from pipeline.collector.answers import Answer, Problem
+from pipeline.collector.gathering import Gathering
+from pipeline.collector.intake import Gate, Intake, Taken
+from pipeline.collector.tags import Tagger
+from pipeline.conformance.finding import find_cases
+from pipeline.devices import epoch_records
+from pipeline.devices.producer import Producer, ProducerError
+from pipeline.devices.producer_store import ProducerStore
+from pipeline.jobs import noise_keys
+from pipeline.jobs.collector_keys import CollectorKey
+from pipeline.jobs.noise_keys import noise_key_at
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.whole_files import write_new
+from randomizers.client import DeviceError, statements, steps
+from randomizers.client.account import Account
+from randomizers.client.amounts import allowed
+from randomizers.client.document import Document
+from tests.attacks import collected_reports, kept_files
+from tests.attacks.collected_reports import attack_collector
+from tests.attacks.device_clients import attack_client
+from tests.attacks.interrupted_producers import attack_interrupted, attack_renewal
+from tests.attacks.kept_files import attack_files
+from tests.attacks.presence import attack_presence
+from tests.attacks.record_sizes import attack_boxes, attack_sizes
+from tests.support.thinned import thinned
+from topics.envelopes import encode_envelope
+from topics.fixed_sizes import FixedSize, Table, split_fixed
+from topics.sealed_words import pack_reports
+from topics.words import Words
+
+Patch = pytest.MonkeyPatch
+
+
+ATTACKS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "collected reports": attack_collector,
+    "device clients": attack_client,
+    "kept files": attack_files,
+    "presence": attack_presence,
+    "renewed horizons": attack_renewal,
+    "boxes of instances": attack_boxes,
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack_finds_nothing(name: str) -> None:
+    assert list(ATTACKS[name]()) == []
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_interrupted_producer_sends_the_same(name: str) -> None:
+    assert list(attack_interrupted(find_cases(name)[0])) == []
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_record_sizes_are_the_same_for_all_values(name: str) -> None:
+    assert list(attack_sizes(find_cases(name)[0])) == []
+
+
+def written_as_they_come(patch: Patch) -> str:
+    """Reports are not gathered: each is a record."""
+
+    class AtOnce(Intake):
+        def take(
+            self, gate: Gate, bodies: Sequence[bytes], subjects: Sequence[str | None]
+        ) -> Taken:
+            each = [
+                super(AtOnce, self).take(gate, [body], [subject])
+                for body, subject in zip(bodies, subjects, strict=True)
+            ]
+            return Taken(
+                [taken.refusals[0] for taken in each],
+                [record for taken in each for record in taken.enrolments],
+                [record for taken in each for record in taken.batches],
+                sum(taken.reports for taken in each),
+            )
+
+    patch.setattr(collected_reports, "Intake", AtOnce)
+    return "reports stand in a record in the order in which devices came"
+
+
+def tagged_with_any_key(patch: Patch) -> str:
+    patch.setattr(intake, "Tagger", lambda key, *rest: Tagger(bytes(32), *rest))
+    return "tags do not depend on the key"
+
+
+def tagged_with_a_public_key(patch: Patch) -> str:
+    """The digest of the key stands in the deployed job."""
+
+    def tagger(key: bytes, *rest: Any) -> Tagger:
+        return Tagger(CollectorKey(key).digest, *rest)
+
+    patch.setattr(intake, "Tagger", tagger)
+    return "follows from its id and what is public of the job"
+
+
+def tagged_for_ever(patch: Patch) -> str:
+    def tagger(key: bytes, what: bytes, deployment: bytes, number: int) -> Tagger:
+        return Tagger(key, what, deployment, 1)
+
+    patch.setattr(intake, "Tagger", tagger)
+    return "a report of epoch 1 and a report of epoch 2 have one tag"
+
+
+def taken_with_any_key(patch: Patch) -> str:
+    class Trusting(Intake):
+        def __post_init__(self) -> None:
+            self.job = self.job.model_copy(update={"collector_key": self.key.digest})
+            super().__post_init__()
+
+    patch.setattr(collected_reports, "Intake", Trusting)
+    return "a collector takes reports with another key"
+
+
+def refused_by_name(patch: Patch) -> str:
+    """A refusal says what was in the body."""
+
+    class Talking(Intake):
+        def take(
+            self, gate: Gate, bodies: Sequence[bytes], subjects: Sequence[str | None]
+        ) -> Taken:
+            taken = super().take(gate, bodies, subjects)
+            refusals = [
+                None if refusal is None else Problem.FOREIGN.answer(word=body[-1])
+                for refusal, body in zip(taken.refusals, bodies, strict=True)
+            ]
+            return Taken(refusals, taken.enrolments, taken.batches, taken.reports)
+
+    patch.setattr(collected_reports, "Intake", Talking)
+    return "a refusal depends on what a content says"
+
+
+def written_when_it_says_1(patch: Patch) -> str:
+    class Hasty(Gathering):
+        def offer(self, body: bytes, *rest: Any) -> Answer | None:
+            answer = super().offer(body, *rest)
+            for gate, group in list(self._groups.items()) if body[-1] else []:
+                self._seal(gate, group)
+            return answer
+
+    patch.setattr(collected_reports, "Gathering", Hasty)
+    return "when records are written, or how long they are, depends on what contents say"
+
+
+def acknowledged_in_any_case(patch: Patch) -> str:
+    class Sure(Gathering):
+        async def _write(self, gate: Gate, taken: Taken) -> None:
+            await super()._write(gate, taken)
+
+    patch.setattr(collected_reports, "Gathering", Sure)
+    return "acknowledged that was written when its window may have been cut"
+
+
+def enrolled_every_time(patch: Patch) -> str:
+    def always(device: bytes, report: bytes, enrols: bool, content: bytes) -> bytes:
+        return encode_envelope(device, report, True, content)
+
+    patch.setattr(steps, "encode_envelope", always)
+    return "enrols again in a horizon"
+
+
+def any_limit(patch: Patch) -> str:
+    patch.setattr(Account, "check_room", lambda *arguments: None)
+    return "beyond the epsilon of its app"
+
+
+def charged_rounded_down(patch: Patch) -> str:
+    patch.setattr(statements, "spent", allowed)
+    return "has less epsilon than what it has sent costs"
+
+
+def any_promise(patch: Patch) -> str:
+    patch.setattr(steps, "check_randomizer", lambda statement: None)
+    return "joins a job that promises another unit"
+
+
+def forgotten_with_its_cost(patch: Patch) -> str:
+    patch.setattr(steps, "left", lambda document, job: Document())
+    return "has left a deployment joins it again"
+
+
+def said_with_the_value(patch: Patch) -> str:
+    drawn = steps.drawn
+
+    def telling(document: Document, job: str, epoch: int, value: Any, *rest: Any) -> Document:
+        try:
+            return drawn(document, job, epoch, value, *rest)
+        except DeviceError as error:
+            raise DeviceError(f"{value}: {error}") from None
+
+    patch.setattr(steps, "drawn", telling)
+    return "an error, which apps log, depends on the value"
+
+
+def written_for_a_group(patch: Patch) -> str:
+    patch.setattr(
+        noise_keys, "write_new", lambda path, data, mode: write_new(path, data, mode | 0o040)
+    )
+    return "a file of secrets is made with mode 640"
+
+
+def kept_in_an_open_folder(patch: Patch) -> str:
+    def folder(path: Path) -> Path:
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    patch.setattr(noise_keys, "private_folder", folder)
+    return "a folder of secrets is made with mode 777"
+
+
+def read_in_any_case(patch: Patch) -> str:
+    patch.setitem(kept_files._KEYS, "the noise key", (noise_key_at, Path.read_bytes))
+    return "the noise key is used with mode 601"
+
+
+def shown_to_whoever_logs(patch: Patch) -> str:
+    patch.setattr(CollectorKey, "__repr__", lambda key: f"CollectorKey({key.secret!r})")
+    return "the collectors' key is shown"
+
+
+COLLECTOR = (
+    written_as_they_come,
+    tagged_with_any_key,
+    tagged_with_a_public_key,
+    tagged_for_ever,
+    taken_with_any_key,
+    refused_by_name,
+    written_when_it_says_1,
+    acknowledged_in_any_case,
+)
+CLIENT = (
+    enrolled_every_time,
+    any_limit,
+    charged_rounded_down,
+    any_promise,
+    forgotten_with_its_cost,
+    said_with_the_value,
+)
+FILES = written_for_a_group, kept_in_an_open_folder, read_in_any_case, shown_to_whoever_logs
+
+
+@pytest.mark.parametrize(
+    ("attack", "culprit"),
+    thinned(
+        [
+            *((attack_collector, culprit) for culprit in COLLECTOR),
+            *((attack_client, culprit) for culprit in CLIENT),
+            *((attack_files, culprit) for culprit in FILES),
+        ],
+        2,
+    ),
+    ids=lambda each: each.__name__,
+)
+def test_whoever_breaks_a_promise_is_convicted(
+    attack: Callable[[], Iterator[str]],
+    culprit: Callable[[Patch], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reason = culprit(monkeypatch)
+    assert reason in next(attack(), "")
+
+
+def interrupted(name: str) -> str:
+    return next(attack_interrupted(find_cases(name)[0]), "")
+
+
+def test_a_producer_that_forgets_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    save_arrays = ProducerStore.save_arrays
+
+    def once(store: ProducerStore, arrays: Any) -> None:
+        if not store.arrays():
+            save_arrays(store, arrays)
+
+    monkeypatch.setattr(ProducerStore, "save_arrays", once)
+    assert "forgotten at a restart" in interrupted("future_rand")
+
+
+def test_a_producer_that_keeps_what_was_not_stored_is_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def kept(producer: Producer) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ProducerError("no room") from error
+
+    monkeypatch.setattr(Producer, "_storing", kept)
+    assert "could not be stored has used up" in interrupted("future_rand")
+
+
+def test_a_producer_that_draws_whenever_it_is_asked_is_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    close_steps = Producer.close_steps
+
+    def again(producer: Producer, epoch: int, *rest: Any) -> Any:
+        if epoch <= producer.closed_epoch:
+            law, protocol = producer.job.law(), producer.job.protocol_entry
+            producer._randomizer = protocol.restore(law, producer.store.arrays(), epoch - 1)
+        return close_steps(producer, epoch, *rest)
+
+    monkeypatch.setattr(Producer, "_check_open", lambda producer, epoch: None)
+    monkeypatch.setattr(Producer, "close_steps", again)
+    assert "drawn twice where its values come once more" in interrupted("split_budget")
+
+
+def test_a_horizon_that_goes_on_with_the_last_one_is_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    renew = Producer._renew
+
+    def keeping(producer: Producer, epoch: int) -> None:
+        before, horizon = producer._randomizer.state_arrays(), producer._horizon
+        renew(producer, epoch)
+        if producer._horizon != horizon:
+            law, protocol = producer.job.law(), producer.job.protocol_entry
+            producer._randomizer = protocol.restore(law, before, 0)
+
+    monkeypatch.setattr(Producer, "_renew", keeping)
+    assert "goes on with the" in next(attack_renewal(), "")
+
+
+def test_whoever_is_there_by_value_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    report, close = Producer.report, Producer.close
+
+    def lingering(producer: Producer, epoch: int) -> None:
+        close(producer, epoch)
+        producer._present[:] = True
+
+    def welcoming(producer: Producer, epoch: int, values: Any) -> None:
+        producer.enrol([user for user, value in values.items() if value])
+        report(producer, epoch, values)
+
+    def by_value(producer: Producer, generator: Any) -> None:
+        producer._present[producer._leaving] = producer._values[producer._leaving] > 0
+
+    for name, culprit, reason in (
+        ("close", lingering, "speaks at another one"),
+        ("report", welcoming, "enrolled, or refused, depends on the value"),
+        ("_speak_for_leaving", by_value, "silent or not, as the last value says"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(Producer, name, culprit)
+            assert reason in next(attack_presence(), "")
+
+
+def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_wide_as_the_largest(words: Words, size: FixedSize) -> Any:
+        assert isinstance(size, Table)
+        assert words.counts is not None
+        width = np.min_scalar_type(int(words.counts.max(initial=1))).itemsize
+        return split_fixed(words, replace(size, count_bytes=width))
+
+    monkeypatch.setattr(epoch_records, "split_fixed", as_wide_as_the_largest)
+    case = find_cases("shuffled_counts")[0]
+    assert "how many records there are, or how long" in next(attack_sizes(case), "")
+
+
+def test_boxes_without_chaff_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        epoch_records, "pack_reports", lambda values, chaff, form: pack_reports(values, 0, form)
+    )
+    assert "how many boxes there are tells how many messages" in next(attack_boxes(), "")

@@ -1,0 +1,213 @@
+"""Samplers and accounts of devices are as defined, and each deviation is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from randomizers.byte_generator import ByteGenerator
+from randomizers.composed import ComposedLaw
+from randomizers.dummies import ClusteredDummies, PoissonDummies
+from randomizers.ldp_sgd import LdpSgd
+from randomizers.noise_tables import NoiseTable
+from randomizers.normal_noise import NormalNoise
+from randomizers.permanent_bits import PermanentBits
+from randomizers.randomness import cryptographic_generator, seeded_generator
+from randomizers.shuffled_counts import ShuffledCounts
+from randomizers.shuffled_value_stream import ShuffledValueStream
+from randomizers.value_stream import ValueStream
+from tests.attacks import books, samplers
+from tests.attacks.books import books_of_devices
+from tests.attacks.samplers import compare, sampled_draws
+from tests.attacks.scripts import scripted_draws
+
+ALARM = 1e-11
+
+
+def test_scripted_draws_are_those_of_their_tables() -> None:
+    assert set(scripted_draws().values()) == {""}
+
+
+def test_sampled_draws_follow_their_laws() -> None:
+    assert set(sampled_draws(cryptographic_generator(), 1e-9).values()) == {""}
+
+
+def test_accounts_of_devices_are_those_of_their_definition() -> None:
+    assert set(books_of_devices(cryptographic_generator()).values()) == {""}
+
+
+def convicted_of_scripts() -> list[bool]:
+    return list(map(bool, scripted_draws().values()))
+
+
+def test_a_table_that_settles_draws_by_their_first_bits_is_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def settled(table: NoiseTable, begins: Any, rng: np.random.Generator) -> Any:
+        more = rng.integers(0, 1 << 64, len(begins), dtype=np.uint64)
+        leading = begins.astype(np.uint64) << np.uint64(48) | more >> np.uint64(16)
+        return np.searchsorted(table._leading[:-1], leading, side="right")
+
+    monkeypatch.setattr(NoiseTable, "_settled", settled)
+    assert convicted_of_scripts() == [True, False, False]
+
+
+@pytest.mark.parametrize("wrong", ["half", "without its last bits"])
+def test_normal_noise_that_is_not_its_law_is_convicted(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = NormalNoise.draw
+
+    class Coarse:
+        def __init__(self, rng: Any) -> None:
+            self._rng = rng
+
+        def integers(self, *arguments: Any, **named: Any) -> Any:
+            return self._rng.integers(*arguments, **named) * np.array([1, 0], np.uint64)
+
+    def half(noise: NormalNoise, rng: Any) -> int:
+        return draw(noise, rng) // 2 if wrong == "half" else draw(noise, Coarse(rng))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(NormalNoise, "draw", half)
+    assert convicted_of_scripts() == [False, True, False]
+
+
+def test_integers_modulo_their_range_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def modulo(generator: ByteGenerator, values: int, count: int) -> Any:
+        width = 1 if values <= 256 else 2
+        words = np.frombuffer(generator.bytes(count * width), f"<u{width}")
+        return words.astype(np.uint64) % np.uint64(values)
+
+    monkeypatch.setattr(ByteGenerator, "_below", modulo)
+    assert convicted_of_scripts() == [False, False, True]
+
+
+def convicted(names: Collection[str], seed: int = 1) -> set[str]:
+    """Of these samplers."""
+    coins = seeded_generator(seed)
+    return {name for name in names if compare(*samplers.SAMPLED[name](coins), ALARM)}
+
+
+def test_comparisons_have_the_probability_of_a_false_alarm_that_they_are_given() -> None:
+    law: dict[Hashable, float] = {0: 0.25, 1: 0.75}
+    assert compare([0] * 30 + [1] * 90, law, 0.1) == ""
+    assert compare([0] * 90 + [1] * 30, law, 1e-9)
+    # What a law never gives is not drawn even once.
+    assert compare([2] + [1] * 20, law, 1e-9)
+    # A fifth of the runs at most are doubted at a fifth.
+    drawn = seeded_generator(3).binomial(40, 0.75, 300).tolist()
+    wrong = sum(bool(compare([1] * ones + [0] * (40 - ones), law, 0.2)) for ones in drawn)
+    assert stats.binom.sf(wrong - 1, 300, 0.2) > 1e-9
+
+
+def no_dummies(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    draw = PoissonDummies.draw
+    monkeypatch.setattr(PoissonDummies, "draw", lambda *given: draw(*given)[:0])
+    return {"Poisson dummies of three contributors", "clusters of dummies"}
+
+
+def single_clusters(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    draw = ClusteredDummies.draw
+    monkeypatch.setattr(ClusteredDummies, "draw", lambda *given: np.unique(draw(*given)))
+    return {"clusters of dummies"}
+
+
+def unweighted_signs(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    monkeypatch.setattr(ComposedLaw, "masses", property(lambda law: law.weights))
+    return {"composed signs"}
+
+
+def one_hash(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    from randomizers import balls_into_bins
+
+    hashed = balls_into_bins.hashed
+    monkeypatch.setattr(
+        balls_into_bins, "hashed", lambda *given: np.full(len(given[1]), hashed(*given)[0])
+    )
+    return {"the words of an item"}
+
+
+def labels_by_place(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    monkeypatch.setattr(
+        samplers,
+        "divide",
+        lambda reports, instances, room, rng: (
+            [reports[0:1], reports[1:2], reports[2:]]
+            if isinstance(reports, np.ndarray)
+            else [reports, *[type(reports)(reports.values[:0], reports.counts[:0])] * 2]
+        ),
+    )
+    return {"labels of instances", "labels of instances, of messages that are counted"}
+
+
+def answers_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    ones, rng = PermanentBits.ones, seeded_generator(5)
+    monkeypatch.setattr(
+        PermanentBits,
+        "ones",
+        lambda bits, keys, held: ones(bits, rng.integers(0, 256, keys.shape, np.uint8), held),
+    )
+    return {"permanent answers"}
+
+
+@pytest.mark.parametrize(
+    "breaking",
+    [
+        no_dummies,
+        single_clusters,
+        unweighted_signs,
+        one_hash,
+        labels_by_place,
+        answers_drawn_anew,
+    ],
+)
+def test_samplers_that_are_not_their_laws_are_convicted(
+    breaking: Callable[[pytest.MonkeyPatch], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = breaking(monkeypatch)
+    assert convicted(named) == named
+
+
+@pytest.mark.parametrize(
+    ("devices", "array", "place"),
+    [(ValueStream, "_left", 0), (ValueStream, "_sum", 0), (ShuffledValueStream, "_left", 1)],
+)
+def test_clocks_and_sums_that_are_not_kept_are_convicted(
+    devices: Any, array: str, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = devices.report
+
+    def forgetting(device: Any, *given: Any) -> Any:
+        kept = getattr(device, array).copy()
+        sent = report(device, *given)
+        getattr(device, array)[:] = kept
+        return sent
+
+    monkeypatch.setattr(devices, "report", forgetting)
+    found = list(map(bool, books_of_devices(seeded_generator(6)).values()))
+    assert found == [each == place for each in range(4)]
+
+
+def test_changes_and_steps_past_what_is_charged_are_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forgetting(report: Any, array: str) -> Any:
+        def sent(device: Any, *given: Any) -> Any:
+            getattr(device, array)[:] = 0
+            return report(device, *given)
+
+        return sent
+
+    monkeypatch.setattr(ShuffledCounts, "report", forgetting(ShuffledCounts.report, "_changes"))
+    monkeypatch.setattr(LdpSgd, "report", forgetting(LdpSgd.report, "_steps"))
+    found = list(map(bool, books_of_devices(seeded_generator(7)).values()))
+    assert found == [False, False, True, True]
+
+
+def test_too_little_noise_for_what_words_may_add_up_to_is_convicted() -> None:
+    assert books._too_little_noise(10_000, 300, 1.0, 0.1) == ""
+    assert "it is at least" in books._too_little_noise(40_000, 300, 1.0, 0.1)

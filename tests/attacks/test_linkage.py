@@ -1,0 +1,58 @@
+"""Released windows tell neither the order of reports nor their senders, or the attack says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.actions import Steps
+from pipeline.stages.multisets import WordMultiset
+from pipeline.stages.ordered_pieces import Pieces
+from randomizers.randomness import cryptographic_generator, seeded_generator
+from tests.attacks.linkage import attack_linkage
+from topics.words import Words
+
+ORDERS = ("sorted", "random")
+
+
+@pytest.mark.parametrize("trials", [70, pytest.param(500, marks=pytest.mark.verify)])
+@pytest.mark.parametrize("order", ORDERS)
+def test_windows_do_not_link_reports_to_senders(order: str, trials: int) -> None:
+    assert attack_linkage(order, trials, cryptographic_generator(), 5e-10) == ""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_order_of_arrival_is_found(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_they_came(multiset: Any, *generator: Any) -> Words:
+        return Words(np.concatenate(multiset._plain))
+
+    def pieces_as_they_came(multiset: Any, generator: Any) -> Steps[Pieces]:
+        yield from ()
+        return Pieces.of([as_they_came(multiset)])
+
+    monkeypatch.setattr(WordMultiset, "permuted", pieces_as_they_came)
+    monkeypatch.setattr(WordMultiset, "sorted", as_they_came)
+    reason = attack_linkage(order, 40, seeded_generator(11), 1e-11)
+    assert "order in which reports arrived" in reason
+
+
+def test_id_of_a_batch_is_found() -> None:
+    class Same:
+        """Draws an id of a producer once more for a window."""
+
+        def __init__(self) -> None:
+            self._rng = seeded_generator(2)
+            self._drawn = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._rng, name)
+
+        def bytes(self, size: int) -> bytes:
+            # Of each window: two ids of each producer, then those of the stage.
+            self._drawn += 1
+            return bytes([self._drawn if self._drawn < 5 else 1]) * size
+
+    coins: Any = Same()
+    assert "holds the id of a batch" in attack_linkage("sorted", 4, coins, 1e-9)

@@ -1,0 +1,107 @@
+"""Randomness is cryptographic, drawn once and kept secret, or the attack says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from randomgen import AESCounter
+
+from pipeline.devices.producer import Producer
+from pipeline.devices.producer_store import ProducerStore
+from pipeline.stages.shuffle_stage import ShuffleStage
+from randomizers.future_rand import FutureRand
+from tests.attacks import randomness
+from tests.attacks.examples import EXAMPLES, case_of, with_entry
+from tests.attacks.randomness import attack_generators, attack_randomness
+from tests.conformance.cases import Case
+
+
+def test_generators_are_cryptographic_and_differ_after_a_fork() -> None:
+    assert list(attack_generators()) == []
+
+
+@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+def test_randomness_is_drawn_once_and_kept_secret(case: Case) -> None:
+    assert list(attack_randomness(case)) == []
+
+
+def reasons(case: Case) -> str:
+    return "\n".join(attack_randomness(case))
+
+
+def test_a_sign_vector_that_is_drawn_anew_at_each_epoch_is_convicted() -> None:
+    """Each report alone is as it should be: what gives it away are several of them."""
+
+    class Forgetful(FutureRand):
+        def report(
+            self,
+            epoch: int,
+            values: NDArray[Any],
+            present: NDArray[np.bool_] | None,
+            rng: np.random.Generator,
+        ) -> Any:
+            kept = self._order.copy()
+            drawn = self._draw(self.population, rng)
+            self._signs[kept == drawn["order"]] = drawn["signs"][kept == drawn["order"]]
+            return super().report(epoch, values, present, rng)
+
+    case = with_entry(case_of("future_rand", 1), randomizer=Forgetful)
+    assert "draws signs again at epoch 1, which was drawn at enrolment" in reasons(case)
+
+
+def test_a_seed_that_forks_share_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = np.random.Generator(AESCounter())
+    monkeypatch.setattr(randomness, "cryptographic_generator", lambda: shared)
+    assert list(attack_generators())
+
+
+def test_another_generator_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(randomness, "cryptographic_generator", np.random.default_rng)
+    assert list(attack_generators())
+
+
+def test_an_epoch_that_is_drawn_again_after_a_crash_is_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_fact = ProducerStore.set_fact
+
+    def forgetting(store: ProducerStore, name: str, value: Any) -> None:
+        if name != "closed_epoch":
+            set_fact(store, name, value)
+
+    monkeypatch.setattr(ProducerStore, "set_fact", forgetting)
+    found = reasons(case_of("split_budget"))
+    assert "draws an epoch again that was drawn before a crash" in found
+
+
+def test_an_epoch_that_is_not_sent_as_it_was_drawn_is_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    send, calls = Producer._send, [0]
+
+    def once(producer: Producer) -> Any:
+        calls[0] += 1
+        # The first producer registers and draws; the one after the crash sends nothing.
+        return send(producer) if calls[0] <= 2 else iter(())
+
+    monkeypatch.setattr(Producer, "_send", once)
+    found = reasons(case_of("split_budget"))
+    assert "sends other bytes after a crash than were drawn before it" in found
+
+
+def test_a_secret_in_a_heartbeat_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = case_of("fragments", 6)
+    told: list[str] = []
+    report = Producer.close
+
+    def telling(producer: Producer, epoch: int) -> None:
+        told.extend(row.tobytes().hex() for row in producer.store.arrays()["key"])
+        report(producer, epoch)
+
+    heartbeat = ShuffleStage.heartbeat
+    monkeypatch.setattr(Producer, "close", telling)
+    monkeypatch.setattr(ShuffleStage, "heartbeat", lambda stage: {**heartbeat(stage), "told": told})
+    assert "stands in a topic" in reasons(case)

@@ -1,0 +1,95 @@
+"""Only randomized reports depend on values, or the attack says what else does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.audit.subjects import job_of
+from pipeline.devices import epoch_records
+from pipeline.devices.producer import Producer
+from pipeline.stages.shuffle_stage import ShuffleStage
+from tests.attacks.examples import EXAMPLES, case_of
+from tests.attacks.side_channels import compare_neighbours
+from tests.conformance.cases import CASES, Case
+
+WITHHELD = ("future_rand-0", "fragments-0", "shuffled_counts-0", "count_min-0")
+"""Examples whose withheld windows ``make test`` looks at; ``make verify`` looks at all."""
+
+
+@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+def test_neighbors_look_alike(case: Case) -> None:
+    assert compare_neighbours(case, seed=3) == ""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if str(case) in WITHHELD else pytest.mark.verify)
+        for case in CASES
+    ],
+    ids=str,
+)
+def test_neighbors_look_alike_in_withheld_windows(case: Case) -> None:
+    assert compare_neighbours(case, seed=3, released=False) == ""
+
+
+def tells_in_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A batch is sent twice where the sum of values is odd."""
+    report_all, records = Producer.report_all, epoch_records.DrawnEpoch.records
+    sums = [0]
+
+    def note(producer: Producer, epoch: int, values: Any) -> None:
+        sums[0] = int(values.sum())
+        report_all(producer, epoch, values)
+
+    def twice(drawn: Any, reports: Any, generator: Any) -> Any:
+        for role, partition, found in records(drawn, reports, generator):
+            held = list(found)
+            yield role, partition, held[:1] * (sums[0] % 2) + held
+
+    monkeypatch.setattr(Producer, "report_all", note)
+    monkeypatch.setattr(epoch_records.DrawnEpoch, "records", twice)
+    return "reports"
+
+
+def tells_in_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> str:
+    heartbeat = ShuffleStage.heartbeat
+    seen: list[int] = []
+    record = ShuffleStage.record
+
+    def noting(stage: Any, partition: int, offset: int, value: bytes, *more: Any) -> Any:
+        seen.append(int(np.frombuffer(value, np.uint8).sum()))
+        return record(stage, partition, offset, value, *more)
+
+    monkeypatch.setattr(ShuffleStage, "record", noting)
+    monkeypatch.setattr(
+        ShuffleStage, "heartbeat", lambda stage: {**heartbeat(stage), "sum": sum(seen[-9:])}
+    )
+    return "heartbeats"
+
+
+@pytest.mark.parametrize("leak", [tells_in_a_batch_of_its_own, tells_in_a_heartbeat])
+def test_who_tells_values_elsewhere_is_convicted(
+    leak: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = leak(monkeypatch)
+    assert told in compare_neighbours(case_of("split_budget"), seed=3)
+
+
+def test_a_stage_that_releases_too_small_windows_is_convicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = case_of("split_budget")
+    job = job_of(case, epochs=4, minimum=120)
+    shuffle = job.shuffle.model_copy(update={"minimum": 1})
+    init = ShuffleStage.__init__
+
+    def careless(stage: Any, job: Any, **named: Any) -> None:
+        init(stage, job.model_copy(update={"shuffle": shuffle}), **named)
+
+    monkeypatch.setattr(ShuffleStage, "__init__", careless)
+    assert "below the minimum" in compare_neighbours(case, seed=4, released=False)

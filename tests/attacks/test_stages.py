@@ -1,0 +1,344 @@
+"""Attacks on stages, budgets and the ledger find nothing, and find each broken promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.devices import epoch_records
+from pipeline.jobs import budgets
+from pipeline.jobs.budgets import Charge
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey
+from pipeline.ledger.chain import Chain, Problem
+from pipeline.ledger.spending import Spending
+from pipeline.stages import crowds, instance_stage, window_writer
+from pipeline.stages.decision_log import DecisionLog
+from pipeline.stages.device_windows import DeviceWindow
+from pipeline.stages.shuffle_stage import ShuffleStage
+from pipeline.stages.stage_noise import StageNoise
+from pipeline.stages.window_decision import WindowDecision
+from pipeline.stages.window_writer import ProducerWindows
+from pipeline.stages.windows import Contribution, Window
+from randomizers.randomness import cryptographic_generator, keyed_generator, seeded_generator
+from tests.attacks.boxes_and_shares import attack_boxes_and_shares
+from tests.attacks.crowds_left import MINIMUM, attack_crowds
+from tests.attacks.device_windows import attack_device_windows
+from tests.attacks.lanes import attack_lanes
+from tests.attacks.ledger_edits import attack_ledger
+from tests.attacks.membership import attack_membership
+from tests.attacks.noise_of_stages import attack_dummies, attack_sums
+from tests.attacks.spending import attack_spending
+from tests.attacks.written_again import attack_written_again
+from tests.support.thinned import thinned
+from topics import sealed_words
+from topics.manifests import Fate
+from topics.shares import ShareSum
+
+Patch = pytest.MonkeyPatch
+Attacking = Callable[[], Iterator[str]]
+
+ATTACKS: Mapping[str, Attacking] = {
+    "membership": attack_membership,
+    "windows written again": attack_written_again,
+    "dummies of the stage": attack_dummies,
+    "sums of the stage": attack_sums,
+    "lanes": attack_lanes,
+    "windows of devices": attack_device_windows,
+    "boxes and shares": attack_boxes_and_shares,
+    "spending": attack_spending,
+    "ledger": attack_ledger,
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attack_finds_nothing(name: str) -> None:
+    assert list(ATTACKS[name]()) == []
+
+
+@pytest.mark.parametrize("windows", [400, pytest.param(10_000, marks=pytest.mark.verify)])
+def test_crowds_follow_their_law(windows: int) -> None:
+    assert attack_crowds(windows, cryptographic_generator(), 1e-9) == ""
+
+
+def minimum_less_one(patch: Patch) -> None:
+    def fate(decision: Any, contributors: int) -> Fate:
+        minimum = decision._job.shuffle.minimum - 1
+        return Fate.RELEASED if contributors >= minimum else Fate.TOO_SMALL
+
+    patch.setattr(WindowDecision, "_fate", fate)
+
+
+def batches_counted_twice(patch: Patch) -> None:
+    add = Window._add_batch
+
+    def again(window: Window, batch: Any) -> bool:
+        drawing = window._drawing(window._contribution(batch.enrolment), batch.batch[:8])
+        if batch.batch in drawing.batches:
+            drawing.words.add(batch.words)
+        return add(window, batch)
+
+    patch.setattr(Window, "_add_batch", again)
+
+
+def ended_by_punctuation(patch: Patch) -> None:
+    patch.setattr(
+        Contribution, "is_whole", lambda sent, drawing: sent.announced(drawing) is not None
+    )
+
+
+def strangers_taken_in(patch: Patch) -> None:
+    patch.setattr(ShuffleStage, "_unexpected", lambda *record: None)
+
+
+def everybody_written(patch: Patch) -> None:
+    """A window that is read again has all that has come meanwhile, from everybody."""
+    read = ProducerWindows.read
+    patch.setattr(
+        ProducerWindows,
+        "read",
+        lambda windows, manifest: read(windows, replace(manifest, cut_offset=1 << 40)),
+    )
+    patch.setattr(
+        window_writer,
+        "drawings_in",
+        lambda manifest, roster: {each.enrolment: None for each in roster},
+    )
+
+
+def later_manifests_count(patch: Patch) -> None:
+    apply = DecisionLog.apply
+
+    def again(log: DecisionLog, record: Any) -> None:
+        log.decided = type(log.decided)()
+        apply(log, record)
+
+    patch.setattr(DecisionLog, "apply", again)
+
+
+def noise_drawn_anew(patch: Patch) -> None:
+    patch.setattr(NoiseKey, "generator", lambda *window: cryptographic_generator())
+
+
+def noise_of_one_epoch(patch: Patch) -> None:
+    generator = NoiseKey.generator
+    patch.setattr(NoiseKey, "generator", lambda key, where, epoch: generator(key, where, 1))
+
+
+def noise_of_one_deployment(patch: Patch) -> None:
+    generator = NoiseKey.generator
+    patch.setattr(NoiseKey, "generator", lambda key, where, epoch: generator(key, bytes(16), epoch))
+
+
+def noise_without_key(patch: Patch) -> None:
+    def known(key: NoiseKey, where: bytes, epoch: int) -> np.random.Generator:
+        return keyed_generator(where + bytes(8) + epoch.to_bytes(8))
+
+    patch.setattr(NoiseKey, "generator", known)
+
+
+def no_dummies(patch: Patch) -> None:
+    patch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
+
+
+def any_key(patch: Patch) -> None:
+    def careless(noise: Any, job: DeployedJob, key: NoiseKey | None) -> None:
+        noise._job, noise._key = job, key
+
+    patch.setattr(StageNoise, "__init__", careless)
+
+
+def words_in_place_of_sums(patch: Patch) -> None:
+    patch.setattr(StageNoise, "sum", lambda noise, epoch, words: words)
+
+
+def copies_are_devices(patch: Patch) -> None:
+    patch.setattr(DeviceWindow, "devices", property(lambda window: window.messages))
+
+
+def copies_of_boxes(patch: Patch) -> None:
+    def all_of_them(window: Any) -> Iterator[Any]:
+        for rows in window._contents.first_of_each():
+            yield rows[:, 8 * window._sealed :]
+
+    patch.setattr(DeviceWindow, "_one_of_each", all_of_them)
+
+
+def boxes_as_they_came(patch: Patch) -> None:
+    patch.setattr(sealed_words, "sorted", list, raising=False)
+
+
+def seeds_alike(patch: Patch) -> None:
+    patch.setattr("tests.attacks.boxes_and_shares.secrets.token_bytes", bytes)
+
+
+def sums_of_one(patch: Patch) -> None:
+    patch.setattr(ShareSum, "of_fewer_than", lambda total, devices: min(total.contributors) < 1)
+
+
+def redeployments_for_nothing(patch: Patch) -> None:
+    patch.setattr(
+        budgets,
+        "_of_the_same_people",
+        lambda charge, charges: [other for other in charges if other.job != charge.job],
+    )
+
+
+def delta_for_nothing(patch: Patch) -> None:
+    of = Charge.of
+    patch.setattr(Charge, "of", lambda job: replace(of(job), delta=0.0))
+
+
+def epochs_for_one(patch: Patch) -> None:
+    of = Charge.of
+    patch.setattr(Charge, "of", lambda job: replace(of(job), epsilon=job.guarantee().epsilon))
+
+
+def undeployed_is_forgotten(patch: Patch) -> None:
+    def left(state: Spending) -> list[Charge]:
+        charges = state.written_charges.values()
+        return [each for each in charges if each.job in state.topic.jobs]
+
+    patch.setattr(Spending, "charges", property(left))
+
+
+def constants_unread(patch: Patch) -> None:
+    patch.setattr(DeployedJob, "_check_constants", lambda job: None)
+
+
+def edits_unnoticed(patch: Patch) -> None:
+    note = Chain._note
+
+    def lenient(chain: Chain, problem: Problem, *where: Any) -> None:
+        if problem is not Problem.UNCHAINED:
+            note(chain, problem, *where)
+
+    patch.setattr(Chain, "_note", lenient)
+
+
+def lanes_in_halves(patch: Patch) -> None:
+    patch.setattr(epoch_records, "divide", lambda reports, lanes, *rest: np.array_split(reports, 2))
+
+
+def lanes_of_producers(patch: Patch) -> None:
+    patch.setattr(epoch_records, "divide", lambda reports, lanes, *rest: [reports, reports[:0]])
+
+
+def dummies_of_first_lane(patch: Patch) -> None:
+    dummies = StageNoise.dummies
+    patch.setattr(
+        StageNoise,
+        "dummies",
+        lambda noise, epoch, lane: dummies(noise, epoch) if lane == 1 else None,
+    )
+
+
+def dummies_of_all_in_each(patch: Patch) -> None:
+    dummies = StageNoise.dummies
+    patch.setattr(StageNoise, "dummies", lambda noise, epoch, lane: dummies(noise, epoch))
+
+
+def everybody_in_a_lane(patch: Patch) -> None:
+    patch.setattr(instance_stage, "holds_decided", lambda *window: True)
+
+
+def cuts_unnoticed(patch: Patch) -> None:
+    apply = Chain.apply
+
+    def renumbering(chain: Chain, offset: int, value: bytes, *more: Any, **also: Any) -> None:
+        apply(chain, len(chain.places), value, *more, **also)
+
+    patch.setattr(Chain, "apply", renumbering)
+    patch.setattr("pipeline.ledger.verification._cut_in_front", lambda *cut: iter(()))
+
+
+@pytest.mark.parametrize(
+    ("attacking", "broken", "reason"),
+    thinned(
+        [
+            (attack_membership, minimum_less_one, "a window of 3 devices is released"),
+            (attack_membership, batches_counted_twice, "holds other reports"),
+            (attack_membership, ended_by_punctuation, "other reports than those"),
+            (attack_membership, strangers_taken_in, "holds other reports"),
+            (attack_written_again, everybody_written, "two versions"),
+            (attack_written_again, noise_drawn_anew, "two versions"),
+            (attack_written_again, later_manifests_count, "two versions"),
+            (attack_dummies, no_dummies, "the same noise, or none"),
+            (attack_dummies, noise_of_one_epoch, "all windows have the same noise"),
+            (attack_dummies, noise_drawn_anew, "when it is drawn again"),
+            (attack_dummies, any_key, "a worker with another noise key"),
+            (attack_sums, noise_of_one_epoch, "all windows have the same noise"),
+            (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),
+            (attack_sums, noise_without_key, "does not depend on the key"),
+            (attack_sums, words_in_place_of_sums, "6 words leave the stage"),
+            (attack_lanes, lanes_in_halves, "which reports go to which lane is not drawn"),
+            (attack_lanes, lanes_of_producers, "nearly all reports of a producer"),
+            (attack_lanes, dummies_of_first_lane, "a lane has no dummies"),
+            (attack_lanes, dummies_of_all_in_each, "are not those of a window without lanes"),
+            (attack_lanes, everybody_in_a_lane, "a lane holds other reports"),
+            (attack_device_windows, copies_are_devices, "a manifest says that 21 devices are in"),
+            (attack_device_windows, copies_of_boxes, "a manifest says that 24 devices are in"),
+            (attack_boxes_and_shares, boxes_as_they_came, "stand where their reports stood"),
+            (attack_boxes_and_shares, seeds_alike, "two tables have the same share"),
+            (attack_boxes_and_shares, sums_of_one, "hands on the sum of 1 devices"),
+            (attack_spending, redeployments_for_nothing, "people lose epsilon 24"),
+            (attack_spending, delta_for_nothing, "people lose delta 5e-06"),
+            (attack_spending, epochs_for_one, "people lose epsilon 20"),
+            (attack_spending, undeployed_is_forgotten, "people lose epsilon 20"),
+            (attack_spending, constants_unread, "loses 1.01 times what its parameters say"),
+            (attack_ledger, edits_unnoticed, "and nobody notices"),
+            (attack_ledger, cuts_unnoticed, "charges that are still there count no more"),
+        ],
+        2,
+    ),
+)
+def test_a_broken_promise_is_found(
+    attacking: Attacking, broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
+) -> None:
+    broken(monkeypatch)
+    assert reason in next(attacking(), "")
+
+
+def half_the_noise(patch: Patch) -> None:
+    numbers = crowds.numbers_left
+
+    def quiet(counts: Any, sizes: Any, generator: Any) -> Any:
+        half = replace(counts, decay=(counts.decay[0] ** 2, counts.decay[1] ** 2))
+        return numbers(half, sizes, generator)
+
+    patch.setattr(crowds, "numbers_left", quiet)
+
+
+def small_ones_released(patch: Patch) -> None:
+    numbers = crowds.numbers_left
+    patch.setattr(
+        crowds,
+        "numbers_left",
+        lambda counts, sizes, generator: np.maximum(numbers(counts, sizes, generator), MINIMUM),
+    )
+
+
+def first_ones_deleted(patch: Patch) -> None:
+    def first(counts: Any, chosen: int, generator: Any) -> Any:
+        return np.clip(chosen - (np.cumsum(counts) - counts), 0, counts)
+
+    patch.setattr(crowds, "uniform_choice", first)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (half_the_noise, "differs by"),
+        (small_ones_released, "differs by"),
+        (first_ones_deleted, "follows from their place"),
+    ],
+)
+def test_crowds_by_another_law_are_found(
+    broken: Callable[[Patch], None], reason: str, monkeypatch: Patch
+) -> None:
+    broken(monkeypatch)
+    assert reason in attack_crowds(300, seeded_generator(3), 1e-11)

@@ -1,0 +1,102 @@
+"""Whether a window is the same whoever writes it, when workers are stopped between any two actions.
+
+A worker decides a window, and is stopped somewhere on the way; what was late arrives; another
+worker takes over and does all that is left; then the first one wakes up. Two versions of a window
+that differ in a person show that person's report; two that differ in noise show it with less noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.noise_keys import NoiseKey
+from randomizers.randomness import cryptographic_generator
+from tests.attacks.crowds_left import crowds_job
+from tests.attacks.device_windows import device_job, device_rows, record_of
+from tests.attacks.membership import plain_job, speaks_against
+from tests.attacks.noise_of_stages import dummies_job, sums_job
+from tests.attacks.promises import broken
+from tests.attacks.scenes import Scene, Sent, draw, taken_over_at_every_step
+
+_DEPLOYMENT = bytes(16)
+
+
+def attack_written_again() -> Iterator[str]:
+    """A worker stopped at every step, by what windows are of."""
+    key = NoiseKey.random()
+    promises = {
+        "of producers": lambda: _producers(plain_job(), None, ([1, 2, 1, 1], [2, 2]), judged=True),
+        "with dummies": lambda: _producers(dummies_job(_DEPLOYMENT, key), key, ([1, 2], [3])),
+        "of which a noisy sum is released": lambda: _producers(
+            sums_job(_DEPLOYMENT, key), key, ([1, 0], [1])
+        ),
+        "from which messages are deleted": lambda: _producers(
+            crowds_job(key), key, (["1: a", "2: b"] * 20, ["1: b", "2"])
+        ),
+        "of devices": _devices,
+    }
+    same = "is the same whoever writes it"
+    return broken({f"a window {what} {same}": do for what, do in promises.items()})
+
+
+def _producers(
+    job: DeployedJob,
+    key: NoiseKey | None,
+    values: tuple[list[object], list[object]],
+    *,
+    judged: bool = False,
+) -> str:
+    """The second producer is late; `judged`: windows hold what was sent and nothing else."""
+    coins = cryptographic_generator()
+    senders: list[Sent] = [
+        draw(job, name, [held], coins)
+        for name, held in zip(("north", "south"), values, strict=True)
+    ]
+
+    def begin() -> Scene:
+        scene = Scene(job, coins, key)
+        scene.register(*senders)
+        scene.hand_on(1, senders[0].records[1])
+        return scene
+
+    reason, seen = "", set[frozenset[str]]()
+    for scene in taken_over_at_every_step(
+        begin, lambda scene: scene.hand_on(1, senders[1].records[1]), just_decided=judged
+    ):
+        reason = reason or _differs(scene) or (speaks_against(scene, senders) if judged else "")
+        seen.add(frozenset(scene.inside(1)))
+    if not reason and len(seen) < 2:
+        reason = "whoever is late is in a window, or nobody is, whenever it was decided"
+    return reason
+
+
+def _devices() -> str:
+    job, coins = device_job(None), cryptographic_generator()
+    rows = device_rows(job, 1, 5)
+
+    def begin() -> Scene:
+        scene = Scene(job, coins)
+        scene.hand_on(1, [record_of(job, 1, rows[:4])])
+        return scene
+
+    def late(scene: Scene) -> None:
+        scene.hand_on(1, [record_of(job, 1, rows[4:])])
+
+    for scene in taken_over_at_every_step(begin, late):
+        reason = _differs(scene)
+        devices = scene.manifests()[1].contributors
+        if any(words.total() != devices for words in scene.writings(1)):
+            reason = reason or "a window holds reports that came after it was decided"
+        if reason:
+            return reason
+    return ""
+
+
+def _differs(scene: Scene) -> str:
+    windows = scene.writings(1)
+    if not windows:
+        return "a window that was decided is not released"
+    if any(window != windows[0] for window in windows):
+        return "of one window two versions are released, and their difference tells of people"
+    return ""
