@@ -40,24 +40,7 @@ def counts_of_kind(
     words = (every[start:end] - kind * hashes.words).astype(np.uint64)
     counts = received.counts[start:end]
     inside = bucket_counts(hashes, words, counts, items)
-    return without_others(inside, int(counts.sum()), hashes, dummies)
-
-
-def without_others(
-    inside: NDArray[np.int64], messages: int, hashes: AffineHashes, dummies: float
-) -> tuple[NDArray[np.float64], float]:
-    """What is left of the messages in the buckets of items without dummies and collisions.
-
-    Args:
-        inside: how many lie in the bucket of each item, shape (items,).
-        messages: how many there are in all.
-        hashes: what items were hashed with.
-        dummies: expected among the words of an item.
-
-    Returns:
-        float64, shape (items,), and how many real messages there are, by estimate.
-    """
-    real, overlap = messages - hashes.buckets * dummies, hashes.overlap
+    real, overlap = int(counts.sum()) - hashes.buckets * dummies, hashes.overlap
     return np.asarray((inside - dummies - overlap * real) / (1 - overlap), np.float64), real
 
 

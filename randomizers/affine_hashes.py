@@ -11,6 +11,9 @@ An item has one word for every direction, 1 / s of all words. Two items share a 
 directions at right angles to their difference: a part q = (s^(m-1) - 1) / (s^m - 1) of them,
 whichever two they are. But items on one line have such a direction in common, and with it their
 collisions: fewer items on a line, and their errors are closer to being independent.
+
+Each message draws a new direction: a direction that a device stores would link its epochs. Dummies
+are Poisson: clusters of dummies in one word would reveal which directions are those of dummies.
 """
 
 from __future__ import annotations
@@ -124,6 +127,11 @@ class AffineHashes:
                 directions[begin_with_0], above[begin_with_0]
             )
         return buckets
+
+    def draw(self, items: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw one of its words for each item, counted from 0, uniformly; shape (items,)."""
+        directions = rng.integers(0, self.directions, len(items), np.int64)
+        return directions * self.buckets + self.buckets_of(directions, items)
 
     def upper_digits(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The m - 1 digits of numbers below s^(m-1), the lowest first."""

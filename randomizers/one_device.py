@@ -67,9 +67,6 @@ _KINDS: Final[Mapping[str, tuple[_Kind, ...]]] = {
     ),
     "range_values": (_Kind("range_values", "RangeValuesLaw", "RangeValues", "level_weights"),),
     "count_min": (_Kind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
-    "balls_into_bins": (
-        _Kind("balls_into_bins", "BallsIntoBinsLaw", "BallsIntoBins", "buckets", sets=True),
-    ),
     "single_message": (
         _Kind("single_message", "SingleMessageLaw", "SingleMessage", "odds", sets=True),
     ),
@@ -143,7 +140,7 @@ class OneDevice:
         Args:
             epoch: later than the last one, at most the last of the horizon.
             value: 0 or 1; an item from 1 on, 0 for none; or a set of items as a sequence, for
-                `count_min`, `balls_into_bins` and `single_message`.
+                `count_min` and `single_message`.
             read: as of `enrol`.
 
         Returns:

@@ -27,7 +27,6 @@ OWN: Final = (
     "bun",
     "split_budget",
     "memoized_response",
-    "balls_into_bins",
     "hadamard",
     "single_message",
     "fragments",

@@ -2,8 +2,8 @@
 
 In every epoch a device sends one word of the item it has. When it has just come to another item,
 and that is one of its first k changes, it sends r more of the new one, and r of the old one among
-words kept apart for items that were left. Every message draws a hash of its own (as in
-`randomizers.balls_into_bins`), or, with as many buckets as there are items, has none. Dummies are
+words kept apart for items that were left. Every message draws a hash of its own
+(`randomizers.affine_hashes`), or, with as many buckets as there are items, has none. Dummies are
 uniform over the words of either kind.
 
 Nobody has an item before its first epoch; the first one is a change. What is said there of devices
@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.affine_hashes import AffineHashes
-from randomizers.balls_into_bins import MOST_TABULAR, hashed
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.count_min import trusted
 from randomizers.counted_words import CountedWords
@@ -33,6 +32,9 @@ from randomizers.laws import Constants
 from randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
 from randomizers.shuffled_parameters import MOST_ITEMS
 from topics.word_forms import WordForm
+
+MOST_TABULAR: Final = 1 << 20
+"""Up to so many words are counted in tables."""
 
 NEIGHBOURS = "any two streams of a user's items, reported at the same epochs"
 
@@ -223,7 +225,7 @@ class ShuffledItemCountsLaw(Constants):
         self, items: NDArray[np.int64], kind: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """One for each item, as one that is held, kind 0, or that was left, kind 1."""
-        return hashed(self.hashes, items - 1, rng) + kind * self.words
+        return self.hashes.draw(items - 1, rng) + kind * self.words
 
 
 class ShuffledItemCounts(Devices[ItemStreamLaw]):

@@ -3,7 +3,7 @@
 At the end of every interval over which a device came to another item it sends a word of the new
 item, and one of the old item among words kept apart for items that were left. Every order of
 intervals has words of its own, of both kinds. Every message draws a hash of its own (as in
-`randomizers.balls_into_bins`), or, with as many buckets as there are items, has none.
+`randomizers.affine_hashes`), or, with as many buckets as there are items, has none.
 
 Nobody has an item before its first epoch; the first one is a change, and leaves none. So with one
 change nothing is ever left. A change counts also if it is not sent, as the device was silent at the
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomizers.affine_hashes import AffineHashes
-from randomizers.balls_into_bins import MOST_TABULAR, hashed
 from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.count_min import trusted
 from randomizers.counted_words import CountedWords
@@ -30,7 +29,7 @@ from randomizers.given_values import check_epoch
 from randomizers.guarantee import Guarantee
 from randomizers.laws import Constants
 from randomizers.shuffled_counts import MAX_CHANGES
-from randomizers.shuffled_item_counts import checked_items
+from randomizers.shuffled_item_counts import MOST_TABULAR, checked_items
 from randomizers.shuffled_parameters import MOST_ITEMS
 from topics.word_forms import WordForm
 
@@ -232,7 +231,7 @@ class ShuffledItemTree(Devices[ShuffledItemTreeLaw]):
         for order in range(law.orders_due(epoch)):
             for kind, items in enumerate(self._changed(order, here)[: law.kinds]):
                 first = (order * law.kinds + kind) * law.hashes.words
-                real.append((hashed(law.hashes, items - 1, rng) + first).astype(form.dtype))
+                real.append((law.hashes.draw(items - 1, rng) + first).astype(form.dtype))
         self.epoch = epoch
         contributors = int(np.count_nonzero(here))
         dummies = law.draw_dummies(self._dummies, epoch, contributors, rng)

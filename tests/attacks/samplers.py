@@ -14,13 +14,14 @@ from itertools import combinations, product
 import numpy as np
 from scipy import stats
 
-from randomizers.balls_into_bins import BallsIntoBins, BallsIntoBinsParameters
-from randomizers.balls_into_bins.calibration import calibrate
 from randomizers.composed import ComposedLaw
 from randomizers.counted_words import CountedWords, written_out
 from randomizers.division import Reports, divide
 from randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
 from randomizers.permanent_bits import KEY_BYTES, PermanentBits
+from randomizers.shuffled_counts import ShuffledCountsParameters
+from randomizers.shuffled_item_counts import ShuffledItemCounts
+from randomizers.shuffled_item_counts.calibration import calibrate
 
 Coins = np.random.Generator
 Drawn = Iterable[Hashable]
@@ -104,12 +105,14 @@ def _signs(coins: Coins) -> tuple[Drawn, Shares]:
 
 def _words(coins: Coins) -> tuple[Drawn, Shares]:
     """A message of an item is any word of it, and no other."""
-    parameters = BallsIntoBinsParameters(4.0, 0.1, tuple("abcdefgh"), buckets=3, dummies="shuffle")
-    law = calibrate(parameters, 1, 2)
+    asked = ShuffledCountsParameters(
+        4.0, 0.1, dummies="shuffle", domain=tuple("abcdefgh"), buckets=3
+    )
+    law = calibrate(asked, 1, 2)
     item, hashes = 6, law.hashes
-    devices = BallsIntoBins(law)
+    devices = ShuffledItemCounts(law)
     devices.enrol(10_000, coins)
-    words = devices.report(1, np.full((10_000, 1), item), None, coins)
+    words = devices.report(1, np.full(10_000, item), None, coins)
     directions = np.arange(hashes.directions)
     buckets = hashes.buckets_of(directions, np.full(len(directions), item - 1))
     own = (directions * hashes.buckets + buckets).tolist()

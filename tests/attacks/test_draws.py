@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from randomizers.affine_hashes import AffineHashes
 from randomizers.byte_generator import ByteGenerator
 from randomizers.composed import ComposedLaw
 from randomizers.dummies import ClusteredDummies, PoissonDummies
@@ -122,11 +123,9 @@ def unweighted_signs(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def one_hash(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    from randomizers import balls_into_bins
-
-    hashed = balls_into_bins.hashed
+    draw = AffineHashes.draw
     monkeypatch.setattr(
-        balls_into_bins, "hashed", lambda *given: np.full(len(given[1]), hashed(*given)[0])
+        AffineHashes, "draw", lambda *given: np.full(len(given[1]), draw(*given)[:1])
     )
     return {"the words of an item"}
 

@@ -29,7 +29,6 @@ def jobs() -> Iterator[tuple[DeployedJob, int]]:
         "shuffled_counts": ({"changes": 4}, 28_785),
         "shuffled_tree": ({"changes": 4}, 28_785),
         "count_min": ({"domain": labels(16_470), "items": 8}, 88_162),
-        "balls_into_bins": ({"domain": labels(50_000)}, 100_000),
         "hadamard": ({"domain": labels(1_000)}, 100_000),
     }
     for protocol, (parameters, users) in asked.items():

@@ -90,16 +90,6 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         _FEWEST,
     ),
     (
-        "balls_into_bins",
-        _grid(
-            _SHUFFLED,
-            (_ITEMS,),
-            ("", "items: 3", "buckets: 5", "buckets: 4", "dummies: shuffle"),
-        ),
-        1,
-        _FEWEST,
-    ),
-    (
         "hadamard",
         _grid(
             _SHUFFLED,
@@ -199,7 +189,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     ("shuffled_tree", _grid(_SHUFFLED, (_NUMBERS,), ("changes: 1", "changes: 3")), 8, _FEWEST),
     *(
         (protocol, _grid(_SHUFFLED[1:], (_NUMBERS, _BITS, _STRINGS), ("", "items: 2")), 2, _FEWEST)
-        for protocol in ("count_min", "hadamard", "balls_into_bins", "single_message")
+        for protocol in ("count_min", "hadamard", "single_message")
     ),
     *(
         (protocol, _grid(("epsilon: 2",), (_BITS, _STRINGS)), 2, _FEWEST)

@@ -35,10 +35,6 @@ SIGNING_KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 SEALING_KEY = X25519PrivateKey.from_private_bytes(bytes([7]) * 32)
 ITEMS = {"domain": ["a", "b", "c"]}
 PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
-    "balls_into_bins": (
-        {"epsilon": 2, "delta": 1e-6, **ITEMS},
-        [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
-    ),
     "count_min": (
         {"epsilon": 2, "delta": 1e-6, **ITEMS},
         [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],

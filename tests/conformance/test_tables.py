@@ -23,7 +23,6 @@ from pipeline.protocols.protocol import Example, Law
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.accounting.shifted_noise import delta_of_tables
 from randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from randomizers.balls_into_bins import BallsIntoBinsParameters
 from randomizers.counted_words import written_out
 from randomizers.dummies import Dummies
 from randomizers.fragments import FragmentsLaw, FragmentsParameters
@@ -79,7 +78,6 @@ def example(name: str, last_epoch: int, minimum: int, parameters: Any) -> Case:
 MORE = [
     example(name, 3, minimum, parameters)
     for name, minimum, parameters in (
-        ("balls_into_bins", 2, BallsIntoBinsParameters(4.0, 0.1, ITEMS, buckets=3)),
         ("hadamard", 2, HadamardParameters(4.0, 0.1, ITEMS, rows=2)),
         (
             "shuffled_counts",

@@ -6,8 +6,12 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from randomizers.affine_hashes import ROWS, AffineHashes, is_prime
+from randomizers.randomness import seeded_generator
+
+FALSE_ALARM = 1e-10
 
 SMALL = [AffineHashes(*shape) for shape in [(2, 1), (2, 2), (2, 4), (3, 2), (3, 3), (5, 2), (7, 1)]]
 
@@ -76,6 +80,22 @@ def test_the_first_directions_are_those_of_items_without_their_lowest_digit(
         for row in all_buckets(hashes.shorter)
     ]
     assert all_buckets(hashes)[: len(without)] == without
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("items", "buckets"), [(20, 5), (20, 3), (3, 2), (8, 11)])
+def test_draw_is_uniform_over_the_words_of_an_item(items: int, buckets: int) -> None:
+    hashes, item = AffineHashes.for_items(buckets, items), items - 1
+    words = hashes.draw(np.full(60_000, item), seeded_generator(1))
+    directions = np.arange(hashes.directions)
+    expected = directions * buckets + hashes.buckets_of(directions, np.full(len(directions), item))
+    assert set(words.tolist()) == set(expected.tolist())
+    counts = np.bincount(words, minlength=hashes.words)
+    if len(expected) > 1:
+        assert stats.chisquare(counts[expected]).pvalue > FALSE_ALARM
+        # A hash twice as likely as the others would be noticed.
+        counts[expected[0]] *= 2
+        assert stats.chisquare(counts[expected]).pvalue < FALSE_ALARM
 
 
 def test_large_fields_do_not_overflow() -> None:

@@ -19,7 +19,7 @@ from randomizers.one_device import PROTOCOLS, OneDevice
 from randomizers.single_message import SingleMessageParameters
 from tests.conformance.golden import golden_file
 
-SETS = ("count_min", "balls_into_bins", "single_message")
+SETS = ("count_min", "single_message")
 
 RUN_ALL = """
 import sys

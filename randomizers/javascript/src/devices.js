@@ -1,7 +1,6 @@
 /** All devices, by the name of their protocol. */
 
 import { check, shown } from './laws.js';
-import { BallsIntoBins } from './protocols/balls_into_bins.js';
 import { CountMin } from './protocols/count_min.js';
 import { FutureRand } from './protocols/future_rand.js';
 import { HadamardStream } from './protocols/hadamard_stream.js';
@@ -23,7 +22,6 @@ const CLASSES = {
   hadamard_values: () => HadamardValues,
   range_values: () => RangeValues,
   count_min: () => CountMin,
-  balls_into_bins: () => BallsIntoBins,
   single_message: () => SingleMessage,
   shuffled_counts: (law) =>
     'clock' in law ? ShuffledValueStream : 'noise' in law ? ShuffledCounts : ShuffledItemCounts,

@@ -189,13 +189,13 @@ test('dummies of cells follow their laws', () => {
   follows(ofCell(laws[5], 4_000), clustered(shape, average), clustered(shape / 2, average / 2));
 });
 
-test('words of balls_into_bins are uniform over those of an item', () => {
-  const law = lawsOf('balls_into_bins').find(({ noise }) => noise.dummies === 'shuffle');
-  const small = { ...law, size: 6, items: 1, buckets: 3, last_epoch: 8_000 };
-  const device = createDevice('balls_into_bins', small);
+test('words of shuffled_counts with hashes are uniform over those of an item', () => {
+  const law = lawsOf('shuffled_counts').find(({ buckets, boost }) => buckets && !boost);
+  const held = { ...law.held, dummies: 'shuffle' };
+  const device = createDevice('shuffled_counts', { ...law, held, size: 6, buckets: 3, last_epoch: 8_000 });
   device.enrol();
-  const words = Number(device.hashes.words);
-  const counts = countsOf(8_000, words, () => device.report(device.epoch + 1, [5])[0]);
+  const words = Number(device.wordCount);
+  const counts = countsOf(8_000, words, () => device.report(device.epoch + 1, 5)[0]);
   const own = counts.map((count) => Number(count > 0));
   assert.equal(own.reduce((sum, each) => sum + each), words / 3);
   const counted = counts.filter((count) => count);

@@ -47,7 +47,6 @@ LAWS: list[tuple[str, dict[str, Any]]] = [
     ("count_min", {"domain": ITEMS, "dummies": "negative_binomial"}),
     ("count_min", {"domain": ITEMS, "dummies": "bernoulli"}),
     ("count_min", {"domain": {"low": 0, "high": 64, "buckets": 64}}),
-    ("balls_into_bins", {"domain": ITEMS, "items": 2, "buckets": 11}),
     ("hadamard", {"domain": ITEMS}),
     ("hadamard", {"domain": ITEMS, "dummies": "bernoulli"}),
     ("single_message", {"domain": ITEMS[:3]}),
@@ -78,7 +77,6 @@ def test_all_of_them_give_what_was_promised_and_fewer_less(
 
 
 SETTING_ASIDE = (
-    "balls_into_bins.calibration",
     "count_min.calibration",
     "count_min.cell_noise",
     "fragments.calibration",
@@ -97,7 +95,6 @@ SETTING_ASIDE = (
     [
         ("count_min", {"domain": ITEMS, "rows": 2, "buckets": 11}),
         ("count_min", {"domain": ITEMS, "rows": 1, "dummies": "bernoulli", "calibration": "exact"}),
-        ("balls_into_bins", {"domain": ITEMS, "items": 2, "buckets": 11}),
         ("hadamard", {"domain": ITEMS}),
         ("fragments", {"domain": ITEMS}),
         ("shuffled_counts", {}),
@@ -170,7 +167,6 @@ def test_the_published_noise_allows_for_cells_raised_repeatedly() -> None:
     ("protocol", "more"),
     [
         ("count_min", {"domain": ITEMS, "dummies": "shuffle"}),
-        ("balls_into_bins", {"domain": ITEMS, "dummies": "shuffle"}),
         ("shuffled_counts", {"dummies": "shuffle"}),
         ("shuffled_tree", {"changes": 2, "dummies": "shuffle"}),
         ("future_rand", {"changes": 2}),

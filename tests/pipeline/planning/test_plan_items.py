@@ -25,7 +25,7 @@ from randomizers.row_errors import zipf_counts
 from tests.support.commands import Commands
 
 SIZE, USERS, MINIMUM, EPOCHS = 400, 2_000, 1_500, 4
-PROTOCOLS = ["count_min", "balls_into_bins", "hadamard", "single_message"]
+PROTOCOLS = ["count_min", "hadamard", "single_message"]
 
 
 def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
@@ -111,15 +111,6 @@ def test_collisions_are_predicted_for_the_counts_given() -> None:
     assert none.predicted_error is not None
     assert none.predicted_error < min(usual.predicted_error, even.predicted_error)
     assert any("the counts given" in caveat for caveat in even.caveats)
-    # A hash for every message: what counts is how many there are.
-    few, many = (
-        plan(job_of("balls_into_bins", buckets=11), USERS, held=np.array([share]))
-        for share in (0.1, 1.0)
-    )
-    assert few.predicted_error is not None
-    assert many.predicted_error is not None
-    assert few.predicted_error < many.predicted_error
-    assert few.noise_error == many.noise_error
 
 
 def test_counts_say_nothing_of_protocols_without_cells() -> None:

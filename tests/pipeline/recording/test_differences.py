@@ -175,8 +175,8 @@ def test_only_jobs_about_the_same_are_compared() -> None:
     check_comparable(job, deployed("count_min", f"{DOMAIN}, items: 2"))
     numbers = "domain: {low: 0, high: 64, buckets: 32}"
     check_comparable(deployed("count_min", numbers), deployed("count_min", numbers))
-    with pytest.raises(IncomparableError, match=r"one and sets .* count_min and balls_into_bins"):
-        check_comparable(job, deployed("balls_into_bins", DOMAIN))
+    with pytest.raises(IncomparableError, match=r"one and sets .* count_min and hadamard"):
+        check_comparable(job, deployed("hadamard", DOMAIN))
     for other in ("domain: [walk, bus, tram]", "domain: [walk, bus]", numbers):
         with pytest.raises(IncomparableError, match=r"one and sets .* over one domain"):
             check_comparable(job, deployed("count_min", other))
@@ -321,14 +321,14 @@ def test_single_values_are_compared(
 def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> None:
     run = deploy("a")
     deploy("b")
-    deploy("bins", protocol="balls_into_bins")
+    deploy("tuples", protocol="hadamard")
     for other in ("b", "a"):
         said = dpstream("diff", "a", other)
         assert (said.code, said.output) == (1, "")
         assert f"epoch 1 is published neither of a nor of {other}" in said.errors
     run.report(1, MODES)
     wrong: list[tuple[list[object], int, str]] = [
-        (["bins"], 2, "protocols count_min and balls_into_bins"),
+        (["tuples"], 2, "protocols count_min and hadamard"),
         (["c"], 1, "job c is not deployed"),
         (["b", "--epochs", "3"], 2, "such as 3..7"),
         (["b", "--epochs", "1..2"], 1, "epoch 2 is published neither of a nor of b"),

@@ -77,7 +77,7 @@ def test_an_epoch_is_read_without_keeping_the_others(start: Start) -> None:
     assert latest.epochs == (5,)
 
 
-@pytest.mark.parametrize("protocol", ["count_min", "balls_into_bins"])
+@pytest.mark.parametrize("protocol", ["count_min", "hadamard"])
 def test_a_sum_is_that_of_the_epochs_with_the_variances_added(start: Start, protocol: str) -> None:
     run = start(protocol, epochs=4)
     held = {1: MODES, 2: MODES[:450], 3: MODES[100:]}
@@ -121,7 +121,7 @@ def test_of_laws_that_differ_the_whole_horizon_is_charged() -> None:
 
 
 def test_the_estimates_of_other_protocols_are_those_published(start: Start) -> None:
-    run = start("balls_into_bins")
+    run = start("hadamard")
     run.report(1, MODES)
     counts = run.driver.run(read_counts(run.job, 1))
     assert isinstance(counts.counts, ItemEstimates)

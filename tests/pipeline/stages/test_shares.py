@@ -207,7 +207,6 @@ def test_every_protocol_whose_reports_are_cells_publishes_what_it_does_without_s
     for protocol, parameters in (
         ("count_min", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
         ("fragments", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
-        ("balls_into_bins", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
         ("single_message", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
         ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "changes": 1}),
         ("future_rand", {"epsilon": 1, "changes": 1}),

@@ -98,10 +98,6 @@ JOBS: Final[Mapping[str, tuple[dict[str, Any], list[Any]]]] = {
         _job("count_min", epsilon=1, delta=1e-6, domain=["a", "b", "c"], items=2),
         [["a", "c"], None, "b", [2, 1]],
     ),
-    "balls_into_bins": (
-        _job("balls_into_bins", epsilon=1, delta=1e-6, domain=["a", "b", "c", "d"], items=1),
-        ["d", []],
-    ),
     "single_message": (SETS, ["pear", None, 3]),
     "shuffled_counts": (_job("shuffled_counts", epsilon=1, delta=1e-6), [1, 1, 0, 1]),
 }

@@ -22,8 +22,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from randomizers.balls_into_bins import BallsIntoBinsParameters
-from randomizers.balls_into_bins.calibration import calibrate as balls_into_bins
 from randomizers.byte_generator import byte_randomness
 from randomizers.cell_codes.grid import Grid
 from randomizers.cell_codes.hashed_rows import HashedRows
@@ -50,6 +48,7 @@ from randomizers.range_values import RangeValuesParameters
 from randomizers.range_values.calibration import calibrate as range_values
 from randomizers.shuffled_counts import ShuffledCountsParameters
 from randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
+from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
 from randomizers.shuffled_item_counts.calibration import calibrate as shuffled_item_counts
 from randomizers.shuffled_level_counts.calibration import calibrate as shuffled_level_counts
 from randomizers.shuffled_value_stream.calibration import calibrate as shuffled_value_stream
@@ -293,20 +292,6 @@ def _count_min() -> Iterator[tuple[Any, list[Stream]]]:
         yield law, of_sets(6, size, items)
 
 
-def _balls_into_bins() -> Iterator[tuple[Any, list[Stream]]]:
-    for size, items, buckets, minimum in ((6, 2, 5, 50), (200, 3, 101, 3000), (7, 1, 7, 20)):
-        labels = tuple(map(str, range(size)))
-        asked = BallsIntoBinsParameters(1.0, 1e-6, labels, items, buckets)
-        yield balls_into_bins(asked, 6, minimum), of_sets(6, size, items)
-    many = BallsIntoBinsParameters(1.0, 1e-6, Numbers(0, 1, 1 << 20), 2, 4099, "shuffle")
-    yield balls_into_bins(many, 6, 100), of_sets(6, 1 << 20, 2)
-    # Words of eight bytes.
-    many = BallsIntoBinsParameters(1.0, 1e-6, Numbers(0, 1, 1 << 20), 2, 13, "shuffle")
-    yield balls_into_bins(many, 6, 100), of_sets(6, 1 << 20, 2)
-    many = BallsIntoBinsParameters(2.0, 1e-6, Numbers(0, 1, 1 << 20), 1, 104_729)
-    yield balls_into_bins(many, 4, 1_000_000), of_sets(4, 1 << 20, 1)
-
-
 def _single_message() -> Iterator[tuple[Any, list[Stream]]]:
     for size, items, response, own in (
         (5, 1, "randomized_response", 31),
@@ -347,6 +332,11 @@ def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
         ShuffledCountsParameters(1.0, 1e-6, 2, 2, domain=Numbers(0, 80, 4)),
     ):
         yield shuffled_level_counts(asked, 24, 5000), items
+    # Hashes of two digits and words of eight bytes; hashes of five digits.
+    for size, buckets in ((1 << 20, 104_729), (200, 3)):
+        noise = CellNoiseLaw("poisson", 43.7, 1_000_000)
+        law = ShuffledItemCountsLaw(4, size, 1.0, 1e-6, 0, 0, buckets, noise, None)
+        yield law, [stream for stream in of_items(4, size) if stream]
 
 
 CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
@@ -357,7 +347,6 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
     "hadamard_values": _hadamard_values,
     "range_values": _range_values,
     "count_min": _count_min,
-    "balls_into_bins": _balls_into_bins,
     "single_message": _single_message,
     "shuffled_counts": _shuffled_counts,
 }

@@ -11,7 +11,6 @@ const LOADED = {
   hadamard_values: async () => (await import('../protocols/hadamard_values.js')).HadamardValues,
   range_values: async () => (await import('../protocols/range_values.js')).RangeValues,
   count_min: async () => (await import('../protocols/count_min.js')).CountMin,
-  balls_into_bins: async () => (await import('../protocols/balls_into_bins.js')).BallsIntoBins,
   single_message: async () => (await import('../protocols/single_message.js')).SingleMessage,
   shuffled_counts: async (law) => {
     if ('clock' in law) return (await import('../protocols/shuffled_value_stream.js')).ShuffledValueStream;

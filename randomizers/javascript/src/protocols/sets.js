@@ -1,4 +1,4 @@
-/** Sets of items: what count_min, balls_into_bins and single_message are given at an epoch. */
+/** Sets of items: what count_min and single_message are given at an epoch. */
 
 import { check, shown } from '../laws.js';
 
