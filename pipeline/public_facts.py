@@ -125,13 +125,6 @@ OBSERVABLES = (
         "made from registrations, punctuations and the offsets of reports",
     ),
     Observable(
-        "statements",
-        "what stages sign: their software, digests of manifests and of released windows",
-        Party.AGGREGATORS,
-        (*_DECIDED, Fact.COINS, View.RELEASED),
-        "made from what they write, and from the software installed",
-    ),
-    Observable(
         "windows",
         "number and sizes of the records of released windows; of others there is none",
         Party.AGGREGATORS,

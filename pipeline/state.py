@@ -7,7 +7,6 @@ It is ``$DPSTREAM_HOME``, else ``$XDG_STATE_HOME/dpstream``, else ``~/.local/sta
     sealing-keys/NAME.key      private keys that open sealed reports
     collector-keys/JOB         the key of the tags that collectors put on reports of devices
     signing-keys/devices.key   the key that signs what devices are told of jobs
-    stage-keys/STAGE.key       the key by which a stage signs what it decides and writes
     producers/JOB/NAME/        what devices have drawn and not yet sent
     workers/JOB/STAGE/NAME/    scratch of the stages
     up/                        held by ``dpstream up`` while it runs; no more while its page stays
@@ -71,11 +70,6 @@ def collector_key_file(job: str) -> Path:
 def signing_key_file() -> Path:
     """Return the file of the key that signs what devices are told, unless another is named."""
     return state_home() / "signing-keys" / "devices.key"
-
-
-def stage_key_file(stage: str) -> Path:
-    """Return the file of the key that a stage signs with, unless another is named."""
-    return state_home() / "stage-keys" / f"{_component(stage)}.key"
 
 
 def producer_folder(job: str, name: str) -> Path:

@@ -12,7 +12,6 @@ topic                       record                                              
 ``students.partials``       `PartialPart`: what an aggregator made of a window  `topics.partials`
 ``students.estimates``      the published estimates                             `pipeline`
 ``students.results``        the same as JSON documents, by epoch, compacted     `pipeline`
-``students.stages``         `Signed`: what stages say of themselves and decide  `topics.signed`
 ``students.status``         heartbeats of the workers                           `pipeline`
 ``students.dead-letters``   `DeadLetter`, `Dismissal`: what was refused, why    `topics.records`
 ==========================  ==================================================  ==================

@@ -49,7 +49,6 @@ class Role(StrEnum):
     ESTIMATES = "estimates"
     RESULTS = "results"
     PRODUCERS = "producers"
-    STAGES = "stages"
     DEVICES = "devices"
     MODEL = "model"
     STATUS = "status"
@@ -168,7 +167,6 @@ def job_topics(
         Role.ESTIMATES: kept,
         Role.RESULTS: _compacted(),
         Role.PRODUCERS: kept,
-        Role.STAGES: kept,
         **({Role.DEVICES: kept} if devices else {}),
         **({Role.MODEL: kept} if learns else {}),
         Role.STATUS: _compacted(),

@@ -48,7 +48,6 @@ _ROLES = {
     "collect": "collector",
     "serve": "page",
     "estimates": "analyst",
-    "verify-stage": "verifier",
     # What is counted of windows is read by who may read windows.
     **dict.fromkeys(("query", "diff", "record", "replay"), "recorder"),
 }

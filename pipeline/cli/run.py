@@ -6,7 +6,6 @@ import re
 import secrets
 import socket
 import tempfile
-from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from pipeline.cli.keygen import key_ring
 from pipeline.cli.loading import loading
 from pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.descriptions import signing_key_at
 from pipeline.jobs.noise_keys import read_noise_key
 from pipeline.jobs.sealing_keys import KeyRing
 from pipeline.kafka.broker_clock import BrokerClock
@@ -29,9 +27,7 @@ from pipeline.kafka.workers.log_lines import LogLines
 from pipeline.kafka.workers.monitor import MonitorAddress
 from pipeline.kafka.workers.observer import WindowTally
 from pipeline.kafka.workers.resting import Resting
-from pipeline.operations.attestations import document_of, find_attestation
 from pipeline.operations.deployed_jobs import check_has_devices
-from pipeline.operations.installed_software import installed_software, python_version
 from pipeline.operations.lifeline import tell
 from pipeline.operations.status.facts import hides_messages, stages_of
 from pipeline.operations.supervisor.children import METRICS_VARIABLE
@@ -46,10 +42,9 @@ from pipeline.stages.instance_stage import InstanceStage
 from pipeline.stages.publish_stage import PublishStage
 from pipeline.stages.rests import waking_roles
 from pipeline.stages.shuffling_stage import shuffling_stage
-from pipeline.stages.signed_stage import SignedStage, Signer, is_signed
 from pipeline.stages.stage import Stage
 from pipeline.stages.topic_uses import topic_uses
-from pipeline.state import noise_key_file, private_folder, stage_key_file, worker_folder
+from pipeline.state import noise_key_file, private_folder, worker_folder
 from randomizers.randomness import cryptographic_generator
 from topics.names import Role
 
@@ -118,26 +113,6 @@ def run(
         ),
     ] = None,
     keys: SealingKeys = None,
-    stage_key: Annotated[
-        Path | None,
-        typer.Option(
-            "--stage-key",
-            envvar="DPSTREAM_STAGE_KEY",
-            metavar="FILE",
-            help="Of stages that have to be trusted: the key by which they sign what they decide "
-            "and write, made if it is missing. Default: one for each stage on this machine.",
-        ),
-    ] = None,
-    attestation: Annotated[
-        str | None,
-        typer.Option(
-            "--attestation",
-            envvar="DPSTREAM_ATTESTATION",
-            metavar="NAME",
-            help="Of stages that have to be trusted: an installed package that has this machine "
-            "vouch for the stage's key and software, for dpstream verify-stage. Default: none.",
-        ),
-    ] = None,
     metrics: Annotated[
         int | None,
         typer.Option(
@@ -177,11 +152,6 @@ def run(
             raise UsageProblem(f"{option} is for run shuffle: run {stage} adds no noise")
     if keys is not None and stage is StageName.publish:
         raise UsageProblem("--keys is for stages that open reports: run publish opens none")
-    for option, said in (("--stage-key", stage_key), ("--attestation", attestation)):
-        if said is not None and stage in (StageName.aggregate, StageName.publish):
-            raise UsageProblem(
-                f"{option} is for stages that have to be trusted: run {stage} is not"
-            )
     as_json = log_format is LogFormat.json
     if job is None:
         if noise_key is not None:
@@ -194,8 +164,6 @@ def run(
             keys=None if keys is None else keys.absolute(),
             as_json=as_json,
             monitor=None if metrics is None else MonitorAddress(metrics, metrics_address),
-            stage_key=None if stage_key is None else stage_key.absolute(),
-            attestation=attestation,
             rest_after=rest_after,
         )
         with cluster_of(servers, kafka_config) as cluster:
@@ -227,17 +195,6 @@ def run(
     made = _make_stage(
         stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched
     )
-    if is_signed(deployed, stage):
-        signer = Signer(
-            signing_key_at(stage_key or stage_key_file(stage)),
-            stage,
-            worker,
-            installed_software(),
-            python_version(),
-            _noise_key_digest(stage, deployed, noise_key),
-            *_vouching(attestation),
-        )
-        made = SignedStage(made, deployed, signer, wall_clock=clock.milliseconds)
     code = run_worker(
         made,
         deployed,
@@ -317,20 +274,6 @@ def _resting(job: DeployedJob, stage: StageName, after: float | None) -> Resting
     if after is None:
         return None
     return Resting(after, waking_roles(job, stage), Task.version_of(job).hex())
-
-
-def _noise_key_digest(stage: StageName, job: DeployedJob, noise_key: Path | None) -> bytes | None:
-    """SHA-256 of the noise key that a worker holds; None where it needs none."""
-    if stage is not StageName.shuffle or not job.needs_noise_key:
-        return None
-    return read_noise_key(noise_key or noise_key_file(job.name)).digest
-
-
-def _vouching(scheme: str | None) -> tuple[str, Callable[[bytes], bytes]]:
-    """What vouches for this machine, for a `Signer`."""
-    if scheme is None:
-        return "", lambda binding: b""
-    return scheme, partial(document_of, scheme, find_attestation(scheme))
 
 
 def _role_of(stage: StageName, job: DeployedJob) -> Role:

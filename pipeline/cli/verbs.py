@@ -213,12 +213,6 @@ VERBS = {
         "List who reports to a job, or end a producer for good.",
         "students --retire gateway-2",
     ),
-    "verify-stage": Verb(
-        _PRIVACY,
-        "verify_stage:verify_stage",
-        "Hold the stages that one has to trust to the rules. Exit code 1 if one is broken.",
-        "students --wheel dpstream-0.1.0-py3-none-any.whl",
-    ),
     "dead-letters": Verb(
         _RESULTS,
         "dead_letters:dead_letters",

@@ -36,10 +36,6 @@ Seconds = Annotated[
     PlainSerializer(lambda seconds: str(Duration(exact=timedelta(seconds=seconds))), str),
 ]
 
-SignerKey = Annotated[
-    str, Field(pattern="^[0-9a-f]{64}$", description="a public key, of 64 hexadecimal digits")
-]
-
 
 class Shuffle(Section):
     """When a window closes, and how it is released."""
@@ -64,19 +60,13 @@ class Shuffle(Section):
         description=f"a whole number from 1 to {MOST_INSTANCES}: shuffle stages side by side, each "
         "of which sees its share of the messages",
     )
-    signers: tuple[SignerKey, ...] = Field(
-        default=(),
-        description="a list of the public keys that stages may sign with",
-    )
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_there(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Only where there are any: software that knows of none reads all others.
+    def _without_one_instance(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Only where there are several: software that knows of none reads all others.
         values: dict[str, Any] = write(self)
         if self.instances == 1:
             del values["instances"]
-        if not self.signers:
-            del values["signers"]
         return values
 
     def trust(self, *, sealed: bool) -> str:

@@ -37,7 +37,7 @@ from pipeline.operations.topic_changes import TopicChange
 from pipeline.planning.record_sizes import RecordSizeError, check_record_sizes
 from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
-_OPERATORS_KEYS = ("shuffle.grace", "shuffle.signers", "topics.retention")
+_OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
 # Of the app's backend, which rotates them; who may report changes by no key that is added.
 _TOKEN_KEYS = "devices.tokens.keys"
 _OPERATORS_SECTIONS = ("budget", "input", *WORDS)
@@ -257,9 +257,7 @@ def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:
     """The running job with the operators' keys of a job file."""
     return running.model_copy(
         update={
-            "shuffle": running.shuffle.model_copy(
-                update={"grace": job.shuffle.grace, "signers": job.shuffle.signers}
-            ),
+            "shuffle": running.shuffle.model_copy(update={"grace": job.shuffle.grace}),
             "topics": running.topics.model_copy(update={"retention": job.topics.retention}),
             "budget": job.budget,
             # Of these nothing but the keys of tokens can be another's.
@@ -409,9 +407,9 @@ def _name_refusal(
         return None
     return DeploymentError(
         f"{deployed}, with other settings ({changes}) that leave the meaning of its reports as it "
-        "is: under a running name only shuffle.grace, shuffle.signers, topics.retention, budget, "
-        f"input, the keys of devices.tokens and what readers are told ({', '.join(WORDS)}) can be "
-        f"changed, so it goes on with its own; {begin}"
+        "is: under a running name only shuffle.grace, topics.retention, budget, input, the keys "
+        f"of devices.tokens and what readers are told ({', '.join(WORDS)}) can be changed, so it "
+        f"goes on with its own; {begin}"
     )
 
 

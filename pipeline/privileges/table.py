@@ -16,7 +16,7 @@ from enum import StrEnum
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_files import Job
 from pipeline.stages.topic_uses import topic_uses
-from topics.names import HOPS, JOBS_TOPIC, LEDGER_TOPIC, SUMS, Role, topic_name
+from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 
 
 class Kind(StrEnum):
@@ -77,9 +77,9 @@ class Privilege:
     why: str
 
 
-PRODUCER, COLLECTOR, PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR = (
+PRODUCER, COLLECTOR, PAGE, ANALYST, RECORDER, OPERATOR = (
     *("producer", "collector", "page"),
-    *("analyst", "recorder", "verifier", "operator"),
+    *("analyst", "recorder", "operator"),
 )
 
 _JOBS = Resource(Kind.TOPIC, JOBS_TOPIC)
@@ -89,12 +89,12 @@ _LEDGER = Resource(Kind.TOPIC, LEDGER_TOPIC)
 def roles_of(job: Job) -> tuple[str, ...]:
     """The roles of a job: who reports, a role for each stage, and who reads or operates it.
 
-    Nobody reports to a replay, and its stages have signed nothing that could be verified.
+    Nobody reports to a replay.
     """
     if _is_replay(job):
         return (*_stages(job), PAGE, ANALYST, RECORDER, OPERATOR)
     reporting = PRODUCER if job.devices is None else COLLECTOR
-    return (reporting, *_stages(job), PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR)
+    return (reporting, *_stages(job), PAGE, ANALYST, RECORDER, OPERATOR)
 
 
 def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
@@ -113,7 +113,6 @@ def privileges_of(job: Job, role: str) -> tuple[Privilege, ...]:
         PAGE: _of_page,
         ANALYST: _of_analyst,
         RECORDER: _of_recorder,
-        VERIFIER: _of_verifier,
         OPERATOR: _of_operator,
     }
     return tuple(named[role](job))
@@ -222,13 +221,6 @@ def _of_recorder(job: Job) -> Iterator[Privilege]:
     yield _reads_jobs("finds the job it records")
     kept = (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES)
     yield from grants.on(Operation.READ, "record and replay read what was released", *kept)
-
-
-def _of_verifier(job: Job) -> Iterator[Privilege]:
-    grants = _Grants(job)
-    yield _reads_jobs("finds what stages have promised")
-    seen = (*HOPS, Role.SHUFFLED, *SUMS, Role.MANIFESTS, Role.PRODUCERS, Role.STAGES)
-    yield from grants.on(Operation.READ, "verify-stage compares it with what was signed", *seen)
 
 
 def _of_operator(job: Job) -> Iterator[Privilege]:

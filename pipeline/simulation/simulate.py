@@ -201,7 +201,6 @@ class SimulatedCluster:
         noise_key: for a job that asks the shuffle stage for dummies; drawn if there is none.
         log: the job's topics, empty; a new one by default.
         listeners: by name of a stage, what is told of the windows that it is done with.
-        around: from the job as it runs, a stage's name and the stage, what is driven in its place.
 
     Attributes:
         workers: of each stage by its name, in the order of the data flow.
@@ -214,7 +213,6 @@ class SimulatedCluster:
         noise_key: NoiseKey | None = None,
         log: MemoryLog | None = None,
         listeners: Callable[[str], WindowListener] = lambda stage: ignore_window,
-        around: Callable[[DeployedJob, str, Stage], Stage] = lambda job, name, stage: stage,
     ) -> None:
         if job.needs_noise_key:
             noise_key = noise_key or NoiseKey(generators("noise key", 0).bytes(KEY_BYTES))
@@ -258,7 +256,7 @@ class SimulatedCluster:
             PublishStage(job, listener=listeners("publish")),
         ]
         self.workers = {
-            name: MemoryWorker(around(job, name, stage), self.log, reader=name)
+            name: MemoryWorker(stage, self.log, reader=name)
             for name, stage in zip(job.stages, stages, strict=True)
         }
         for worker in self.workers.values():

@@ -8,9 +8,6 @@ from pipeline.jobs.job_files import Job
 from pipeline.jobs.sealed import SHARERS, input_role, output_role, shuffle_stage_name
 from topics.names import SUMS, Role
 
-# Of what they do nothing is taken on trust: they sign nothing.
-_UNTRUSTED = frozenset({"aggregate", "publish"})
-
 
 @dataclass(frozen=True, slots=True)
 class TopicUses:
@@ -41,8 +38,6 @@ def topic_uses(job: Job, stage: str) -> TopicUses:
     role = job.stages[stage]
     # Every worker says what it does.
     said = {Role.STATUS}
-    if stage not in _UNTRUSTED:
-        said.add(Role.STAGES)
     if role in job.report_roles:
         decides = role is Role.REPORTS
         reads = {role, Role.PRODUCERS, Role.MANIFESTS}

@@ -139,12 +139,6 @@ def test_keys_of_collectors_are_for_those_and_for_who_deploys() -> None:
     assert holders("signing-keys") == {"deploy", "deploy-devices"}
 
 
-def test_the_key_that_the_stage_signs_with_is_its_own_and_outlives_containers() -> None:
-    assert holders("stage-keys") == {"shuffle"}
-    assert "stage-keys:/var/lib/dpstream/stage-keys" in SERVICES["shuffle"]["volumes"]
-    assert "/var/lib/dpstream/stage-keys" in (DOCKER / "Dockerfile").read_text()
-
-
 def test_keys_that_open_reports_are_for_the_shuffle_stage_and_who_makes_them() -> None:
     assert holders("sealing-keys") == {"shuffle", "deploy"}
     assert "sealing-keys:/var/lib/dpstream/sealing-keys:ro" in SERVICES["shuffle"]["volumes"]

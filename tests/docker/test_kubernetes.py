@@ -14,13 +14,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from prometheus_client import CollectorRegistry
 
 from pipeline.cli.verbs import build_command
 from pipeline.jobs.collector_keys import CollectorKeyError, collector_key_at, read_collector_key
-from pipeline.jobs.descriptions import signing_key_at
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.noise_keys import NoiseKeyError, noise_key_at, read_noise_key
 from pipeline.kafka.workers.health import Health
@@ -30,7 +27,6 @@ from pipeline.state import (
     collector_key_file,
     noise_key_file,
     sealing_keys_folder,
-    stage_key_file,
 )
 from tests.support.served_page import ServedPage
 
@@ -338,9 +334,8 @@ def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
 ) -> None:
     monkeypatch.setenv("DPSTREAM_HOME", HOME)
     noise, collectors = (str(file("job").parent) for file in (noise_key_file, collector_key_file))
-    stages = str(stage_key_file("shuffle").parent)
     expected = {
-        "shuffle": {noise, str(sealing_keys_folder()), stages},
+        "shuffle": {noise, str(sealing_keys_folder())},
         "collect": {collectors},
     }
     readme = (KUBERNETES / "README.md").read_text()
@@ -381,9 +376,6 @@ def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path)
     keys = {
         "noise-keys/logins": noise_key_at(tmp_path / "made" / "noise").secret,
         "collector-keys/logins": collector_key_at(tmp_path / "made" / "collector").secret,
-        "stage-keys/shuffle.key": Ed25519PrivateKey.generate().private_bytes(
-            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
-        ),
     }
     secrets, private = tmp_path / "secrets", tmp_path / "private"
     for name, data in keys.items():
@@ -414,7 +406,6 @@ def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path)
         read_collector_key(private / "collector-keys/logins").secret
         == keys["collector-keys/logins"]
     )
-    signing_key_at(private / "stage-keys/shuffle.key")
 
 
 def test_nobody_is_reached_but_where_a_policy_says_so(objects: list[Object]) -> None:

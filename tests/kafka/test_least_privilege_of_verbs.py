@@ -27,7 +27,6 @@ from pipeline.privileges.table import (
     PAGE,
     PRODUCER,
     RECORDER,
-    VERIFIER,
     Kind,
     Operation,
     Resource,
@@ -292,8 +291,6 @@ def read_results(secured: SecuredJob, dpstream: Commands, folder: Path) -> None:
     published = give(ANALYST, "estimates", WATCHED, "--json").output.splitlines()
     found = {each["epoch"]: each["contributors"] for each in map(json.loads, published)}
     assert found == {1: 2 * HALF, 2: 2 * HALF, 3: HALF}
-    verified = give(VERIFIER, "verify-stage", WATCHED, "--json").json
-    assert (verified["violated"], verified["decided"]) == (False, 3)
     kept = give(RECORDER, "record", WATCHED, "--output", folder / "kept", "--json").json
     assert (kept["last_epoch"], kept["reports_added"] > 0) == (3, True)
     assert give(RECORDER, "diff", WATCHED, WATCHED).code == 0
@@ -411,7 +408,7 @@ def test_a_page_of_all_jobs_shows_those_that_its_user_may_see(
 # may write all that the topic of producers holds.
 VERBS = {
     ("status", ORIGIN): {PAGE, OPERATOR},
-    ("producers", ORIGIN): {PRODUCER, PAGE, VERIFIER, OPERATOR},
+    ("producers", ORIGIN): {PRODUCER, PAGE, OPERATOR},
     ("dead-letters", ORIGIN): {OPERATOR},
     ("dead-letters", ORIGIN, "--redrive"): {OPERATOR},
     ("dead-letters", ORIGIN, "--dismiss"): {OPERATOR},
@@ -428,8 +425,6 @@ VERBS = {
     ("record", ORIGIN, "--output", "raw", "--raw"): set(),
     ("replay", ORIGIN, "--in-memory"): {RECORDER},
     ("replay", ORIGIN, "--as", STOLEN, "--no-workers"): set(),
-    ("verify-stage", ORIGIN): {VERIFIER},
-    ("verify-stage", ORIGIN, "--raw"): set(),
 }
 
 
@@ -437,7 +432,7 @@ def test_a_verb_is_refused_to_whom_it_is_not_for_and_told_truly(
     origin: SecuredJob, dpstream: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    asking = (PRODUCER, PAGE, ANALYST, RECORDER, VERIFIER, OPERATOR)
+    asking = (PRODUCER, PAGE, ANALYST, RECORDER, OPERATOR)
     with origin.cluster("admin") as admin:
 
         def state() -> dict[str, list[int]]:

@@ -257,7 +257,7 @@ def opened(make: Any, path: Path, loose: int) -> None:
         (lambda path: device_state(path), StoreError),
         (lambda path: producer_state(path), ProducerError),
     ],
-    ids=["noise", "collector", "signing and stage", "sealing", "device", "producer"],
+    ids=["noise", "collector", "signing", "sealing", "device", "producer"],
 )
 def test_keys_and_state_are_their_owners_alone_and_refused_where_they_are_not(
     tmp_path: Path, make: Any, error: type[Exception], loose: int

@@ -46,7 +46,6 @@ from tests.support.public_view import (
 from tests.support.served import Served
 from topics.manifests import decode_manifest
 from topics.names import Role
-from topics.signed import read_statement
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -199,7 +198,6 @@ def _seen_while_it_runs(
     return {
         "registrations": topic(Role.PRODUCERS),
         "decisions": [(each[:4], _fields_of_manifest(each)) for each in manifests[1:]],
-        "statements": [_fields_of_statement(each) for each in topic(Role.STAGES)[1:]],
         "windows": topic(Role.SHUFFLED),
         "partials": topic(Role.PARTIALS),
         "models": None,
@@ -227,15 +225,6 @@ def _fields_of_manifest(seen: tuple[object, ...]) -> dict[str, object]:
     assert isinstance(value, bytes)
     manifest = decode_manifest(value)
     return {name: getattr(manifest, name) for name in manifest.__slots__ if name != "timestamp"}
-
-
-def _fields_of_statement(seen: tuple[object, ...]) -> tuple[int, dict[str, object]]:
-    """How long a statement is, and what it says beside times and digests of times."""
-    value = seen[4]
-    assert isinstance(value, bytes)
-    said = read_statement(value).statement
-    names = [name for name in said.__slots__ if name not in ("time", "manifest")]
-    return len(value), {name: getattr(said, name) for name in names}
 
 
 def _parsed(text: str) -> Any:

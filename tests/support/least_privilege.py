@@ -22,7 +22,6 @@ from pipeline.privileges.table import (
     PAGE,
     PRODUCER,
     RECORDER,
-    VERIFIER,
     Kind,
     Operation,
     Resource,
@@ -217,7 +216,7 @@ def is_for_another_day(role: str, operation: str, name: str) -> bool:
 
 
 def _writes(role: str, operation: str) -> bool:
-    return operation == "WRITE" and role not in (PAGE, ANALYST, RECORDER, VERIFIER)
+    return operation == "WRITE" and role not in (PAGE, ANALYST, RECORDER)
 
 
 @contextmanager

@@ -54,7 +54,6 @@ from tests.support.public_view import (
     seen_topic,
 )
 from tests.support.sealing import SHUFFLE_KEYS, all_keys
-from tests.support.signed_stages import signed
 from topics.names import SUMS, Role
 
 NOW = 1_700_000_000_000
@@ -129,7 +128,6 @@ class Worker:
         stage = _make_stage(
             self.name, job, self.folder, None, all_keys(SHUFFLE_KEYS), windows, clock, watched
         )
-        stage = signed(job, self.name, stage)
         self._log = ClusterLog(self.cluster, job)
         self._group = group_name(job, self.name)
         self._topic = job.topic(stage.role)
@@ -261,7 +259,6 @@ def _run(
         "reports": reports,
         "registrations": topics[Role.PRODUCERS],
         "decisions": topics[Role.MANIFESTS],
-        "statements": topics[Role.STAGES],
         "windows": topics[Role.SHUFFLED],
         "partials": [topics[role] for role in (*SUMS, Role.PARTIALS) if role in topics],
         "models": topics.get(Role.MODEL),

@@ -24,7 +24,7 @@ _WEEK = 7 * 24 * 3600 * 1000
 _KEPT = {
     *SUMS,
     *(Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES),
-    *(Role.PRODUCERS, Role.STAGES, Role.MODEL),
+    *(Role.PRODUCERS, Role.MODEL),
 }
 _SPREAD = (Role.REPORTS, *FURTHER_REPORTS, *HOPS, Role.SHUFFLED)
 job_names = st.from_regex(r"[a-z0-9][a-z0-9_-]*", fullmatch=True).filter(
@@ -48,7 +48,6 @@ def test_names_of_topics_are_pinned() -> None:
         "estimates": "a-b_c.estimates",
         "results": "a-b_c.results",
         "producers": "a-b_c.producers",
-        "stages": "a-b_c.stages",
         "devices": "a-b_c.devices",
         "model": "a-b_c.model",
         "status": "a-b_c.status",

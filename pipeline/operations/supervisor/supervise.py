@@ -72,8 +72,6 @@ class SupervisorSettings:
         pattern: a shell pattern of job names.
         noise_keys: a folder with a file for each job; the default places without it.
         keys: the folder of sealing keys; the default one without it.
-        stage_key: of the key that the stage signs with; the default one without it.
-        attestation: what vouches for the machine; nothing without it.
         as_json: whether lines are JSON.
         monitor: where metrics and health of all workers are served; nowhere by default.
         rest_after: seconds without anything to do after which a worker rests; never by default.
@@ -84,8 +82,6 @@ class SupervisorSettings:
     pattern: str = "*"
     noise_keys: Path | None = None
     keys: Path | None = None
-    stage_key: Path | None = None
-    attestation: str | None = None
     as_json: bool = False
     monitor: MonitorAddress | None = None
     rest_after: float | None = None
@@ -102,10 +98,6 @@ class SupervisorSettings:
             command += ["--noise-key", str(self.noise_key(job))]
         if self.keys is not None:
             command += ["--keys", str(self.keys)]
-        if self.stage_key is not None:
-            command += ["--stage-key", str(self.stage_key)]
-        if self.attestation is not None:
-            command += ["--attestation", self.attestation]
         if self.rest_after is not None:
             command += ["--rest-after", str(self.rest_after)]
         if descriptor is not None:

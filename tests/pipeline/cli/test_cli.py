@@ -49,7 +49,6 @@ COMMANDS = [
     *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
     *("record", "replay", "serve", "password", "collect"),
     *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
-    "verify-stage",
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]
 
@@ -246,7 +245,6 @@ def test_a_missing_job_file(dpstream: Commands, tmp_path: Path) -> None:
         "diff small large",
         "producers small",
         "dead-letters small",
-        "verify-stage small",
         "undeploy small",
         "ledger small",
         "budget students",
@@ -538,8 +536,6 @@ def test_what_can_be_expected_is_told_in_a_line(
         ("record small --output kept", "small.shuffled", "recorder"),
         ("record small --output kept --raw", "small.reports", "shuffle"),
         ("record small --output kept --raw", "small.reports-2", "instance-2"),
-        ("verify-stage small", "small.stages", "verifier"),
-        ("verify-stage small --raw", "small.reports", "shuffle"),
         ("replay small", "small.shuffled", "recorder"),
         ("replay small", "small-replay.shuffled", "operator"),
         ("replay --as small-2 small", "small-2.shuffled", "operator"),

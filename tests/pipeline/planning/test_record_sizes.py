@@ -24,13 +24,12 @@ from pipeline.planning.record_sizes import (
     most_people,
 )
 from pipeline.planning.review import warnings_for
-from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from pipeline.simulation.simulate import SimulatedCluster
 from pipeline.stages.estimate_records import EstimateRecord
 from randomizers.randomness import seeded_generator
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import case_job_file
-from tests.support.signed_stages import KeepingLog
 from topics.manifests import Fate
 from topics.names import JOBS_TOPIC, Role
 
@@ -40,6 +39,13 @@ ONE_OF_EACH = {case.protocol.name: case for case in CASES}
 
 def generators(purpose: str, number: int) -> np.random.Generator:
     return seeded_generator(5, len(purpose), number)
+
+
+class KeepingLog(MemoryLog):
+    """Deletes nothing, so that all records are measured."""
+
+    def delete_below(self, role: Role, partition: int, offset: int) -> None:
+        pass
 
 
 def written_by(job: DeployedJob) -> tuple[DeployedJob, KeepingLog]:

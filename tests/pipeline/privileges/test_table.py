@@ -16,7 +16,6 @@ from pipeline.privileges.table import (
     PAGE,
     PRODUCER,
     RECORDER,
-    VERIFIER,
     Kind,
     Operation,
     Resource,
@@ -46,15 +45,14 @@ def who_may(operation: Operation, role: Role) -> set[str]:
     [
         (Role.REPORTS, {"shuffle"}, {PRODUCER, OPERATOR}),
         (Role.DEAD_LETTERS, {OPERATOR}, {"shuffle", "aggregate", OPERATOR}),
-        (Role.SHUFFLED, {"aggregate", RECORDER, VERIFIER}, {"shuffle"}),
-        (Role.STAGES, {VERIFIER}, {"shuffle"}),
+        (Role.SHUFFLED, {"aggregate", RECORDER}, {"shuffle"}),
         (Role.PARTIALS, {"aggregate", "publish", PAGE, RECORDER, OPERATOR}, {"aggregate"}),
         (
             Role.MANIFESTS,
-            {PRODUCER, "shuffle", "publish", PAGE, RECORDER, VERIFIER, OPERATOR},
+            {PRODUCER, "shuffle", "publish", PAGE, RECORDER, OPERATOR},
             {"shuffle"},
         ),
-        (Role.PRODUCERS, {PRODUCER, "shuffle", PAGE, VERIFIER, OPERATOR}, {PRODUCER, OPERATOR}),
+        (Role.PRODUCERS, {PRODUCER, "shuffle", PAGE, OPERATOR}, {PRODUCER, OPERATOR}),
         (Role.ESTIMATES, {"publish", PAGE, ANALYST, RECORDER, OPERATOR}, {"publish"}),
         (Role.RESULTS, {"publish", ANALYST}, {"publish"}),
         (Role.STATUS, {PAGE, OPERATOR}, {"shuffle", "aggregate", "publish"}),
@@ -146,9 +144,8 @@ def test_a_replay_has_no_reports_and_nobody_who_reads_them() -> None:
         *("aggregate", "publish", PAGE),
         *(ANALYST, RECORDER, OPERATOR),
     }
-    for none in ("shuffle", VERIFIER):
-        with pytest.raises(KeyError):
-            privileges_of(replay, none)
+    with pytest.raises(KeyError):
+        privileges_of(replay, "shuffle")
     for reported in (Role.REPORTS, Role.PRODUCERS):
         assert (topic(reported), WRITE) not in may(replay, OPERATOR)
     assert (topic(Role.REPORTS), READ) not in may(replay, OPERATOR)

@@ -574,8 +574,13 @@ def without_a_word(epoch: RecordedEpoch) -> RecordedEpoch:
             "estimate and manifest of epoch 2 contradict each other",
             False,
         ),
+        (
+            lambda each: replace(each, manifest=replace(each.manifest, timestamp=7)),
+            "estimate and manifest of epoch 2 contradict each other",
+            False,
+        ),
     ],
-    ids=["window", "partial", "estimate"],
+    ids=["window", "partial", "estimate", "manifest"],
 )
 def test_what_was_recorded_wrong_contradicts_itself(
     tmp_path: Path, change: Callable[[RecordedEpoch], RecordedEpoch], problem: str, deep: bool
@@ -583,6 +588,17 @@ def test_what_was_recorded_wrong_contradicts_itself(
     path = forged(ran(tmp_path / "producers"), tmp_path, change)
     assert any(problem in each for each in verify(path, deep=True).problems)
     assert bool(verify(path).problems) is not deep
+
+
+def test_verifying_names_an_altered_file_of_manifests(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    record(ran(tmp_path / "producers"), path)
+    assert any(row.fate is Fate.RELEASED for row in Recording.open(path).manifests())
+    (manifests,) = path.glob("manifests-*")
+    data = bytearray(manifests.read_bytes())
+    data[len(data) // 2] ^= 1
+    manifests.write_bytes(data)
+    assert verify(path).problems == [f"{manifests} was altered: its checksum does not match"]
 
 
 def test_verifying_names_every_damaged_file(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.support.small_run import EPOCHS, FUTURE_RAND, generators, job_text, w
 from topics.names import Role
 
 # What a stage says of itself and what it refuses is the business of its worker, and of accidents.
-_ASIDE = {Role.STATUS, Role.STAGES, Role.DEAD_LETTERS}
+_ASIDE = {Role.STATUS, Role.DEAD_LETTERS}
 _INSTANCES = "shuffle: {instances: 2}\n"
 _IN_SERIES = f"sealed: {json.dumps(sealed_section([[2], [3], [4]]))}\n"
 
@@ -81,8 +81,6 @@ def test_stages_use_the_topics_of_the_table_and_no_others(more: str, tmp_path: P
         assert does["writes"] == uses.writes - _ASIDE, stage
         assert does["deletes"] == ({uses.deletes} - {None}), stage
         assert Role.STATUS in uses.writes
-        # Only of what is taken on trust of a stage does it sign anything.
-        assert (Role.STAGES in uses.writes) == (stage not in {"aggregate", "publish"}), stage
 
 
 def test_a_stage_that_a_job_has_not_uses_nothing() -> None:

@@ -288,7 +288,7 @@ def test_what_leaves_the_meaning_of_reports_alone_is_said_to_be_harmless(
     assert (said.code, said.errors.count("\n")) == (1, 1)
     assert "that leave the meaning of its reports as it is" in said.errors
     assert (
-        "only shuffle.grace, shuffle.signers, topics.retention, budget, input, the keys of "
+        "only shuffle.grace, topics.retention, budget, input, the keys of devices.tokens and"
         in said.errors
     )
     assert "fingerprint" not in said.errors
