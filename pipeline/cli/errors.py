@@ -84,12 +84,12 @@ class UsageProblem(DpstreamError):  # noqa: N818 - an error is what it leads to
     exit_code = WRONG_INPUT
 
 
-def run_command(command: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run a command line by Typer's command; returns the exit code."""
+def run_command(
+    command: Callable[..., Any], arguments: Sequence[str], program: str = "dpstream"
+) -> int:
+    """Run a command line of a program by Typer's command; returns the exit code."""
     try:
-        code = command(
-            args=list(arguments) or ["--help"], prog_name="dpstream", standalone_mode=False
-        )
+        code = command(args=list(arguments) or ["--help"], prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED

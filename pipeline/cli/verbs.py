@@ -62,12 +62,6 @@ VERBS = {
         "Run a whole job in this process, without Kafka, and compare its estimates with the truth.",
         "students.yaml --input students.csv.gz --seed 1",
     ),
-    "evaluate": Verb(
-        _FIRST,
-        "evaluate:evaluate",
-        "Measure protocols on data: every parameter and seed of an experiment, on all cores.",
-        "theory-epsilon --seeds 5",
-    ),
     "keygen": Verb(
         _JOBS,
         "keygen:keygen",

@@ -1,8 +1,9 @@
 """The demonstration: which of 28,785 students are enrolled, week by week (OULAD, CC BY 4.0).
 
-`oulad-weekly.csv.gz` is the change log that `prepare_oulad` made. In the jobs of `enrolment.yaml`
-and `enrolment-stream.yaml` nobody needs to be trusted, that of `enrolment-shuffled.yaml` relies on
-the shuffle stage. README.md says where the data come from and what was changed.
+`oulad-weekly.csv.gz` is the change log that `experiments.prepare_oulad` made. In the jobs of
+`enrolment.yaml` and `enrolment-stream.yaml` nobody needs to be trusted, that of
+`enrolment-shuffled.yaml` relies on the shuffle stage. README.md says where the data come from and
+what was changed.
 """
 
 from importlib import resources

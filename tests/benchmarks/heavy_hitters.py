@@ -28,8 +28,8 @@ from aggregators.bucket import BucketAggregator, most_named
 from aggregators.cell_window import FOUND
 from aggregators.found_items import FoundItems
 from aggregators.sparse_recovery import SparseRecoveryAggregator
+from experiments.preparation import labels_path, read_plain
 from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.experiments.preparation import labels_path, read_plain
 from randomizers.bucket import BucketParameters
 from randomizers.count_min import CountMinParameters
 from randomizers.counted_words import CountedWords

@@ -18,11 +18,8 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 PACKAGES = ("aggregators", "pipeline", "randomizers", "topics")
-# Read when pictures and experiments are made from the repository, and by nothing that is installed.
+# Read in the repository, and by nothing that is installed.
 LEFT_OUT = (
-    "pipeline/simulation/experiments/*.gz",
-    "pipeline/simulation/experiments/*.txt",
-    "pipeline/simulation/experiments/*.md",
     # Published by `npm pack`; only what a page of the demonstration loads is installed.
     "randomizers/javascript/[!s]*",
     "randomizers/javascript/.npmrc",

@@ -9,12 +9,13 @@ from typing import cast
 
 import pytest
 
+from experiments.command import main
 from pipeline.cli.run import StageName
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployed_jobs import find_deployed
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, Worker
-from tests.support.page_examples import EXAMPLES, IN_MEMORY, words_of, write_files
+from tests.support.page_examples import EXAMPLES, IN_MEMORY, experiments_of, words_of, write_files
 from tests.support.pages import Page
 
 pytestmark = pytest.mark.slow
@@ -25,6 +26,7 @@ class Reader:
     """Somebody who types what a page says, in a folder with the files that it names."""
 
     dpstream: Commands
+    experiments: Commands
     cluster: RunCluster
     finished: set[str] = field(default_factory=set)
 
@@ -62,10 +64,10 @@ def reader(
         "pipeline.cli.cluster_and_jobs.connection_of", lambda *_, **__: cluster.connection
     )
     monkeypatch.setattr("pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster)
-    return Reader(Commands(capsys), cluster)
+    return Reader(Commands(capsys), Commands(capsys, program=main), cluster)
 
 
-LONG = ("pipeline/simulation/README.md", "pipeline/results/README.md")
+LONG = ("experiments/README.md", "pipeline/results/README.md")
 """Pages whose commands simulate for minutes."""
 
 
@@ -80,7 +82,10 @@ LONG = ("pipeline/simulation/README.md", "pipeline/results/README.md")
 def test_what_a_page_says_to_type_succeeds(page: Page, reader: Reader) -> None:
     for words in words_of(page):
         reader.type(words)
+    for words in experiments_of(page):
+        said = reader.experiments(*words)
+        assert said.code == 0, f"python -m experiments {shlex.join(words)}: {said.errors}"
 
 
 def test_most_questions_need_no_broker() -> None:
-    assert "pipeline/simulation/README.md" in map(str, IN_MEMORY)
+    assert "experiments/README.md" in map(str, IN_MEMORY)

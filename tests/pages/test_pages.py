@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
+from experiments.command import build_command as build_experiments
+from experiments.evaluation.experiment import load_experiment
+from experiments.shipped import shipped_experiments
 from pipeline.cli.verbs import build_command
 from pipeline.demo import demo_job_file, demo_shuffled_job_file, demo_stream_job_file
 from pipeline.jobs.job_files import load_job, make_job
 from pipeline.jobs.job_sections import Topics
 from pipeline.planning.plan import plan
-from pipeline.simulation.evaluation.experiment import load_experiment
-from pipeline.simulation.experiments import shipped_experiments
 from tests.support.page_examples import is_experiment
 from tests.support.pages import FOLDERS, PAGES, README, ROOT, Page
 
@@ -54,6 +55,8 @@ OPTIONS = {
     name: {option for each in parser.params for option in each.opts + each.secondary_opts}
     for name, parser in PARSERS.items()
 }
+
+OF_EXPERIMENTS = {option for each in build_experiments().params for option in each.opts}
 
 
 def verb_of(words: list[str]) -> str | None:
@@ -134,6 +137,8 @@ def test_commands_exist(page: Page) -> None:
                 assert verb is not None, command
                 parser = PARSERS[verb]
                 parser.make_context(verb, words[len(verb.split()) :]).close()
+            case "python" if words[:2] == ["-m", "experiments"]:
+                build_experiments().make_context("experiments", words[2:]).close()
             case "make":
                 checked = ["make", "--dry-run", *words]
                 assert subprocess.run(checked, cwd=ROOT, capture_output=True).returncode == 0
@@ -165,7 +170,7 @@ def test_no_command_stands_where_it_is_not_run(page: Page) -> None:
 
 @every_page
 def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None:
-    everywhere = {"--help", "--version"}.union(*OPTIONS.values(), COMPOSE_OPTIONS)
+    everywhere = {"--help", "--version"}.union(*OPTIONS.values(), OF_EXPERIMENTS, COMPOSE_OPTIONS)
     for code in page.inline_code:
         words = code.split()
         if words[0] == "docker":
@@ -264,7 +269,7 @@ def test_the_readme_promises_what_plan_says() -> None:
 
 
 def test_predictions_beside_measured_errors_are_those_of_plan() -> None:
-    page = PAGES["pipeline/simulation/README.md"].prose
+    page = PAGES["experiments/README.md"].prose
     experiment = yaml.safe_load(shipped_experiments()["comparison"].read_text())
     for case in experiment["jobs"]:
         parameters = case["parameters"] | {"epsilon": 4}

@@ -38,7 +38,7 @@ from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("aggregators", "docker", "pipeline", "randomizers", "topics")
+PACKAGES = ("aggregators", "docker", "experiments", "pipeline", "randomizers", "topics")
 LOOPBACK = {"127.0.0.1", "::1"}
 SECRET = re.compile("password|secret|token|sasl|credential|key|auth")
 RUNS_WHAT_IT_READS = {"pickle", "cPickle", "dill", "shelve", "marshal", "joblib", "cloudpickle"}

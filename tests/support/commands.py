@@ -1,8 +1,9 @@
-"""Runs ``dpstream`` commands in this process."""
+"""Run commands of ``dpstream``, or of another program, in this process."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +28,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Calls `main`, as the installed command does."""
+    """Calls `program`, as the installed command does."""
 
     capture: pytest.CaptureFixture[str]
     options: tuple[str, ...] = ()
+    program: Callable[[Sequence[str]], int] = main
 
     def __call__(self, *arguments: object) -> Result:
         self.capture.readouterr()
-        code = main([*map(str, arguments), *self.options])
+        code = self.program([*map(str, arguments), *self.options])
         output, errors = self.capture.readouterr()
         return Result(code, output, errors)

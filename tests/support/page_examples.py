@@ -79,7 +79,7 @@ def write_files(folder: Path) -> None:
 
 
 def is_experiment(block: Block) -> bool:
-    """Whether this is a file for ``evaluate``."""
+    """Whether this is an experiment file."""
     return block.language == "yaml" and "\njobs:" in block.text
 
 
@@ -89,12 +89,18 @@ def words_of(page: Page) -> list[list[str]]:
     return [words[1:] for words in lines if words[0] == "dpstream"]
 
 
+def experiments_of(page: Page) -> list[list[str]]:
+    """The lines that run ``python -m experiments``, in words, without it."""
+    lines = (shlex.split(line) for line in page.commands)
+    return [words[3:] for words in lines if words[:3] == ["python", "-m", "experiments"]]
+
+
 def has_program(page: Page) -> bool:
     """Whether there is something in Python."""
     return any(block.language == "python" for block in page.blocks)
 
 
-_IN_MEMORY = {"plan", "simulate", "evaluate", "deploy", "budget", "ledger", "estimates", "query"}
+_IN_MEMORY = {"plan", "simulate", "deploy", "budget", "ledger", "estimates", "query"}
 
 WITH_COMMANDS = [page for page in PAGES.values() if words_of(page) or has_program(page)]
 IN_MEMORY = [

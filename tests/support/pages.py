@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("aggregators", "docker", "pipeline", "randomizers", "tests", "topics")
+FOLDERS = ("aggregators", "docker", "experiments", "pipeline", "randomizers", "tests", "topics")
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!-- python -m ([\w.]+) -->\n(.*?)<!-- end -->", re.DOTALL)

@@ -14,12 +14,12 @@ import pytest
 
 from aggregators.attendance import Attendance
 from aggregators.count_mean_sketch import CountMeanSketchAggregator
+from experiments.evaluation.data import ChangeLogFile
+from experiments.evaluation.images import pixels
+from experiments.evaluation.trial import run_trial
+from experiments.preparation import read_plain
 from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
-from pipeline.simulation.evaluation.data import ChangeLogFile
-from pipeline.simulation.evaluation.images import pixels
-from pipeline.simulation.evaluation.trial import run_trial
-from pipeline.simulation.experiments.preparation import read_plain
 from randomizers.accounting.calibration import optimal
 from randomizers.count_mean_sketch import BUCKETS, CountMeanSketch, CountMeanSketchParameters
 from randomizers.count_mean_sketch.calibration import calibrate as sketch

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from aggregators.linear_models import accuracy
+from experiments.learn_mnist import CLASSES, Setting, examples_of, learn
+from experiments.prepare_mnist import FEATURES, prepare
 from pipeline.devices.example_log import load_example_log
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import make_job
-from pipeline.simulation.experiments.learn_mnist import CLASSES, Setting, examples_of, learn
-from pipeline.simulation.experiments.prepare_mnist import FEATURES, prepare
 from pipeline.simulation.simulate import simulate
 from pipeline.values.examples import ExampleDomain
 from randomizers.ldp_sgd import LdpSgd, LdpSgdParameters

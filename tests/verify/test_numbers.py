@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from pipeline.simulation import experiments
-from pipeline.simulation.evaluation.columns import ONLINE
-from pipeline.simulation.evaluation.experiment import load_experiment
-from pipeline.simulation.evaluation.trial import run_trial
+from experiments.evaluation.columns import ONLINE
+from experiments.evaluation.experiment import load_experiment
+from experiments.evaluation.trial import run_trial
+from experiments.shipped import FOLDER
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
@@ -19,9 +17,8 @@ SEEDS, MOST = 3, 0.65
 
 
 def test_letters_err_less_than_changes_and_as_planned() -> None:
-    folder = Path(next(iter(experiments.__path__)))
     found, rows = {}, []
-    for case in load_experiment(folder / "numbers.yaml").cases:
+    for case in load_experiment(FOLDER / "numbers.yaml").cases:
         trials = [run_trial(case.job.to_bytes(), case.source, seed) for seed in range(1, SEEDS + 1)]
         online = [trial.accuracies[ONLINE] for trial in trials]
         rmse = float(np.sqrt(np.mean([each.rmse**2 for each in online])))

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments import prepare_askubuntu
 from pipeline.demo import demo_change_log
 from pipeline.devices.change_log import load_change_log
 from pipeline.jobs.deployed_job import deploy_job
 from pipeline.jobs.job_files import make_job
-from pipeline.simulation.experiments import prepare_askubuntu
 from pipeline.simulation.simulate import Simulation, column_errors
 from pipeline.simulation.trials import run_trials
 from tests.verify.tables import print_table

@@ -1,7 +1,7 @@
 """Beside other libraries, on the same users: ``python -m tests.benchmarks.peers [--words FILE]``.
 
 Counts 1,024 items of 100,000 users with everybody's protocols; or with FILE, the ``en_50k.txt`` of
-`pipeline.simulation.experiments.prepare_words`, searches for the words that most users hold.
+`experiments.prepare_words`, searches for the words that most users hold.
 multi-freq-ldpy and pure-LDP are installed into an environment of their own.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.simulation.experiments.preparation import read_plain
+from experiments.preparation import read_plain
 from tests.benchmarks.measuring import machine, on_cores
 from tests.benchmarks.peers.environment import NoPeersError, peer_python
 from tests.benchmarks.peers.measure import (

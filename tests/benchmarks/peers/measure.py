@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
+from experiments.prepare_words import word_counts
 from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.experiments.prepare_words import word_counts
 from randomizers.hadamard_stream import HadamardStreamParameters
 from randomizers.item_domains import Bits
 from randomizers.projective_geometry import ProjectiveGeometryParameters

@@ -27,12 +27,6 @@ from tests.support.no_room import no_room
 from tests.support.replays import LiveRun, example_job
 from topics.names import JOBS_TOPIC, jobs_topic
 
-EXPERIMENT = """
-name: small
-data: [{synthetic: {users: 200, epochs: 8}}]
-jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 2}}]
-seeds: 1
-"""
 TOO_LARGE = "File too large"
 
 
@@ -137,26 +131,6 @@ def test_a_recording_has_nothing_half_written_and_goes_on_when_there_is_room(
 
     assert dpstream("record", "live", "--output", folder).code == 0
     assert dpstream("record", "--verify", folder, "--deep").code == 0
-
-
-@pytest.mark.parametrize("room", [0, 40, 700])
-def test_an_experiment_is_told_which_file_and_keeps_whole_trials(
-    dpstream: Commands, tmp_path: Path, room: int
-) -> None:
-    experiment, folder = tmp_path / "small.yaml", tmp_path / "results"
-    experiment.write_text(EXPERIMENT)
-    command = ("evaluate", experiment, "--output", folder, "--processes", 1)
-    with no_room(room):
-        said = dpstream(*command)
-    assert said.code == 1
-    assert f"error: {folder}/" in said.errors
-    assert TOO_LARGE in said.errors
-    assert not (folder / "results.csv").exists()
-    assert not list(folder.glob(".*"))
-    trials = folder / "trials.jsonl"
-    assert not trials.exists() or trials.read_bytes()[-1:] in (b"", b"\n")
-    assert dpstream(*command).code == 0
-    assert (folder / "results.csv").read_text().count("\n") > 1
 
 
 def test_the_local_broker_does_not_begin_where_it_cannot_go_on(

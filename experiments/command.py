@@ -1,0 +1,308 @@
+"""The command ``python -m experiments``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from experiments.evaluation.curves import write_curves
+from experiments.evaluation.drawn_items import DrawnItems
+from experiments.evaluation.experiment import Case, Experiment, load_experiment
+from experiments.evaluation.journal import Journal
+from experiments.evaluation.pending_trials import (
+    Planned,
+    check_inputs,
+    planned_trials,
+    run_pending,
+    unfinished,
+)
+from experiments.evaluation.pictures import write_pictures
+from experiments.evaluation.plots import write_plots
+from experiments.evaluation.results import (
+    Finished,
+    Line,
+    loss_differs_from_request,
+    summarize,
+    variables,
+    write_csv,
+)
+from experiments.evaluation.unnamed_producer import MOST_TOPIC_BYTES
+from experiments.shipped import PROGRAMS, Shipped, listed, shipped_experiments
+from pipeline.cli.errors import UsageProblem, run_command
+from pipeline.cli.inputs import progress_bar
+from pipeline.cli.options import AsJson
+from pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell
+from pipeline.cli.verbs import PlainCommand
+from pipeline.plots import PlotError
+from pipeline.results.smoothing import BIASED
+from pipeline.state import FolderLock
+
+JOURNAL = "trials.jsonl"
+TABLE = "results.csv"
+PROGRAM = "python -m experiments"
+
+
+def build_command() -> Any:
+    """The command line, ready to be run."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(
+        cls=PlainCommand,
+        epilog=f"Example: {PROGRAM} theory-epsilon --seeds 5",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )(run)
+    return get_command(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, by default that of this process; returns the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return run_command(build_command(), given or ["--list"], PROGRAM)
+
+
+def _print_list(wanted: bool) -> None:
+    if wanted:
+        say_pairs((each.name, _in_a_sentence(each)) for each in listed())
+        programs = "; ".join(each.command for each in PROGRAMS.values())
+        say(f"\nRun one: {PROGRAM} NAME; programs of their own: {programs}", whole=True)
+        say(f"Options: {PROGRAM} --help")
+        raise typer.Exit
+
+
+def _in_a_sentence(one: Shipped) -> str:
+    return f"{one.title} ({one.reproduces})" if one.reproduces else one.title
+
+
+def run(
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="One of --list, or an experiment file of your own (YAML)."
+        ),
+    ],
+    list_them: Annotated[
+        bool,
+        typer.Option(
+            "--list", callback=_print_list, is_eager=True, help="List the experiments, and exit."
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="For all results. Default: NAME-results."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Instead of the number in the file.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Default: one for each core.")
+    ] = None,
+    curves: Annotated[
+        bool,
+        typer.Option(
+            "--curves",
+            help="Draw the estimates of seed 1 too, with bands, case by case (sets of items are "
+            "always drawn).",
+        ),
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the trials in FOLDER.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure protocols on data: every parameter and seed of an experiment, on all cores.
+
+    Trials that FOLDER holds already are not run again, so an experiment goes on where it stopped.
+    """
+    loaded = load_experiment(_file_of(experiment))
+    if seeds is not None:
+        loaded = replace(loaded, seeds=seeds)
+    folder = Path(f"{loaded.name}-results") if output is None else output
+    folder.mkdir(parents=True, exist_ok=True)
+    with FolderLock(folder, f"{PROGRAM} {loaded.name}"):
+        if fresh:
+            (folder / JOURNAL).unlink(missing_ok=True)
+        planned = planned_trials(loaded)
+        total = len({one.key for one in planned})
+        with Journal(folder / JOURNAL) as journal:
+            pending = unfinished(planned, journal)
+            if len(pending) < total:
+                done = total - len(pending)
+                tell(f"{done:,} of {plural(total, 'trial')} are in {folder} already")
+            for notice in check_inputs(pending):
+                tell(notice)
+            try:
+                _run(pending, journal, processes, total)
+            except KeyboardInterrupt:
+                done = total - len(unfinished(planned, journal))
+                tell(
+                    f"stopped: {done:,} of {plural(total, 'trial')} are kept in {folder}; "
+                    "the same command goes on from there"
+                )
+                raise
+            finished = [
+                Finished(one.case, one.seed, trial)
+                for one in planned
+                if (trial := journal.get(one.key)) is not None
+            ]
+        write_csv(loaded.name, finished, folder / TABLE)
+        lines = summarize(finished)
+        files = [folder / TABLE, *_plots(loaded.name, lines, loaded.cases, curves, folder)]
+    if as_json:
+        say_json(
+            {
+                "experiment": loaded.name,
+                "seeds": loaded.seeds,
+                "results": [line.to_json() for line in lines],
+                "files": list(map(str, files)),
+            }
+        )
+    else:
+        _show(loaded, finished, lines, files)
+
+
+def _run(pending: list[Planned], journal: Journal, processes: int | None, total: int) -> None:
+    with progress_bar() as progress:
+        bar = progress.add_task("evaluating", total=total, completed=total - len(pending))
+        run_pending(pending, journal, processes=processes, on_trial=lambda: progress.advance(bar))
+
+
+def _file_of(experiment: str) -> Path:
+    path, name, shipped = Path(experiment), experiment.removesuffix(".yaml"), shipped_experiments()
+    if path.exists() and not path.is_dir():
+        return path
+    if name in shipped:
+        return shipped[name]
+    if program := PROGRAMS.get(name.replace("-", "_")):
+        raise UsageProblem(f"{experiment} is a program of its own: {program.command}")
+    raise UsageProblem(f"there is no file {experiment}; experiments: {', '.join(shipped)}")
+
+
+def _plots(
+    name: str, lines: Sequence[Line], cases: Sequence[Case], curves: bool, folder: Path
+) -> list[Path]:
+    drawn = [case for case in cases if curves and not case.of_sets]
+    of_sets = [
+        case
+        for case in cases
+        # One draw of many is no picture of the data.
+        if case.of_sets and case.drawn and not isinstance(case.source, DrawnItems)
+    ]
+    try:
+        return [
+            *write_plots(name, lines, folder),
+            *write_curves(drawn, folder),
+            *write_pictures(of_sets, folder),
+        ]
+    except PlotError as error:
+        tell(str(error))
+        return []
+
+
+def _show(
+    experiment: Experiment,
+    finished: Sequence[Finished],
+    lines: Sequence[Line],
+    files: Sequence[Path],
+) -> None:
+    measures: tuple[str, ...] = (
+        _MEASURES_OF_SETS if any(line.case.of_sets for line in lines) else _MEASURES
+    )
+    if drawn := any(isinstance(line.case.source, DrawnItems) for line in lines):
+        measures += _MEASURES_OF_MESSAGES
+    if any(line.selected is not None for line in lines):
+        measures += _MEASURES_OF_SELECTION
+    if not all(line.through_topics for line in lines):
+        measures += _MEASURES_OF_TOPICS
+    compared = [name for name in experiment.beside if any(name in line.beside for line in lines)]
+    varying = variables(lines)
+    with_loss = any(map(loss_differs_from_request, lines))
+    names = list(dict.fromkeys(key for variable in varying for key in variable))
+    say_table(
+        [
+            *(key if key in ("data", "label", "estimate") else f">{key}" for key in names),
+            *([">loss"] if with_loss else []),
+            *(f">{measure}" for measure in (*measures, *compared)),
+        ],
+        [
+            [
+                *(_cell(variable.get(key)) for key in names),
+                *([_loss(line)] if with_loss else []),
+                *(_measured(line, measure) for measure in measures),
+                *(number(line.beside.get(name)) for name in compared),
+            ]
+            for line, variable in zip(lines, varying, strict=True)
+        ],
+    )
+    trials, seeds = plural(len(finished), "trial"), plural(experiment.seeds, "seed")
+    say(f"\n{experiment.name}: {trials}, {seeds} each", "bold")
+    pairs = [(measure, said) for measure in measures if (said := _MEANING.get(measure))]
+    pairs += [(name, experiment.beside[name]) for name in compared]
+    if with_loss:
+        pairs.insert(0, ("loss", "exact epsilon of a user's whole stream"))
+    if any(line.estimate in BIASED for line in lines):
+        pairs.append(("biased", "what is clipped or shrunk: nearer the truth, but not around it"))
+    messages = {line.predicted_messages for line in lines if not drawn}
+    if sent := sorted(each for each in messages if each is not None):
+        pairs.append(("messages of a user", ", ".join(f"{each:,.1f}" for each in sent)))
+    withheld = sum(one.trial.withheld for one in finished)
+    if withheld:
+        pairs.append(("windows withheld", f"{withheld:,}: fewer devices than shuffle.minimum"))
+    most_frozen = max((line.frozen for line in lines), default=0.0)
+    if most_frozen:
+        pairs.append(("users that left out changes", f"at most {most_frozen:.1%}"))
+    pairs += [("written" if place == 0 else "", str(path)) for place, path in enumerate(files)]
+    say_pairs(pairs)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{value:,.0f}" if value == int(value) else f"{value:,g}"
+    return "" if value is None else str(value)
+
+
+def _loss(line: Line) -> str:
+    return "none" if line.epsilon_stream is None else f"{line.epsilon_stream:.3g}"
+
+
+_MEASURES = ("rmse", "predicted", "mean", "covered")
+_MEASURES_OF_SETS = ("error", "largest", "rmse", "predicted", "covered")
+_MEASURES_OF_MESSAGES = ("messages", "planned")
+_MEASURES_OF_SELECTION = ("selected", "expected")
+_MEASURES_OF_TOPICS = ("stages",)
+_MEANING = {
+    "error": "mean absolute error, in users (of quantiles, how many users too far)",
+    "rmse": "root mean squared error over all epochs and seeds, in users",
+    "mean": "mean over the seeds of the root mean squared error of each",
+    "messages": "of a user, dummies included; beside them, as plan says",
+    "selected": "trials that tell the item most users hold; beside them, the probability of that",
+    "stages": "no: reports went from the devices to the aggregator without codec and stages, as "
+    f"their topics would hold more than {MOST_TOPIC_BYTES >> 30} GiB",
+    "covered": "intervals that hold the truth: 95 % over many trials; errors of one go together",
+}
+
+
+def _measured(line: Line, measure: str) -> str:
+    shares = {
+        "covered": line.coverage,
+        "selected": line.selected,
+        "expected": line.predicted_selected,
+    }
+    if measure in shares:
+        share = shares[measure]
+        return "-" if share is None else f"{share:.1%}"
+    found = {
+        "error": line.mean_abs_error,
+        "largest": line.max_error,
+        "rmse": line.rmse,
+        "predicted": line.predicted_rmse,
+        "mean": line.mean_rmse,
+    }
+    if measure in _MEASURES_OF_TOPICS:
+        return "yes" if line.through_topics else "no"
+    if measure in _MEASURES_OF_MESSAGES:
+        sent = line.messages if measure == "messages" else line.predicted_messages
+        return "-" if sent is None else f"{sent:,.2f}" if sent < 10 else f"{sent:,.1f}"
+    return number(found[measure])

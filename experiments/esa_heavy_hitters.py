@@ -1,0 +1,247 @@
+"""The heavy hitters of "Encode, Shuffle, Analyze Privacy Revisited", section VII-A and Table I.
+
+    python -m experiments.esa_heavy_hitters [--users N] [--no-sketch]
+
+The paper's users of a browser are not public. As there, 203,950,512 users hold one of 1,778,120
+items each, by a power law p(x) ~ x^-1.35; a tenth of them one of 100 heavy items more, all alike.
+For central epsilons as in Table I (delta 5e-10, neighbours by removal) it prints the losses of a
+report and how many messages a user sends, and how many of the 10,000 items most held are among the
+10,000 with the largest estimates: of fragments with the published and with exact odds, of the
+published ones with 4, 16 and 256 reports, of the sketch, and of a curator. The sketch has the
+published odds too, which take the messages of all rows to hide each other: those of one row do.
+
+So many items are more than a job may have. What all users send about a cell is drawn at once, as a
+binomial number; nothing of it is the devices' own, or passes through stages or an aggregator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.evaluation.curator import exact_deviation, published_deviation
+from randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
+from randomizers.fragments.calibration import loss_of_report, published_loss
+from randomizers.pairwise_hash import PairwiseHash
+from randomizers.randomness import seeded_generator
+
+USERS: Final = 203_950_512
+ITEMS: Final = 1_778_120
+HEAVY: Final = 100
+HEAVY_SHARE: Final = 0.1
+EXPONENT: Final = 1.35
+DELTA: Final = 5e-10
+EPSILONS: Final = (0.0025, 0.01, 0.05, 0.25, 1.0)
+REPORTS: Final = (4, 16, 256)
+WANTED: Final = 10_000
+
+ROWS, BUCKETS = 1 << 10, 1 << 16
+"""Of the sketch, as in the paper."""
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """A row of Table I.
+
+    Attributes:
+        epsilon: central.
+        sigma: of a curator's normal noise, as published.
+        loss: of a bit, by the published formula.
+        of_one: of a bit to somebody who sees one of so many reports, by their number.
+        of_all: the same of all of them.
+        messages: of a user with a message for every bit that is 1.
+        sketched: the same of the sketch.
+    """
+
+    epsilon: float
+    sigma: float
+    loss: float
+    of_one: dict[int, float]
+    of_all: dict[int, float]
+    messages: float
+    sketched: float
+
+
+def losses(epsilon: float, users: int = USERS, items: int = ITEMS) -> Losses:
+    """What the published formulas give.
+
+    >>> row = losses(1.0)
+    >>> round(row.sigma, 2), round(row.loss, 2), round(row.of_one[4], 2), round(row.messages, 2)
+    (4.66, 12.99, 11.38, 5.07)
+    """
+    loss = published_loss(epsilon, DELTA, users)
+    reversed_ = 1 / (1 + math.exp(loss))
+    parts = {reports: loss_of_report(loss, reports) for reports in REPORTS}
+    return Losses(
+        epsilon,
+        published_deviation(epsilon, DELTA),
+        loss,
+        {reports: exposure(loss, part) for reports, part in parts.items()},
+        {reports: exposure(loss, reports * part) for reports, part in parts.items()},
+        reversed_ * (items - 1) + 1 - reversed_,
+        reversed_ * (BUCKETS - 1) + 1 - reversed_,
+    )
+
+
+def exposure(backstop: float, seen: float) -> float:
+    """Of a bit whose backstop has one loss, where what is seen of it has another.
+
+    ln((e^(b + f) + 1) / (e^b + e^f)) (Theorem IV.1).
+    """
+    return float(np.logaddexp(backstop + seen, 0.0) - np.logaddexp(backstop, seen))
+
+
+def exact_loss(epsilon: float, users: int) -> float:
+    """Of a bit, for neighbours by removal: the largest that is private enough."""
+    low, high = published_loss(epsilon, DELTA, users), math.log(users)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        hidden = amplified_epsilon(of_randomized_response(middle, 2), users, DELTA)
+        low, high = (middle, high) if hidden <= epsilon else (low, middle)
+    return low
+
+
+def histogram(users: int, items: int, rng: np.random.Generator) -> Counts:
+    """How many users hold each item, shape (items,): by the power law, then the heavy ones."""
+    weights = np.arange(1, items - HEAVY + 1, dtype=np.float64) ** -EXPONENT
+    shares = np.concatenate(
+        [weights * ((1 - HEAVY_SHARE) / weights.sum()), np.full(HEAVY, HEAVY_SHARE / HEAVY)]
+    )
+    return rng.multinomial(users, shares)
+
+
+def reversed_with(loss: float) -> float:
+    """The probability that a bit is reversed with odds of e^-loss."""
+    return 1 / (1 + math.exp(loss))
+
+
+def sent(ones: Counts, users: int, loss: float, rng: np.random.Generator) -> Counts:
+    """How many bits of each cell are 1 after they were reversed, one of every user."""
+    reversed_ = reversed_with(loss)
+    return rng.binomial(ones, 1 - reversed_) + rng.binomial(users - ones, reversed_)
+
+
+def estimated(ones: Counts | NDArray[np.float64], users: int, loss: float) -> NDArray[np.float64]:
+    """How many bits of each cell were 1 before they were reversed, of so many users."""
+    reversed_ = reversed_with(loss)
+    return np.asarray((ones - users * reversed_) / (1 - 2 * reversed_), np.float64)
+
+
+def fragments(
+    truth: Counts, users: int, loss: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Estimates of all items from one message for every bit that is 1."""
+    return estimated(sent(truth, users, loss, rng), users, loss)
+
+
+def reports(
+    truth: Counts, users: int, loss: float, number: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """The same with so many reports of bits behind a backstop."""
+    of_report, behind = loss_of_report(loss, number), sent(truth, users, loss, rng)
+    # All reports of a bit are drawn alike: number times as many bits.
+    received = sent(number * behind, number * users, of_report, rng) / number
+    return estimated(estimated(received, users, of_report), users, loss)
+
+
+def sketches(
+    truth: Counts, losses_of: list[float], rng: np.random.Generator
+) -> list[NDArray[np.float64]]:
+    """Estimates from a count-mean sketch for each of some losses.
+
+    Each user draws one row, the same users the same rows each time.
+    """
+    users, items = int(truth.sum()), np.arange(1, len(truth) + 1)
+    held = np.repeat(np.arange(len(truth), dtype=np.int32), truth)
+    rng.shuffle(held)
+    ends = np.cumsum(rng.multinomial(users, np.full(ROWS, 1 / ROWS)))
+    inside = [np.zeros(len(truth)) for _ in losses_of]
+    for row, of_row in enumerate(np.split(held, ends[:-1])):
+        buckets = PairwiseHash.of(f"sketch of {len(truth)}, row {row}").buckets(items, BUCKETS)
+        ones = np.bincount(buckets[of_row], minlength=BUCKETS).astype(np.int64)
+        for total, loss in zip(inside, losses_of, strict=True):
+            total += sent(ones, len(of_row), loss, rng)[buckets]
+    return [
+        BUCKETS / (BUCKETS - 1) * (estimated(total, users, loss) - users / BUCKETS)
+        for total, loss in zip(inside, losses_of, strict=True)
+    ]
+
+
+def found(estimates: NDArray[np.float64], truth: Counts, wanted: int) -> tuple[int, float]:
+    """How many of the items most held have the largest estimates; and the error of all items."""
+    most = np.argsort(-truth, kind="stable")[:wanted]
+    largest = np.argsort(-estimates, kind="stable")[:wanted]
+    error = math.sqrt(float(np.square(estimates - truth).mean()))
+    return len(np.intersect1d(most, largest)), error
+
+
+def rows(users: int, items: int, wanted: int, *, with_sketch: bool) -> Iterator[str]:
+    """The tables, line by line."""
+    table = [losses(epsilon, users, items) for epsilon in EPSILONS]
+    yield (
+        f"{'epsilon':>7} {'sigma':>9} {'loss':>6} {'to one of 4, 16, 256':>20} {'to all':>19} "
+        f"{'messages':>12} {'of sketch':>9}"
+    )
+    for row in table:
+        ones, alls = (
+            " ".join(f"{each:5.2f}" for each in losses_.values())
+            for losses_ in (row.of_one, row.of_all)
+        )
+        yield (
+            f"{row.epsilon:7g} {row.sigma:9.2f} {row.loss:6.3f} {ones:>20} {alls:>19} "
+            f"{row.messages:12,.2f} {row.sketched:9,.2f}"
+        )
+    rng = seeded_generator(1)
+    truth = histogram(users, items, rng)
+    last = int(np.sort(truth)[-wanted])
+    yield f"{users:,} users, {items:,} items; number {wanted:,} is held by {last:,} of them"
+    yield f"{'epsilon':>7} {'':30} {'loss':>6} {f'of {wanted:,}':>10} {'RMSE':>10}"
+    sketched = (
+        sketches(truth, [row.loss for row in table], seeded_generator(2)) if with_sketch else []
+    )
+    for place, row in enumerate(table):
+        exact = exact_loss(row.epsilon, users)
+        deviations = row.sigma, exact_deviation(row.epsilon, DELTA)
+        measured = {
+            "fragments, published": (row.loss, fragments(truth, users, row.loss, rng)),
+            **{
+                f"the same, {each} reports": (row.loss, reports(truth, users, row.loss, each, rng))
+                for each in REPORTS
+            },
+            "fragments, exact": (exact, fragments(truth, users, exact, rng)),
+            **({"sketch": (row.loss, sketched[place])} if with_sketch else {}),
+            **{
+                name: (math.nan, truth + rng.normal(0, deviation, items))
+                for name, deviation in zip(
+                    ("curator as published", "curator, exact"), deviations, strict=True
+                )
+            },
+        }
+        for name, (loss, estimates) in measured.items():
+            number, error = found(estimates, truth, wanted)
+            shown = "" if math.isnan(loss) else f"{loss:6.3f}"
+            yield f"{row.epsilon:7g} {name:30} {shown:>6} {number:10,} {error:10,.1f}"
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Find the heavy hitters of section VII-A.")
+    parser.add_argument("--users", type=int, default=USERS, help="(%(default)s)")
+    parser.add_argument("--items", type=int, default=ITEMS, help="(%(default)s)")
+    parser.add_argument("--wanted", type=int, default=WANTED, help="(%(default)s)")
+    parser.add_argument("--no-sketch", action="store_true", help="leave out what takes minutes")
+    chosen = parser.parse_args()
+    for row in rows(chosen.users, chosen.items, chosen.wanted, with_sketch=not chosen.no_sketch):
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

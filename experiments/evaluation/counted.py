@@ -1,0 +1,134 @@
+"""What is left of a simulated job over sets of items: the counts of each epoch, to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.attendance import Attendance
+from aggregators.counts import Window
+from experiments.evaluation.images import NumberedUsers
+from experiments.evaluation.unnamed_producer import (
+    MOST_TOPIC_BYTES,
+    UnnamedProducer,
+    generators_of,
+    producers_needed,
+    topic_bytes,
+)
+from pipeline.devices.item_log import ItemLog
+from pipeline.devices.producer import Producer
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.results.epoch_counts import counts_of, window_of
+from pipeline.simulation.item_comparison import messages_sent
+from pipeline.simulation.memory import MemoryDriver
+from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from pipeline.stages.admission import Admission
+from pipeline.stages.epoch_log import EpochLog
+from randomizers.counted_words import CountedWords
+
+Truth: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedEpoch:
+    """One epoch.
+
+    Attributes:
+        counts: None for a window that was withheld.
+        truth: how many users hold each item, int64, shape (items,), or what else is to be estimated
+            of each, float64.
+        messages: that users sent, dummies included; 0 where they were not counted.
+    """
+
+    counts: Window | None
+    truth: Truth
+    messages: int = 0
+
+
+def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpoch]:
+    """Simulate a job, as `simulation.simulate` does, and read its counts as a query would.
+
+    Users without names, those of an image, are divided among as many producers as are needed. Where
+    their reports would fill topics beyond `MOST_TOPIC_BYTES`, what devices report goes to the
+    aggregator at once, without any topic between them.
+
+    Args:
+        job: deployed with empty topics; its protocol counts every epoch by itself.
+        log: the items of every user; all of them are enrolled and present at every epoch of it.
+        seed: makes the run repeatable.
+    """
+    generators = seeded_generators(seed)
+    if isinstance(log.users, NumberedUsers) and added_up_at_once(job, len(log.users)):
+        return [_added_up(job, log, generators)]
+    cluster = SimulatedCluster(job, generators)
+    driver = MemoryDriver(cluster.log)
+    admission, messages = Admission(cluster.job, cluster.keys), []
+    if isinstance(log.users, NumberedUsers):
+        _report_unnamed(job, log, driver, generators)
+        messages.append(messages_sent(cluster.job, 1, cluster.log, admission))
+        cluster.settle()
+    else:
+        with Producer(
+            job, None, name="simulation", transport=driver, generators=generators
+        ) as producer:
+            producer.enrol(log.users)
+            for epoch, values in enumerate(log.values_by_epoch(), 1):
+                producer.report_all(epoch, values)
+                producer.close(epoch)
+                messages.append(messages_sent(cluster.job, epoch, cluster.log, admission))
+                cluster.settle()
+    found = (counts_of(job, epoch).counts for epoch in EpochLog(job).read(driver.run))
+    return [
+        CountedEpoch(*each) for each in zip(found, log.truth(job.domain), messages, strict=True)
+    ]
+
+
+def added_up_at_once(job: DeployedJob, users: int) -> bool:
+    """Whether the reports of so many users at an epoch are too many to pass through topics."""
+    needed = topic_bytes(job, users)
+    return needed is not None and needed > MOST_TOPIC_BYTES
+
+
+def _report_unnamed(
+    job: DeployedJob,
+    log: ItemLog,
+    driver: MemoryDriver,
+    generators: Callable[[str, int], np.random.Generator],
+) -> None:
+    """The only epoch, from as many producers as are needed, one after the other."""
+    (values,) = log.values_by_epoch()
+    # All of them register before any stage looks.
+    parts = np.array_split(values, producers_needed(job, len(values)))
+    for number, part in enumerate(parts):
+        with UnnamedProducer(
+            job,
+            None,
+            name=f"simulation-{number}",
+            transport=driver,
+            generators=generators_of(generators, number),
+        ) as producer:
+            producer.enrol_unnamed(len(part))
+            producer.report_all(1, part)
+            producer.close(1)
+
+
+def _added_up(
+    job: DeployedJob, log: ItemLog, generators: Callable[[str, int], np.random.Generator]
+) -> CountedEpoch:
+    """What the aggregator makes of the reports of all devices together."""
+    (values,) = log.values_by_epoch()
+    devices, aggregator = job.randomizer(), job.aggregator()
+    devices.enrol(len(values), generators("enrol", 0))
+    reports = devices.report(1, values, None, generators("report", 1))
+    if isinstance(reports, CountedWords):
+        aggregator.add(1, reports.values, reports.counts)
+        messages = int(reports.counts.sum())
+    else:
+        aggregator.add(1, reports, None)
+        messages = len(reports)
+    counts = window_of(aggregator, 1, Attendance.constant(1, len(values)))
+    return CountedEpoch(counts, log.truth(job.domain)[0], messages)

@@ -1,0 +1,169 @@
+"""The inputs of an experiment: logs read from files, or changes drawn from a seed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from experiments.evaluation.drawn_items import DrawnItems
+from experiments.evaluation.images import image_log, is_image
+from experiments.preparation import read_plain
+from pipeline.devices.change_log import ChangeLog
+from pipeline.devices.item_log import ValueLog, load_value_log
+from pipeline.devices.rows import BadRows, BadRowsError, InputError
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.jobs.epoch_times import calendar_of
+from pipeline.jobs.input_forms import AS_IT_IS, InputForm
+
+MOST_CHANGES = 1 << 28
+"""The most changes of all synthetic users together: several GiB."""
+
+MOST_ITEMS = (1 << 24) + 1
+"""The largest domain of sets, with the value 0: true counts take 128 MiB for each epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLogFile:
+    """A change log, an item log, or an image (PGM), in a file, plain or packed.
+
+    Attributes:
+        path: of the file.
+        most_held: the most users that can have an item at an epoch, where that is public.
+        form: how its rows are written.
+    """
+
+    path: str
+    most_held: int | None = None
+    form: InputForm = field(default=AS_IT_IS, hash=False)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is an image, whose users have no names."""
+        return is_image(read_plain(Path(self.path)))
+
+    def load(self, job: DeployedJob) -> ValueLog:
+        """The log, as the job's protocol and epochs read it; an image, if it is one.
+
+        Raises:
+            InputError: the file cannot be read, or has bad rows.
+        """
+        try:
+            contents = read_plain(Path(self.path))
+        except (OSError, EOFError) as error:
+            raise InputError(f"{self.path}: {error}") from None
+        if is_image(contents):
+            return image_log(contents, job.domain, self.path)
+        try:
+            return load_value_log(
+                self.path,
+                domain=job.domain,
+                calendar=calendar_of(job),
+                last_epoch=job.epochs.count,
+                form=self.form,
+            )
+        except BadRowsError as error:
+            # A measurement is of all rows or none.
+            raise BadRowsError(error.bad_rows, skippable=False) from None
+
+    def check(self, job: DeployedJob) -> tuple[str, ...]:
+        """What there is to say about the input.
+
+        Raises:
+            InputError: as `load` does, or the items are too many to be counted each.
+        """
+        if job.domain.slots is not None and job.domain.size > MOST_ITEMS:
+            raise InputError(
+                f"a domain of {job.domain.size - 1:,} items: an experiment counts each of them, at "
+                f"most {MOST_ITEMS - 1:,}"
+            )
+        return self.load(job).notices
+
+    def identity(self) -> dict[str, Any]:
+        """What the results depend on: the contents, wherever they lie."""
+        with Path(self.path).open("rb") as file:
+            contents = {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        return {
+            **contents,
+            **({} if self.most_held is None else {"most_held": self.most_held}),
+            **({} if self.form == AS_IT_IS else {"input": self.form.model_dump(mode="json")}),
+        }
+
+    def __str__(self) -> str:
+        return Path(self.path).name.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticChanges:
+    """Users with values that change at uniformly random epochs.
+
+    For each user `changes` epochs are drawn; it changes at each of them once, even if one was drawn
+    more than once. Values are 0 and 1 in turn, or one of the items, or of the buckets of numbers,
+    that is drawn uniformly each time, and may be the one before. At first they are the initial one.
+
+    Attributes:
+        users: how many.
+        epochs: the horizon.
+        changes: the most changes of a user.
+        seed: of the draw.
+    """
+
+    users: int
+    epochs: int
+    changes: int
+    seed: int
+
+    def load(self, job: DeployedJob) -> ChangeLog:
+        """The change log."""
+        rng = np.random.default_rng([self.seed, self.users, self.epochs, self.changes])
+        drawn = rng.integers(1, self.epochs + 1, (self.users, self.changes), dtype=np.int32)
+        drawn.sort(axis=1)
+        is_first = np.ones(drawn.shape, np.bool_)
+        np.not_equal(drawn[:, 1:], drawn[:, :-1], out=is_first[:, 1:])
+        if job.domain.items is None:
+            values = (np.cumsum(is_first, axis=1, dtype=np.int32) & 1).astype(np.int8)
+        else:
+            values = rng.integers(1, job.domain.size, drawn.shape, dtype=np.int16)
+        users = np.broadcast_to(np.arange(self.users, dtype=np.int32)[:, np.newaxis], drawn.shape)
+        order = np.lexsort((users[is_first], drawn[is_first]))
+        width = len(str(self.users - 1))
+        return ChangeLog(
+            users=tuple(f"{user:0{width}}" for user in range(self.users)),
+            epochs=drawn[is_first][order],
+            user_indices=users[is_first][order],
+            values=values[is_first][order],
+            last_epoch=self.epochs,
+            initial=job.domain.initial,
+            bad_rows=BadRows("synthetic"),
+        )
+
+    def check(self, job: DeployedJob) -> tuple[str, ...]:
+        """Nothing.
+
+        Raises:
+            InputError: the job's values are sets or examples, or there are too many changes.
+        """
+        if job.domain.slots is not None or job.domain.columns is not None:
+            raise InputError(
+                f"synthetic data are 0 and 1, labels or numbers, which are no values of "
+                f"{job.protocol}: give the experiment a change_log"
+            )
+        if self.users * max(self.changes, 1) > MOST_CHANGES:
+            raise InputError(
+                f"synthetic data of {self.users:,} users with up to {self.changes:,} changes do "
+                f"not fit in memory: users times changes must be at most {MOST_CHANGES:,}"
+            )
+        return ()
+
+    def identity(self) -> dict[str, Any]:
+        """What the results depend on."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "synthetic"
+
+
+Source: TypeAlias = ChangeLogFile | SyntheticChanges | DrawnItems

@@ -1,0 +1,74 @@
+"""The finished trials of an experiment, each on disk before the next is begun.
+
+A line of JSON for each: a key that says what was tried, and what was found. A process that is
+killed while it writes leaves at most a part of a line, which is cut off when the journal is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from experiments.evaluation.trial import Trial
+from pipeline.whole_files import naming
+
+
+class Journal:
+    """The journal at a path, which is made if it is missing. One process at a time may hold it."""
+
+    def __init__(self, path: Path) -> None:
+        self._finished: dict[str, Trial] = {}
+        self._file = path.open("a+b")
+        self._file.seek(0)
+        end = 0
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            end += len(line)
+            try:
+                body = json.loads(line)
+                self._finished[body["key"]] = Trial.from_json(body["trial"])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                # Written by another version: tried again.
+                continue
+        self._file.truncate(end)
+        self._end = end
+
+    def get(self, key: str) -> Trial | None:
+        """The trial of that key, if it is finished."""
+        return self._finished.get(key)
+
+    def append(self, key: str, trial: Trial) -> None:
+        """Keep a trial, whatever happens to this process or machine from now on.
+
+        Raises:
+            OSError: it cannot be written, and no part of it is there.
+        """
+        line = json.dumps({"key": key, "trial": trial.to_json()}, separators=(",", ":"))
+        rest = memoryview(line.encode() + b"\n")
+        end = self._end + len(rest)
+        descriptor = self._file.fileno()
+        try:
+            with naming(Path(self._file.name)):
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, self._end)
+            raise
+        self._end = end
+        self._finished[key] = trial
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()

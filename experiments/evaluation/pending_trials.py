@@ -1,0 +1,112 @@
+"""Runs the trials of an experiment that are not finished yet, on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import active_children
+
+from experiments.evaluation.experiment import Case, Experiment
+from experiments.evaluation.journal import Journal
+from experiments.evaluation.trial import Trial, case_key, run_trial
+from pipeline.simulation.trials import trial_processes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """One trial of an experiment, and the key of its result."""
+
+    case: Case
+    seed: int
+    key: str
+
+
+def planned_trials(experiment: Experiment) -> list[Planned]:
+    """All trials, in the order of the file: the seeds of the first case, of the second, ..."""
+    return [
+        Planned(case, seed, f"{key}-{seed}")
+        for case in experiment.cases
+        for key in [case_key(case)]
+        for seed in range(1, experiment.seeds + 1)
+    ]
+
+
+def unfinished(trials: list[Planned], journal: Journal) -> list[Planned]:
+    """What the journal does not hold yet; cases that differ in their labels share their trials."""
+    return list({one.key: one for one in trials if journal.get(one.key) is None}.values())
+
+
+def check_inputs(pending: list[Planned]) -> list[str]:
+    """Read every input of trials once; returns sentences about what of them was not used.
+
+    Raises:
+        InputError: an input cannot be read, has bad rows, or is not for its job.
+    """
+    inputs = {
+        (case.source, case.job.epochs, case.job.domain.items): case
+        for case in {id(one.case): one.case for one in pending}.values()
+    }
+    return [notice for case in inputs.values() for notice in case.source.check(case.job)]
+
+
+def run_pending(
+    pending: list[Planned],
+    journal: Journal,
+    *,
+    processes: int | None = None,
+    on_trial: Callable[[], None] = lambda: None,
+) -> None:
+    """Run trials, and append them to the journal.
+
+    Args:
+        pending: what is not finished, with inputs that were checked.
+        journal: takes each trial as it is finished.
+        processes: how many to use, by default one for each core; 1 is this one.
+        on_trial: is called after each of them.
+
+    Raises:
+        KeyboardInterrupt: by Ctrl-C; no process is left behind.
+    """
+
+    def keep(planned: Planned, trial: Trial) -> None:
+        journal.append(planned.key, trial)
+        on_trial()
+
+    processes = processes or os.cpu_count() or 1
+    if processes > 1 and pending:
+        _on_cores(pending, min(processes, len(pending)), keep)
+    else:
+        for one in pending:
+            keep(one, run_trial(one.case.job.to_bytes(), one.case.source, one.seed))
+
+
+def _on_cores(
+    pending: list[Planned], processes: int, keep: Callable[[Planned, Trial], None]
+) -> None:
+    others = set(active_children())
+    pool = trial_processes(processes)
+    running: dict[Future[Trial], Planned] = {}
+    waiting = iter(pending)
+
+    def submit(count: int) -> None:
+        for one in islice(waiting, count):
+            job = one.case.job.to_bytes()
+            running[pool.submit(run_trial, job, one.case.source, one.seed)] = one
+
+    try:
+        submit(2 * processes)
+        while running:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                keep(running.pop(future), future.result())
+            submit(len(done))
+    except BaseException:
+        # Nobody waits for what is still running.
+        for process in set(active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)

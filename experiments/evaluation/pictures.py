@@ -1,0 +1,339 @@
+"""What one run of a job over sets of items estimated, drawn beside the truth.
+
+Items are a list of the largest and a scatter plot of all; numbers are their distribution, with
+quantiles and what it is off by; points of a plane are a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.estimate import NORMAL_95
+from aggregators.grid_counts import GridCounts
+from aggregators.quantiles import quantile
+from experiments.evaluation.columns import Array
+from experiments.evaluation.counted import CountedEpoch, counted_epochs
+from experiments.evaluation.counted_answers import SHARES, item_intervals
+from experiments.evaluation.experiment import Case
+from experiments.evaluation.plots import COLOURS
+from pipeline.devices.item_log import ItemLog
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.plots import new_figure, tidy
+from pipeline.values.value_domains import ValueDomain
+from pipeline.whole_files import replaced_whole
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap, PowerNorm
+    from matplotlib.figure import Figure
+
+_LISTED: Final = 20
+_TRUTH, _ESTIMATE = COLOURS[1], COLOURS[0]
+_USERS: Final = "{x:,.0f}"
+# Of the values at both ends that few users have, so much is left out of a distribution.
+_TAIL: Final = 0.002
+_MOST_PIXELS: Final = 512
+_COLOURS_OF_A_MAP: Final = 24
+_DOTS: Final = 110
+_PALETTE: Final = 128
+_DOTS_OF_MANY: Final = 72
+_PALETTE_OF_MANY: Final = 8
+"""Of many pictures of noise: 100 to 250 kB."""
+# As many maps of the same data are compared, and drawn side by side.
+_MANY_MAPS: Final = 3
+
+
+def write_pictures(cases: Sequence[Case], folder: Path) -> list[Path]:
+    """Run each case with seed 1 and draw its last epoch into a PNG file; the paths are returned.
+
+    Many maps of the same data are drawn into one file, a row for each label, by epsilon. A window
+    withheld is not drawn, nor are the items found in an open domain.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    drawn = {(case.data, _plane(case.job)) for case in cases}
+    if len(cases) >= _MANY_MAPS and len(drawn) == 1 and _plane(cases[0].job) is not None:
+        return [_write_maps(cases, folder / "picture.png")]
+    paths = []
+    for number, case in enumerate(cases, start=1):
+        log, epoch = _last_epoch(case)
+        if epoch.counts is None or epoch.counts.estimates.listed() is None:
+            continue
+        figure = draw_picture(case.job, epoch, case.axes)
+        title = f"{case.data}, {case.label}: {len(log.users):,} users\n{_guarantee(case.job)}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        paths.append(folder / (f"picture-{number}.png" if len(cases) > 1 else "picture.png"))
+        _save(figure, paths[-1])
+    return paths
+
+
+def draw_picture(job: DeployedJob, epoch: CountedEpoch, names: Sequence[str] = ()) -> Figure:
+    """Draw the counts of an epoch that was released.
+
+    Args:
+        job: over sets of items.
+        epoch: counts and truth.
+        names: what the coordinates of a value are called.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    figure = new_figure(10, 5.6, "plots")
+    domain, grid = job.domain, _plane(job)
+    tree = None if epoch.counts is None else epoch.counts.estimates.tree
+    if grid is not None:
+        figure.set_size_inches(11, 2.2 + 5.5 * min(0.9, grid[0] / grid[1]))
+        figure.set_layout_engine("compressed")
+        _draw_map(figure, epoch, grid, [*names, "first coordinate", "second coordinate"])
+    elif tree is not None and domain.step is not None and domain.ends is not None:
+        scale = domain.ends[0], domain.step
+        _draw_distribution(figure, tree, epoch, scale, names[0] if names else "value")
+    else:
+        _draw_items(figure, epoch, domain, names[0] if names else "item")
+    return figure
+
+
+def _last_epoch(case: Case) -> tuple[ItemLog, CountedEpoch]:
+    log = case.source.load(case.job)
+    assert isinstance(log, ItemLog)
+    return log, counted_epochs(case.job, log, seed=1)[-1]
+
+
+def _plane(job: DeployedJob) -> tuple[int, int] | None:
+    """How many values there are in each of two directions; None of other domains."""
+    grid = job.domain.grid
+    return (grid[0], grid[1]) if len(grid) == 2 else None
+
+
+def _write_maps(cases: Sequence[Case], path: Path) -> Path:
+    """The truth, and below it the estimates of every case: a row for each label, by epsilon."""
+    labels = list(dict.fromkeys(case.label for case in cases))
+    epsilons = sorted({case.epsilon or 0.0 for case in cases})
+    grid = _plane(cases[0].job)
+    assert grid is not None
+    shape = (len(labels) + 1, len(epsilons))
+    figure = new_figure(2.6 * shape[1], 0.6 + (0.4 + 2.4 * grid[0] / grid[1]) * shape[0], "plots")
+    panels = figure.subplots(*shape, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for case in cases:
+        _, epoch = _last_epoch(case)
+        if epoch.counts is None:
+            continue
+        norm = _scale(epoch.truth.astype(np.float64))
+        values = item_intervals(epoch.counts.estimates)[0]
+        error = float(np.sqrt(np.square(values - epoch.truth).mean()))
+        title = f"{case.label}\nepsilon {case.epsilon or 0.0:g}, RMSE {error:,.1f}"
+        place = labels.index(case.label) + 1, epsilons.index(case.epsilon or 0.0)
+        for panel, cells, name in (
+            (panels[0, 0], epoch.truth, f"{case.data}, truth"),
+            (panels[place], values, title),
+        ):
+            panel.imshow(_blocks_of(cells, grid), norm=norm, cmap=_colours())
+            panel.set_title(name, loc="left", fontsize=8)
+    _save(figure, path, dots=_DOTS_OF_MANY, palette=_PALETTE_OF_MANY)
+    return path
+
+
+def _save(figure: Figure, path: Path, dots: int = _DOTS, palette: int = _PALETTE) -> None:
+    """With a palette: a picture of noise is a large file otherwise."""
+    from PIL import Image
+
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=dots)
+    with replaced_whole(path) as part:
+        Image.open(drawn).convert("RGB").quantize(palette).save(part, optimize=True)
+
+
+def _guarantee(job: DeployedJob) -> str:
+    return str(job.guarantee()).partition(";")[0]
+
+
+def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: str) -> None:
+    assert epoch.counts is not None
+    values, lows, highs = item_intervals(epoch.counts.estimates)
+    half_width = float(highs[0] - lows[0]) / 2
+    largest = np.argsort(-values, kind="stable")[:_LISTED]
+    listed, scattered = figure.subplots(1, 2, width_ratios=(1, 1.2))
+    places = np.arange(len(largest))
+    listed.barh(
+        places,
+        values[largest],
+        xerr=half_width,
+        color=COLOURS[5],
+        error_kw={"ecolor": _ESTIMATE, "capsize": 2, "linewidth": 1.2},
+        label="estimate, 95 % interval",
+    )
+    listed.plot(epoch.truth[largest], places, "|", color=_TRUTH, markersize=12, label="truth")
+    listed.set_yticks(places, [domain.label(item + 1) for item in largest.tolist()], fontsize=9)
+    listed.invert_yaxis()
+    for place, item in enumerate(largest.tolist()):
+        listed.annotate(
+            f"{values[item] - epoch.truth[item]:+,.0f}",
+            (max(values[item], 0.0), place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
+    listed.margins(x=0.12)
+    listed.locator_params(axis="x", nbins=5)
+    listed.set_xlabel(f"users; beside a bar: estimate - truth; interval ± {half_width:,.0f}")
+    listed.set_ylabel(name)
+    listed.set_title(f"the {len(largest)} largest estimates", loc="left", fontsize=10)
+    listed.legend(frameon=False, fontsize=9, loc="lower right")
+
+    linear = 10.0 ** np.ceil(np.log10(max(half_width, 1.0)))
+    scattered.plot(
+        epoch.truth, values, ".", color=_ESTIMATE, markersize=3, alpha=0.3, label=f"one {name}"
+    )
+    line = np.concatenate([[0.0], np.geomspace(0.1, max(1.0, float(epoch.truth.max())), 200)])
+    scattered.plot(line, line, color=_TRUTH, linewidth=1.2, label="truth")
+    scattered.fill_between(
+        line,
+        line - half_width,
+        line + half_width,
+        color=COLOURS[4],
+        alpha=0.35,
+        linewidth=0,
+        zorder=3,
+        label="truth ± the interval",
+    )
+    for set_scale in (scattered.set_xscale, scattered.set_yscale):
+        set_scale("symlog", linthresh=linear)
+    scattered.set_xlabel("users, truth")
+    scattered.set_ylabel("users, estimate")
+    scattered.set_title(
+        f"all {len(values):,}; logarithmic beyond ± {linear:,.0f}", loc="left", fontsize=10
+    )
+    scattered.legend(frameon=False, fontsize=9, loc="upper left", markerscale=3)
+    listed.xaxis.set_major_formatter(_USERS)
+    for axes in (scattered.xaxis, scattered.yaxis):
+        axes.set_major_formatter(_USERS)
+    tidy(listed)
+    tidy(scattered)
+
+
+def _draw_distribution(
+    figure: Figure, grid: GridCounts, epoch: CountedEpoch, scale: tuple[float, float], name: str
+) -> None:
+    """Estimated and true numbers of users with at most each value, and their differences."""
+    lowest, width = scale
+    ends = lowest + width * np.arange(len(epoch.truth) + 1)
+    truth = np.insert(np.cumsum(epoch.truth), 0, 0)
+    estimates, deviations = grid.cumulative()
+    margin = NORMAL_95 * deviations
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.6, 1))
+    upper.plot(ends, estimates, color=_ESTIMATE, linewidth=2.4, label="estimate")
+    upper.plot(ends, truth, color=_TRUTH, linewidth=1.2, linestyle=(0, (4, 3)), label="truth")
+    for share in SHARES:
+        found = quantile(grid, share)
+        middle, low, high = (
+            lowest + width * (each + 0.5) for each in (found.value, found.low, found.high)
+        )
+        true = lowest + width * (np.searchsorted(truth, share * truth[-1]) - 0.5)
+        upper.errorbar(
+            middle,
+            share * float(estimates[-1]),
+            xerr=[[middle - low], [high - middle]],
+            fmt="o",
+            color=_ESTIMATE,
+            markersize=5,
+            capsize=3,
+            label="quantiles .1 to .9, estimated" if share == SHARES[0] else None,
+        )
+        upper.plot(
+            true,
+            share * float(truth[-1]),
+            "x",
+            color=_TRUTH,
+            markersize=9,
+            label="quantiles, true" if share == SHARES[0] else None,
+        )
+    upper.set_ylabel("users with less")
+    upper.yaxis.set_major_formatter(_USERS)
+    upper.legend(frameon=False, fontsize=9, loc="lower right")
+    lower.fill_between(
+        ends, -margin, margin, color=COLOURS[4], alpha=0.35, linewidth=0, label="95 % interval"
+    )
+    lower.plot(ends, estimates - truth, color=_ESTIMATE, linewidth=1.0, label="estimate - truth")
+    lower.axhline(0, color=_TRUTH, linewidth=1.2, linestyle=(0, (4, 3)))
+    lower.set_ylabel("error, users")
+    lower.set_xlabel(name)
+    lower.yaxis.set_major_formatter(_USERS)
+    lower.legend(frameon=False, fontsize=9, loc="lower right", ncols=2)
+    first, last = np.searchsorted(truth, [_TAIL * truth[-1], (1 - _TAIL) * truth[-1]])
+    seen = slice(max(0, first - 1), last + 1)
+    lower.set_xlim(ends[seen][0], ends[seen][-1])
+    most = max(np.abs(estimates - truth)[seen].max(), margin[seen].max())
+    # There is room for the legend below.
+    lower.set_ylim(-1.9 * most, 1.2 * most)
+    tidy(upper)
+    tidy(lower)
+
+
+def _draw_map(
+    figure: Figure, epoch: CountedEpoch, grid: tuple[int, ...], names: Sequence[str]
+) -> None:
+    """Truth and estimates side by side, on one scale of colours."""
+    assert epoch.counts is not None
+    step = _step(grid)
+    before = _blocks_of(epoch.truth, grid)
+    after = _blocks_of(item_intervals(epoch.counts.estimates)[0], grid)
+    norm = _scale(before)
+    drawn = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, cells, title in zip(drawn, (before, after), ("truth", "estimate"), strict=True):
+        image = axes.imshow(
+            cells,
+            norm=norm,
+            cmap=_colours(),
+            interpolation="nearest",
+            extent=(-0.5, grid[1] - 0.5, grid[0] - 0.5, -0.5),
+        )
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlabel(names[1])
+    drawn[0].set_ylabel(names[0])
+    of = "a point" if step == 1 else f"{step} x {step} points"
+    figure.colorbar(
+        image,
+        ax=drawn,
+        location="bottom",
+        extend="max",
+        shrink=0.5,
+        aspect=40,
+        label=f"users at {of}; estimates below 0 are drawn as 0",
+    )
+
+
+def _step(grid: tuple[int, ...]) -> int:
+    """How many points a pixel is wide."""
+    return -(-max(grid) // _MOST_PIXELS)
+
+
+def _blocks_of(users: NDArray[np.integer] | Array, grid: tuple[int, ...]) -> Array:
+    """Users at every pixel, at least 0: sums over squares, those at the far ends cut off."""
+    step = _step(grid)
+    rows, columns = (size // step for size in grid)
+    cells = users.astype(np.float64).reshape(grid)[: rows * step, : columns * step]
+    squares = cells.reshape(rows, step, columns, step)
+    return np.asarray(np.maximum(squares.sum(axis=(1, 3)), 0.0))
+
+
+def _scale(before: Array) -> PowerNorm:
+    """Of colours, which a few points with most of the users do not decide."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.5, 0.0, float(np.quantile(before[before > 0], 0.995)))
+
+
+def _colours() -> Colormap:
+    """No more than can be told apart."""
+    from matplotlib import colormaps
+
+    return colormaps["cividis"].resampled(_COLOURS_OF_A_MAP)

@@ -1,0 +1,205 @@
+"""What an experiment file says, section by section, as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from experiments.evaluation.drawn_items import (
+    DrawnItems,
+    SelectionSets,
+    ZipfItems,
+    ZipfQueries,
+)
+from pipeline.jobs.epochs import LONGEST_HORIZON, Epochs
+from pipeline.jobs.input_forms import InputForm
+from pipeline.jobs.section import Section
+from pipeline.protocols.registry import PROTOCOLS
+from topics.names import JOB_NAME_MAX, validate_job_name
+
+MOST_SEEDS = 1_000_000
+
+ALL_USERS = "users"
+"""As ``minimum``: as many as the data have."""
+
+
+def _checked_name(name: str) -> str:
+    validate_job_name(name)
+    return name
+
+
+def _values(value: object) -> tuple[object, ...]:
+    values = tuple(value) if isinstance(value, list) else (value,)
+    if not values:
+        raise ValueError("an empty list")
+    return values
+
+
+Item = TypeVar("Item")
+Grid = Annotated[tuple[Item, ...], BeforeValidator(_values)]
+Users = Annotated[int, Field(ge=1, le=100_000_000)]
+Error = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=LONGEST_HORIZON)]
+
+
+class Synthetic(Section):
+    """Users whose value is 0 or 1 and changes at random epochs."""
+
+    users: Grid[Users] = Field(
+        description="a whole number from 1 to 100000000, or a list of such numbers"
+    )
+    epochs: Grid[Count] = Field(
+        description=f"a whole number from 1 to {LONGEST_HORIZON}, or a list of such numbers"
+    )
+    changes: Grid[Count] | None = Field(
+        default=None,
+        description="the most changes of a user, a whole number from 1 on, or a list of such "
+        "numbers; left out: as many as the job follows",
+    )
+    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
+
+
+class Zipf(Section):
+    """Users with items of any job's domain, drawn by Zipf's law anew for every seed."""
+
+    users: Grid[Users] = Field(
+        description="a whole number from 1 to 100000000, or a list of such numbers"
+    )
+    exponent: float = Field(default=1.1, ge=0, le=10, description="a number from 0 to 10")
+    held: int = Field(default=1, ge=1, le=1024, description="a whole number from 1 to 1024")
+    answers: bool = Field(
+        default=False,
+        description="whether items are queries with answers from 0 to 1, each of which a user "
+        "rounds at random to 0 or 1, which is to hold it: true or false",
+    )
+    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
+
+    def sources(self) -> Iterator[DrawnItems]:
+        """One for every number of users."""
+        for users in self.users:
+            kind = ZipfQueries if self.answers else ZipfItems
+            yield kind(users, self.seed, exponent=self.exponent, held=self.held)
+
+
+class Selection(Section):
+    """Users of whom all hold one item of any job's domain, and half of them each other one."""
+
+    users: Grid[Users] = Field(
+        description="a whole number from 1 to 100000000, or a list of such numbers"
+    )
+    seed: int = Field(default=1, ge=0, description="a whole number from 0 on")
+
+    def sources(self) -> Iterator[DrawnItems]:
+        """One for every number of users."""
+        for users in self.users:
+            yield SelectionSets(users, self.seed)
+
+
+class Data(Section):
+    """One input, or a grid of synthetic ones."""
+
+    name: str | None = Field(default=None, min_length=1, description="what to call it in results")
+    change_log: str | None = Field(
+        default=None, min_length=1, description="a file, as seen from the experiment file"
+    )
+    epochs: Epochs | None = None
+    input: InputForm | None = None
+    prepare: str | None = Field(
+        default=None, description="a command that makes the file, which is appended to it"
+    )
+    axes: tuple[str, ...] = Field(
+        default=(), description="what the values are, a text for each coordinate, for pictures"
+    )
+    most_held: int | None = Field(
+        default=None,
+        ge=1,
+        description="the most users that can have an item at an epoch, where that is public: "
+        "estimates are also compared clipped to what is possible; a whole number from 1 on",
+    )
+    synthetic: Synthetic | None = None
+    zipf: Zipf | None = None
+    selection: Selection | None = None
+
+    @property
+    def drawn(self) -> Zipf | Selection | None:
+        """Items that are drawn anew for every seed."""
+        return self.zipf or self.selection
+
+    @model_validator(mode="after")
+    def _one_input(self) -> Self:
+        given = (self.change_log, self.synthetic, self.zipf, self.selection)
+        if sum(each is not None for each in given) != 1:
+            raise ValueError("give one of change_log, synthetic, zipf and selection")
+        if self.change_log is None and self.most_held is not None:
+            raise ValueError("most_held is about items of a change_log: leave it out")
+        if (self.change_log is None) != (self.epochs is None):
+            raise ValueError("epochs belong to a change_log: give both, or neither of them")
+        if self.change_log is None and self.input is not None:
+            raise ValueError("input is about the rows of a change_log: leave it out")
+        if self.epochs is not None and self.epochs.renew:
+            raise ValueError("epochs are those of one horizon: leave renew out")
+        return self
+
+
+class JobGrid(Section):
+    """A protocol and the parameters to try."""
+
+    protocol: str = Field(description=f"one of {', '.join(PROTOCOLS)}")
+    parameters: dict[str, Any] = Field(description="the protocol's parameters, or lists of them")
+    label: str | None = Field(default=None, min_length=1, description="what to call it in results")
+    shuffle: dict[str, Any] = Field(
+        default={},
+        description=f"as in a job file; of data that are drawn, minimum may be {ALL_USERS}",
+    )
+    drawn: bool = Field(
+        default=True,
+        description="whether its estimates of sets of items are in pictures, for which they are "
+        "made once more: true or false",
+    )
+    beside: dict[str, dict[str, tuple[Error | Literal["none"], ...]]] = Field(
+        default={},
+        description="other root mean squared errors to compare with: by a name that beside of the "
+        "experiment explains, and by the name of the estimate, a list of numbers, one for each "
+        "combination of parameters, or none",
+    )
+
+    @model_validator(mode="after")
+    def _something_to_try(self) -> Self:
+        for key, value in self.parameters.items():
+            if value == []:
+                raise ValueError(f"parameters have an empty list for {key}: give values to try")
+        return self
+
+
+class ExperimentFile(Section):
+    """The keys of an experiment file."""
+
+    name: Annotated[str, AfterValidator(_checked_name)] = Field(
+        description=f"1 to {JOB_NAME_MAX} lower-case letters, digits, - and _, the first of them a "
+        "letter or digit; in quotes if there are only digits"
+    )
+    title: str = Field(default="", description="a text: what it measures")
+    reproduces: str = Field(default="", description="a text: the table of a paper")
+    data: tuple[Data, ...] = Field(description="a list of inputs")
+    jobs: tuple[JobGrid, ...] = Field(description="a list of protocols to try")
+    seeds: int = Field(
+        ge=1, le=MOST_SEEDS, description=f"how many, a whole number from 1 to {MOST_SEEDS}"
+    )
+    beside: dict[str, str] = Field(
+        default={},
+        description="what estimates are compared with: a sentence that explains it, by its name",
+    )
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> Self:
+        for key in ("data", "jobs"):
+            if not getattr(self, key):
+                raise ValueError(f"{key} is empty: give at least one entry")
+        named = {name for job in self.jobs for name in job.beside}
+        if named and len(self.data) > 1:
+            raise ValueError("beside is about a single input: give one entry of data")
+        if unknown := sorted(named - set(self.beside)):
+            raise ValueError(f"beside must say what {unknown[0]} is, which a job names")
+        return self

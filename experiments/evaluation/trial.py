@@ -1,0 +1,269 @@
+"""One trial: a case run with one seed, and what its estimates were off by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.evaluation.columns import COLUMNS, ONLINE, Series, predicted_online
+from experiments.evaluation.counted import CountedEpoch, counted_epochs
+from experiments.evaluation.counted_answers import (
+    ALL_ITEMS,
+    CURATOR,
+    CURATOR_PUBLISHED,
+    QUESTIONS,
+    Answered,
+    ask,
+)
+from experiments.evaluation.curator import exact_deviation, published_deviation
+from experiments.evaluation.data import ChangeLogFile, Source
+from experiments.evaluation.drawn_items import DrawnItems, SelectionSets
+from experiments.evaluation.experiment import Case
+from pipeline.devices.item_log import ItemLog, ValueLog
+from pipeline.jobs.deployed_job import DeployedJob
+from pipeline.simulation.simulate import Simulation, simulate
+from topics.manifests import Fate
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far one kind of estimate was from the truth, over all epochs (and items) of a trial.
+
+    For jobs over sets of items, how far the answers to one kind of question were.
+
+    Attributes:
+        rmse: root mean squared error, in users.
+        predicted_rmse: what was said beforehand, None if nothing was.
+        mean_abs_error: in users.
+        max_error: the largest absolute error, in users.
+        bias: mean error, noise included: of the estimator only on average over many seeds.
+        coverage: share of the 95 % intervals that hold the truth; None if there are none.
+    """
+
+    rmse: float
+    predicted_rmse: float | None
+    mean_abs_error: float
+    max_error: float
+    bias: float
+    coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a trial found; `accuracies` are by the name of the column or question.
+
+    Attributes:
+        users: in the input.
+        frozen: share of them that had to leave out a change.
+        withheld: epochs whose window was too small to be released.
+        epsilon_stream: exact loss of a user's whole stream; None where only single values have a
+            guarantee.
+        delta: of that guarantee.
+        accuracies: empty if no estimate was published.
+        messages: that a user sent at an epoch on average, dummies included; None where it was not
+            counted.
+        selected: of `SelectionSets`, whether the item that all users hold was estimated largest;
+            None of other data.
+    """
+
+    users: int
+    frozen: float
+    withheld: int
+    epsilon_stream: float | None
+    delta: float
+    accuracies: Mapping[str, Accuracy]
+    messages: float | None = None
+    selected: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            AttributeError, KeyError, TypeError: it is something else.
+        """
+        accuracies = {name: Accuracy(**one) for name, one in body["accuracies"].items()}
+        return cls(**{**body, "accuracies": accuracies})
+
+
+def case_key(case: Case) -> str:
+    """A digest of all that a trial's result depends on, apart from the seed and the software.
+
+    Constants count with the fingerprint, so a law that is calibrated anew is tried anew.
+    """
+    job = case.job
+    meaning = {
+        "source": case.source.identity(),
+        "protocol": job.protocol,
+        "parameters": case.parameters,
+        "fingerprint": job.fingerprint.hex(),
+        "epochs": job.epochs.model_dump(mode="json"),
+        "shuffle": job.shuffle.model_dump(mode="json"),
+        "columns": list(QUESTIONS if case.of_sets else COLUMNS),
+    }
+    text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def run_trial(job: bytes, source: Source, seed: int) -> Trial:
+    """Run a case, given by its `DeployedJob.to_bytes`, with one seed.
+
+    `dpstream simulate --seed` with the same job and input gives the same estimates.
+
+    Raises:
+        InputError: the input cannot be read, or has bad rows.
+    """
+    if isinstance(source, DrawnItems):
+        source = source.of_trial(seed)
+    inputs = _inputs(job, source)
+    log, users = inputs.log, len(inputs.log.users)
+    messages = selected = None
+    if isinstance(log, ItemLog):
+        most_held = source.most_held if isinstance(source, ChangeLogFile) else None
+        epochs = counted_epochs(inputs.job, log, seed)
+        planned = predicted_online(inputs.job, users)
+        if isinstance(source, DrawnItems):
+            epochs, planned = _of_drawn(inputs.job, source, epochs, planned)
+        accuracies = _of_sets(inputs.job, planned, epochs, seed, most_held)
+        if isinstance(source, DrawnItems):
+            accuracies = {name: accuracies[name] for name in (ALL_ITEMS,) if name in accuracies}
+        withheld = sum(epoch.counts is None for epoch in epochs)
+        messages = sum(epoch.messages for epoch in epochs) / (users * len(epochs))
+        selected = _selected(inputs.job, source, epochs[-1])
+        frozen = 0
+    else:
+        simulation = simulate(inputs.job, log, seed, smooth=True)
+        accuracies, frozen = _of_epochs(simulation, inputs.predicted), simulation.frozen
+        withheld = sum(record.fate is not Fate.RELEASED for record in simulation.records)
+        if isinstance(source, DrawnItems):
+            # A single epoch of items, which other protocols are asked about once.
+            accuracies = {ALL_ITEMS: accuracies[ONLINE]} if ONLINE in accuracies else {}
+            messages = sum(record.summary.reports for record in simulation.records) / users
+    guarantee = inputs.job.guarantee()
+    return Trial(
+        users=users,
+        frozen=frozen / users,
+        withheld=withheld,
+        epsilon_stream=(
+            guarantee.epsilon if guarantee.unit == "stream" else guarantee.stream_epsilon
+        ),
+        delta=guarantee.delta,
+        accuracies=accuracies,
+        messages=messages,
+        selected=selected,
+    )
+
+
+def _selected(job: DeployedJob, source: Source, epoch: CountedEpoch) -> bool | None:
+    if not isinstance(source, SelectionSets) or epoch.counts is None:
+        return None
+    listed = epoch.counts.estimates.listed()
+    return None if listed is None else int(listed.values.argmax()) == source.most_held(job)
+
+
+def _of_epochs(
+    simulation: Simulation, predicted: Mapping[str, float | None]
+) -> Mapping[str, Accuracy]:
+    """Of what was published, by the name of the column."""
+    found = {name: column.series(simulation) for name, column in COLUMNS.items()}
+    return {
+        name: accuracy(series, simulation.truth[1:], predicted[name])
+        for name, series in found.items()
+        if not np.isnan(series.values).all()
+    }
+
+
+def _of_drawn(
+    job: DeployedJob, source: DrawnItems, epochs: list[CountedEpoch], planned: float | None
+) -> tuple[list[CountedEpoch], float | None]:
+    """The same, compared with what is asked of the data, from which what users hold is drawn."""
+    truth, variance = source.truth(job), source.drawn_variance(job)
+    if truth is not None:
+        epochs = [replace(epoch, truth=truth) for epoch in epochs]
+    return epochs, None if planned is None else math.hypot(planned, math.sqrt(variance))
+
+
+def _of_sets(
+    job: DeployedJob,
+    planned: float | None,
+    epochs: Sequence[CountedEpoch],
+    seed: int,
+    most_held: int | None,
+) -> Mapping[str, Accuracy]:
+    """Of the answers to all questions, over all epochs."""
+    curator = _curator(job)
+    rng = np.random.default_rng(seed)
+    answers: dict[str, list[Answered]] = {}
+    for epoch in epochs:
+        for name, answered in ask(epoch, planned, rng, most_held, curator).items():
+            answers.setdefault(name, []).append(answered)
+    return {name: _together(each) for name, each in answers.items()}
+
+
+def _curator(job: DeployedJob) -> Mapping[str, float]:
+    """The noise of a curator with the job's epsilon and delta, who counts single items."""
+    asked = job.parameters
+    epsilon, delta = (getattr(asked, name, 0.0) for name in ("epsilon", "delta"))
+    if not epsilon or not delta or getattr(asked, "items", 1) != 1:
+        return {}
+    if getattr(asked, "neighbours", "replacement") == "removal":
+        return {
+            CURATOR: exact_deviation(epsilon, delta),
+            CURATOR_PUBLISHED: published_deviation(epsilon, delta),
+        }
+    # A user who holds another item changes two counts by one each.
+    return {CURATOR: exact_deviation(epsilon, delta, math.sqrt(2))}
+
+
+def _together(answers: Sequence[Answered]) -> Accuracy:
+    columns = ("values", "low", "high")
+    series = (np.concatenate([getattr(each.series, key) for each in answers]) for key in columns)
+    truth = np.concatenate([each.truth for each in answers])
+    return accuracy(Series(*series), truth, answers[0].predicted)
+
+
+def accuracy(
+    series: Series, truth: NDArray[np.int64] | NDArray[np.float64], predicted: float | None
+) -> Accuracy:
+    """Compare estimates with the truth, which has the shape of `Series.values`."""
+    errors = series.values - truth
+    known = ~np.isnan(series.low)
+    covered = (series.low <= truth) & (truth <= series.high)
+    return Accuracy(
+        rmse=float(np.sqrt(np.nanmean(np.square(errors)))),
+        predicted_rmse=predicted,
+        mean_abs_error=float(np.nanmean(np.abs(errors))),
+        max_error=float(np.nanmax(np.abs(errors))),
+        bias=float(np.nanmean(errors)),
+        coverage=float(covered[known].mean()) if known.any() else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Inputs:
+    """What all seeds of a case share."""
+
+    job: DeployedJob
+    log: ValueLog
+    predicted: Mapping[str, float | None]
+
+
+@lru_cache(maxsize=1)
+def _inputs(job: bytes, source: Source) -> _Inputs:
+    deployed = DeployedJob.from_bytes(job)
+    log = source.load(deployed)
+    users = len(log.users)
+    predicted = {name: column.predicted(deployed, users) for name, column in COLUMNS.items()}
+    return _Inputs(deployed, log, predicted)

@@ -1,0 +1,288 @@
+"""Learns the digits of MNIST by ldp_sgd: how accurate, for which epsilon, and who is told.
+
+    python -m experiments.learn_mnist FOLDER [--seeds N] [--picture PNG]
+
+FOLDER holds the four idx files of MNIST, as .gz; examples are those of `prepare_mnist`. For steps
+of 1,000, 2,000 and 4,000 of 60,000 devices with one report each, and of 2,000 with one, two and
+five, it prints the central epsilon (delta 1e-5), the accuracy on all 10,000 digits of the test set,
+and how well it can be told from the model who was learnt from (`evaluation.membership`).
+
+With a picture, models are learnt for longer instead, once, and measured on the way: the accuracy
+for central epsilons up to 5 and more, beside that of Table XII of "Encode, Shuffle, Analyze Privacy
+Revisited", which is of another model: a network of about 26,000 weights, not a linear one of 650.
+
+Devices and aggregator run without the pipeline in between, which changes no report.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregators.linear_models import accuracy, losses
+from experiments.evaluation.membership import membership
+from experiments.evaluation.plots import COLOURS
+from experiments.prepare_mnist import FEATURES, features, read_digits
+from pipeline.plots import INSTALL, PlotError, tidy
+from pipeline.protocols.protocol import LearningAggregator, LearningDevices
+from pipeline.protocols.registry import PROTOCOLS
+from randomizers.counted_words import written_out
+from randomizers.guarantee import Guarantee
+from randomizers.labelled_examples import FEATURE_UNIT
+from randomizers.randomness import seeded_generator
+
+CLASSES = 10
+EPSILON = 1.9
+"""Of a report by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A way to learn.
+
+    Attributes:
+        groups: that take turns.
+        reports: of a device in a step.
+        steps: how many.
+        rate: of a step.
+    """
+
+    groups: int
+    reports: int
+    steps: int
+    rate: float = 1.0
+
+
+SETTINGS = (
+    Setting(60, 1, 600),
+    Setting(30, 1, 300),
+    Setting(30, 1, 900),
+    Setting(15, 1, 150),
+    Setting(15, 1, 450),
+    Setting(30, 2, 300, 1.5),
+    Setting(30, 5, 300, 2.0),
+)
+
+CURVES = (
+    Setting(60, 1, 3_000),
+    Setting(30, 1, 9_000),
+    Setting(15, 1, 3_000),
+    Setting(30, 2, 3_600, 1.5),
+    Setting(30, 5, 1_080, 2.0),
+)
+PAPER = {(30, 1): (84.2, 88.9, 89.1), (30, 2): (85.8, 92.0, 93.0), (30, 5): (80.5, 91.2, 93.9)}
+"""Table XII, by groups and reports: a network's accuracy in % at `PAPER_EPSILONS`."""
+PAPER_EPSILONS = (5.0, 10.0, 18.0)
+
+
+def examples_of(folder: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What is learnt from, and the test set, both as `ExampleDomain` has them."""
+    held, held_classes = read_digits(folder, "t10k")
+    learnt, classes = read_digits(folder, "train")
+    mean = held.mean(axis=0)
+    sets = ((learnt, classes), (held, held_classes))
+    learnt_from, tested = (_whole(features(digits, mean), of) for digits, of in sets)
+    return learnt_from, tested
+
+
+def _whole(rows: NDArray[np.float64], classes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    return np.column_stack([1 + classes, np.rint(FEATURE_UNIT * rows)]).astype(np.int64)
+
+
+def learn(
+    examples: NDArray[np.int64], setting: Setting, seed: int
+) -> tuple[Guarantee, NDArray[np.float64]]:
+    """What is promised, and the model after the last step."""
+    ((guarantee, model),) = learn_until(examples, setting, (setting.steps,), seed)
+    return guarantee, model
+
+
+def learn_until(
+    examples: NDArray[np.int64], setting: Setting, stops: Sequence[int], seed: int
+) -> Iterator[tuple[Guarantee, NDArray[np.float64]]]:
+    """The same after each of some numbers of steps, ascending."""
+    users, protocol, asked = len(examples), PROTOCOLS["ldp_sgd"], _asked(setting)
+
+    def law_of(steps: int) -> Any:
+        return protocol.calibrate(asked, steps, users // setting.groups)
+
+    law = law_of(stops[-1])
+    devices, aggregator = protocol.randomizer(law), protocol.aggregator(law, asked)
+    assert isinstance(devices, LearningDevices)
+    assert isinstance(aggregator, LearningAggregator)
+    rng = seeded_generator(seed)
+    devices.enrol(users, rng)
+    groups = np.arange(users) % setting.groups
+    for epoch in range(1, stops[-1] + 1):
+        devices.take_model(aggregator.model(epoch - 1))
+        at_turn = groups == epoch % setting.groups
+        aggregator.add(epoch, written_out(devices.report(epoch, examples, at_turn, rng)), None)
+        if epoch in stops:
+            # What is promised whoever stops here: devices draw alike, whatever the horizon.
+            yield protocol.randomizer(law_of(epoch)).guarantee, aggregator.model(epoch)
+
+
+def _asked(setting: Setting) -> Any:
+    return PROTOCOLS["ldp_sgd"].parameters(
+        EPSILON,
+        1e-5,
+        FEATURES,
+        CLASSES,
+        rate=setting.rate,
+        groups=setting.groups,
+        reports=setting.reports,
+    )
+
+
+def rows(folder: Path, seeds: int) -> Iterator[str]:
+    """The table, line by line."""
+    learnt_from, tested = examples_of(folder)
+    yield (
+        f"{'devices':>7} {'reports':>7} {'steps':>5} {'epsilon':>7} {'alone':>6} {'accuracy':>17} "
+        f"{'TPR-FPR':>8} {'by chance':>9} {'epsilon at least':>16}"
+    )
+    for setting in SETTINGS:
+        found, told = [], []
+        for seed in range(seeds):
+            guarantee, model = learn(learnt_from, setting, seed)
+            found.append(100 * accuracy(model, tested, CLASSES))
+            of_both = (losses(model, each, CLASSES) for each in (learnt_from, tested))
+            told.append(membership(*of_both))
+        worst = max(told, key=lambda each: each.advantage)
+        alone = EPSILON * setting.reports * -(-setting.steps // setting.groups)
+        yield (
+            f"{len(learnt_from) // setting.groups:7,} {setting.reports:7} {setting.steps:5} "
+            f"{guarantee.stream_epsilon:7.3f} "
+            f"{alone:6.1f} {f'{min(found):.1f} to {max(found):.1f} %':>17} {worst.advantage:8.4f} "
+            f"{worst.uncertainty:9.4f} {worst.epsilon:16.4f}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A model on the way.
+
+    Attributes:
+        epsilon: central, of all steps so far.
+        accuracy: in % of the test set.
+        advantage: as of `Membership`.
+    """
+
+    steps: int
+    epsilon: float
+    accuracy: float
+    advantage: float
+
+
+def measured_until(
+    learnt_from: NDArray[np.int64],
+    tested: NDArray[np.int64],
+    setting: Setting,
+    stops: Sequence[int],
+) -> Iterator[Measured]:
+    """A model after each of some numbers of steps."""
+    learnt = learn_until(learnt_from, setting, stops, seed=1)
+    for steps, (guarantee, model) in zip(stops, learnt, strict=True):
+        assert guarantee.stream_epsilon is not None
+        of_both = (losses(model, each, CLASSES) for each in (learnt_from, tested))
+        yield Measured(
+            steps,
+            guarantee.stream_epsilon,
+            100 * accuracy(model, tested, CLASSES),
+            membership(*of_both).advantage,
+        )
+
+
+def stops_of(setting: Setting) -> tuple[int, ...]:
+    """Numbers of steps at which all devices have been at turn as often; each 1.5 times the last."""
+    turns = setting.steps // setting.groups
+    found = {turns}
+    while turns > 1:
+        turns = int(turns / 1.5)
+        found.add(max(1, turns))
+    return tuple(setting.groups * each for each in sorted(found))
+
+
+def draw_curves(found: dict[Setting, list[Measured]], users: int, path: Path) -> None:
+    """Accuracy against central epsilon, and the paper's.
+
+    Raises:
+        PlotError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError(f"no plots without matplotlib: {INSTALL}") from None
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for number, (setting, points) in enumerate(found.items()):
+        label = f"{users // setting.groups:,} devices, {setting.reports} report(s) of each"
+        colour, marker = COLOURS[number], "osD^v"[number]
+        x, y = [one.epsilon for one in points], [one.accuracy for one in points]
+        axes.plot(x, y, color=colour, marker=marker, markersize=4, label=label)
+        if published := PAPER.get((setting.groups, setting.reports)):
+            axes.plot(
+                PAPER_EPSILONS,
+                published,
+                color=colour,
+                marker=marker,
+                markersize=8,
+                markerfacecolor="white",
+                linestyle=":",
+                label=f"the same in the paper: a network, {setting.reports * 2000:,} reports",
+            )
+    axes.set_xscale("log")
+    axes.set_xticks([0.2, 0.5, 1, 2, 5, 10, 18], ["0.2", "0.5", "1", "2", "5", "10", "18"])
+    axes.minorticks_off()
+    axes.set_xlabel("central epsilon of all steps (delta 1e-5)")
+    axes.set_ylabel("accuracy on the test set, %")
+    axes.set_ylim(60, 100)
+    axes.set_title(
+        "MNIST, learnt by ldp_sgd: a linear model of 650 numbers", loc="left", fontsize=11
+    )
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    tidy(axes)
+    figure.savefig(path, dpi=110)
+
+
+def curve_rows(folder: Path, picture: Path) -> Iterator[str]:
+    """The table of `CURVES`, line by line; then it is drawn."""
+    learnt_from, tested = examples_of(folder)
+    found: dict[Setting, list[Measured]] = {}
+    headings = ("devices", "reports", " steps", "epsilon", "accuracy", " TPR-FPR")
+    yield " ".join(headings)
+    for setting in CURVES:
+        found[setting] = []
+        for one in measured_until(learnt_from, tested, setting, stops_of(setting)):
+            found[setting].append(one)
+            yield (
+                f"{len(learnt_from) // setting.groups:7,} {setting.reports:7} {one.steps:6,} "
+                f"{one.epsilon:7.3f} {one.accuracy:6.1f} % {one.advantage:8.4f}"
+            )
+    draw_curves(found, len(learnt_from), picture)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Learn MNIST by ldp_sgd.")
+    parser.add_argument("folder", type=Path, help="with the four idx files, as .gz")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each setting (%(default)s)")
+    parser.add_argument("--picture", type=Path, help="a PNG file: learn for longer, and draw")
+    arguments = parser.parse_args()
+    found = (
+        rows(arguments.folder, arguments.seeds)
+        if arguments.picture is None
+        else curve_rows(arguments.folder, arguments.picture)
+    )
+    for row in found:
+        print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

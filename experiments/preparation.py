@@ -1,0 +1,93 @@
+"""What the scripts have in common that make change logs, and item logs of a single epoch."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+Row = tuple[int, int, int]
+"""User, epoch and value."""
+
+Option = tuple[str, int, str]
+"""Name, default and meaning of a number that is an option of a script."""
+
+
+def read_plain(path: Path) -> bytes:
+    """A file, unpacked if it is gzip."""
+    data = path.read_bytes()
+    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+
+
+def labels_path(log: Path) -> Path:
+    """Where the labels of a log's items go: ``retail.csv.gz`` has ``retail-items.txt``."""
+    return log.with_name(f"{log.name.partition('.')[0]}-items.txt")
+
+
+def prepare(
+    arguments: Sequence[str] | None,
+    name: str,
+    purpose: str,
+    where: str,
+    make: Callable[..., Iterable[tuple[int, str]]],
+    options: Sequence[Option] = (),
+    labels: Callable[[bytes], Sequence[str]] | None = None,
+    as_it_is: tuple[str, ...] = (),
+) -> None:
+    """The command of a script: ``python -m experiments.NAME SOURCE OUT``.
+
+    Args:
+        arguments: of the command; None for those of this process.
+        name: of the script.
+        purpose: a sentence.
+        where: to get the source.
+        make: from the contents of the source and the numbers of the options, user and value of
+            every row; raises `ValueError` for what it cannot read.
+        options: whole numbers, at least 1.
+        labels: of all items, written beside the log, from the contents of the source.
+        as_it_is: with one of these endings OUT gets the source itself as gzip, once it was read.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m experiments.{name}",
+        description=purpose,
+        epilog=f"Get SOURCE from\n{where}",
+        # Addresses are to be copied: they are not broken at a margin.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="plain or gzip")
+    parser.add_argument("out", metavar="OUT", type=Path, help="the item log to write, .csv.gz")
+    for option, default, meaning in options:
+        parser.add_argument(
+            f"--{option}", type=int, default=default, help=f"{meaning} (%(default)s)"
+        )
+    chosen = parser.parse_args(arguments)
+    numbers = [getattr(chosen, option) for option, _, _ in options]
+    for (option, _, _), number in zip(options, numbers, strict=True):
+        if number < 1:
+            parser.error(f"--{option} is {number}: give a number from 1 on")
+    try:
+        contents = read_plain(chosen.source)
+        rows = [(user, 1, value) for user, value in make(contents, *numbers)]
+        if chosen.out.name.endswith(as_it_is):
+            chosen.out.write_bytes(gzip.compress(contents, compresslevel=9, mtime=0))
+        else:
+            write_change_log(rows, chosen.out)
+        if labels is not None:
+            labels_path(chosen.out).write_text("".join(f"{each}\n" for each in labels(contents)))
+    except OSError as error:
+        parser.exit(1, f"{error.filename or chosen.source}: {error.strerror or error}\n")
+    except (ValueError, EOFError) as error:
+        parser.exit(1, f"{chosen.source}: {error}\n")
+    print(f"{chosen.out}: {len(rows):,} rows, {chosen.out.stat().st_size:,} bytes")
+
+
+def write_change_log(rows: Sequence[tuple[int, int, int | str]], path: Path) -> None:
+    """Write ``user,epoch,value`` as gzip, without the name and time it otherwise holds."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("user", "epoch", "value"))
+    writer.writerows(rows)
+    path.write_bytes(gzip.compress(text.getvalue().encode(), compresslevel=9, mtime=0))

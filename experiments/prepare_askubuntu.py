@@ -1,0 +1,97 @@
+"""Makes a change log of who is active on Ask Ubuntu, week by week.
+
+    python -m experiments.prepare_askubuntu SOURCE OUT
+
+SOURCE is ``sx-askubuntu-a2q.txt.gz`` of the Stanford Large Network Dataset Collection (SNAP),
+https://snap.stanford.edu/data/sx-askubuntu.html: a line ``SRC DST UNIX_TIME`` says that user SRC
+answered a question of user DST. The content of Stack Exchange is licensed under CC BY-SA 3.0.
+
+* Users are all that occur, as SRC or DST, numbered 1, 2, 3 ... by ascending number in the file.
+* Weeks have seven days, and the first one begins with the first event (8 January 2009, 16:20 UTC).
+* A user is *active* in a week with a question of theirs answered, or an answer given, in it or in
+  the 11 weeks before. The value of a week is 1 if the user is active.
+
+137,517 users and 374 weeks; at most 12,824 users are active at a time. 79.5 % of the users change
+at most twice, 91.8 % at most four times and 98.0 % at most eight times. Only changes are written,
+by week and then by user, and nothing after the last week. The same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.preparation import Row, write_change_log
+
+WEEK = 7 * 24 * 3600
+MEMORY = 12
+"""How many weeks an event keeps a user active, its own included."""
+
+
+def read_events(path: Path) -> NDArray[np.int64]:
+    """The columns SRC, DST and UNIX_TIME, shape (events, 3), of a file that is plain or gzip.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    data = path.read_bytes()
+    text = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    numbers = np.array(text.split(), np.int64)
+    if not len(numbers) or len(numbers) != 3 * len(text.splitlines()):
+        raise ValueError(f"{path}: give a file with lines SRC DST UNIX_TIME")
+    return numbers.reshape(-1, 3)
+
+
+def weekly_changes(events: NDArray[np.int64]) -> list[Row]:
+    """The change log of `read_events`, by week and then by user."""
+    times = events[:, 2]
+    weeks = (times - times.min()) // WEEK + 1
+    last_week = int(weeks.max())
+    ids, users = np.unique(events[:, :2], return_inverse=True)
+    # Weeks of activity, one number each: user * stride + week.
+    stride = last_week + 2
+    happened = np.unique(users.reshape(-1, 2) * stride + weeks[:, np.newaxis])
+    remembered = np.add.outer(happened, np.arange(MEMORY))
+    within = np.add.outer(happened % stride, np.arange(MEMORY)) <= last_week
+    active = np.unique(remembered[within])
+    up = active[~np.isin(active - 1, active)]
+    down = active[~np.isin(active + 1, active)] + 1
+    down = down[down % stride <= last_week]
+    changes = np.concatenate([up, down])
+    values = np.repeat([1, 0], [len(up), len(down)])
+    order = np.lexsort((changes // stride, changes % stride))
+    columns = (changes // stride + 1, changes % stride, values)
+    assert len(ids) == len(np.unique(up // stride))
+    return list(zip(*(column[order].tolist() for column in columns), strict=True))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.prepare_askubuntu",
+        description="Make a change log of who is active on Ask Ubuntu, week by week.",
+        epilog="Get SOURCE, sx-askubuntu-a2q.txt.gz, from\n"
+        "https://snap.stanford.edu/data/sx-askubuntu.html",
+        # Addresses and commands are to be copied: they are not broken at a margin.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="sx-askubuntu-a2q.txt.gz")
+    parser.add_argument("out", metavar="OUT", type=Path, help="the change log to write, .csv.gz")
+    options = parser.parse_args(arguments)
+    try:
+        rows = weekly_changes(read_events(options.source))
+        write_change_log(rows, options.out)
+    except OSError as error:
+        parser.exit(1, f"{error.filename or options.source}: {error.strerror or error}\n")
+    except (ValueError, EOFError) as error:
+        parser.exit(1, f"{error}\n")
+    print(f"{options.out}: {len(rows):,} rows, {options.out.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Makes change logs of the life courses that come with TraMineR: mvad, biofam and actcal.
+
+    python -m experiments.prepare_traminer SOURCE OUT [--users N] [--seed 1]
+
+SOURCE is one of the three tables as CSV, plain or gzip. TraMineR (https://traminer.unige.ch) is an
+R package, licensed GPL (>= 2); in R, a table is exported by ::
+
+    data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")
+
+* mvad: 712 people from school to work, 72 months from July 1993 (McVicar and Anyadike-Danes).
+* biofam: 2,000 family lives, a state for each year of age from 15 to 30 (Swiss Household Panel).
+* actcal: 2,000 working lives, the 12 months of 2000 (Swiss Household Panel).
+
+Which table it is, is seen by its columns. A value is the label of a state; the labels of the coded
+tables are TraMineR's. With ``--users``, so many people are drawn with replacement: more people, the
+same real lives. Only changes are written, by epoch and then by user; the first epoch holds
+everybody's first state. The same input, users and seed give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from experiments.preparation import write_change_log
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One of the tables: its columns of states in order, and the labels of the codes in them."""
+
+    name: str
+    columns: tuple[str, ...]
+    labels: Mapping[str, str]
+
+
+TABLES = (
+    Table(
+        "mvad",
+        tuple(
+            f"{_MONTHS[month % 12]}.{93 + month // 12}" for month in range(6, 78)
+        ),  # July 1993 to June 1999
+        {label: label for label in ("employment", "FE", "HE", "joblessness", "school", "training")},
+    ),
+    Table(
+        "biofam",
+        tuple(f"a{age}" for age in range(15, 31)),
+        {
+            "0": "parents",
+            "1": "left",
+            "2": "married",
+            "3": "left+married",
+            "4": "child",
+            "5": "left+child",
+            "6": "left+married+child",
+            "7": "divorced",
+        },
+    ),
+    Table(
+        "actcal",
+        tuple(f"{month.lower()}00" for month in _MONTHS),
+        {"A": "full-time", "B": "long-part-time", "C": "short-part-time", "D": "no-work"},
+    ),
+)
+
+
+def read_states(path: Path) -> list[tuple[str, ...]]:
+    """The life of everybody in a table, a label for each epoch.
+
+    Raises:
+        ValueError: it is none of the tables.
+    """
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    with gzip.open(path, "rt", newline="") if packed else path.open(newline="") as text:
+        reader = csv.DictReader(text)
+        names = set(reader.fieldnames or ())
+        table = next((table for table in TABLES if names >= set(table.columns)), None)
+        if table is None:
+            known = ", ".join(table.name for table in TABLES)
+            raise ValueError(f"{path}: not one of TraMineR's tables {known}: columns are missing")
+        lives = []
+        for row in reader:
+            # R writes the codes of biofam as numbers, some versions with a decimal point.
+            codes = [row[column].removesuffix(".0") for column in table.columns]
+            if unknown := set(codes) - table.labels.keys():
+                raise ValueError(
+                    f"{path}:{reader.line_num}: {min(unknown)!r} is no state of {table.name}"
+                )
+            lives.append(tuple(map(table.labels.__getitem__, codes)))
+    return lives
+
+
+def resample(lives: Sequence[tuple[str, ...]], users: int, seed: int) -> list[tuple[str, ...]]:
+    """So many lives, drawn with replacement."""
+    drawn = np.random.default_rng(seed).integers(len(lives), size=users)
+    return [lives[person] for person in drawn.tolist()]
+
+
+def state_changes(lives: Sequence[Sequence[str]]) -> list[tuple[int, int, str]]:
+    """The change log, by epoch and then by user: user, epoch and label, both counted from 1."""
+    return [
+        (user, epoch, life[epoch - 1])
+        for epoch in range(1, len(lives[0]) + 1)
+        for user, life in enumerate(lives, start=1)
+        if epoch == 1 or life[epoch - 1] != life[epoch - 2]
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.prepare_traminer",
+        description="Make a change log of mvad, biofam or actcal of the R package TraMineR.",
+        epilog="Get SOURCE from R, with TraMineR from CRAN; for biofam and actcal likewise:\n"
+        '  install.packages("TraMineR")\n'
+        '  data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")',
+        # Addresses and commands are to be copied: they are not broken at a margin.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="the table, CSV, plain or gzip")
+    parser.add_argument("out", metavar="OUT", type=Path, help="the change log to write, .csv.gz")
+    parser.add_argument("--users", type=int, help="draw so many people, with replacement")
+    parser.add_argument("--seed", type=int, default=1, help="of that draw (%(default)s)")
+    options = parser.parse_args(arguments)
+    if options.users is not None and options.users < 1:
+        parser.error(f"--users is {options.users}: give a number from 1 on")
+    try:
+        lives = read_states(options.source)
+        if options.users is not None:
+            lives = resample(lives, options.users, options.seed)
+        rows = state_changes(lives)
+        write_change_log(rows, options.out)
+    except OSError as error:
+        parser.exit(1, f"{error.filename or options.source}: {error.strerror or error}\n")
+    except (ValueError, EOFError) as error:
+        parser.exit(1, f"{error}\n")
+    print(f"{options.out}: {len(rows):,} rows, {options.out.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

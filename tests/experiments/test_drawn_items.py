@@ -1,0 +1,258 @@
+"""Items drawn for a trial: their law, which item most users hold, what is made of them."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.command import main
+from experiments.evaluation.drawn_items import (
+    DrawnItems,
+    SelectionSets,
+    ZipfItems,
+    ZipfQueries,
+)
+from experiments.evaluation.experiment import parse_experiment
+from experiments.evaluation.results import Finished, summarize
+from experiments.evaluation.trial import run_trial
+from pipeline.devices.item_log import ItemLog
+from pipeline.devices.rows import InputError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import parse_job
+from tests.support.commands import Commands
+
+FALSE_ALARM = 1e-9
+
+
+@cache
+def job(bits: int, items: int = 1) -> DeployedJob:
+    text = (
+        f"name: drawn\nprotocol: count_min\nparameters: {{epsilon: 4, delta: 0.1, domain: "
+        f"{{bits: {bits}}}, items: {items}, dummies: shuffle}}\nepochs: {{count: 1}}\n"
+        "shuffle: {minimum: 1}\n"
+    )
+    return deploy_job(parse_job(text), deployed_at=0)
+
+
+def held(source: DrawnItems, of: DeployedJob) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """Whether each user has each item."""
+    log = source.load(of)
+    table = np.zeros((source.users, of.domain.size - 1), np.bool_)
+    table[log.user_indices, log.values - 1] = True
+    assert table.sum() == len(log.values), "an item of a user stands twice"
+    assert (np.diff(log.user_indices) >= 0).all()
+    return table
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.1])
+def test_single_items_are_drawn_by_rank(exponent: float) -> None:
+    counts = held(ZipfItems(20_000, 1, exponent=exponent), job(4)).sum(axis=0)
+    shares = np.arange(1, 17) ** -exponent
+    assert counts.sum() == 20_000
+    expected = 20_000 * shares / shares.sum()
+    assert stats.chisquare(counts, expected).pvalue > FALSE_ALARM
+
+
+def test_several_items_of_a_user_are_distinct_and_drawn_one_after_the_other() -> None:
+    two = held(ZipfItems(20_000, 1, exponent=1.0, held=2), job(4, 4))
+    assert (two.sum(axis=1) == 2).all()
+    shares = 1 / np.arange(1, 17)
+    shares /= shares.sum()
+    first = shares[0] + sum(share * shares[0] / (1 - share) for share in shares[1:])
+    found = int(two[:, 0].sum())
+    assert stats.binomtest(found, 20_000, first).pvalue > FALSE_ALARM
+
+
+def test_no_more_items_are_drawn_than_a_job_takes() -> None:
+    assert held(ZipfItems(100, 1, held=9), job(4, 4)).sum(axis=1).max() == 4
+
+
+def test_trials_draw_anew_and_alike() -> None:
+    source = SelectionSets(50, 1)
+    first, again, second = (held(source.of_trial(seed), job(4, 16)) for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != second).any()
+    favourites = {source.of_trial(seed).most_held(job(4, 16)) for seed in range(40)}
+    assert len(favourites) > 8
+
+
+def test_one_item_is_held_by_all_and_the_others_by_half() -> None:
+    source = SelectionSets(10_000, 1).of_trial(3)
+    sets = held(source, job(4, 16))
+    favourite = source.most_held(job(4, 16))
+    assert sets[:, favourite].all()
+    others = np.delete(sets, favourite, axis=1)
+    assert stats.binomtest(int(others.sum()), others.size, 0.5).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_who_may_name_fewer_items_names_any_of_those_held(slots: int) -> None:
+    taken = job(4, slots)
+    source = SelectionSets(20_000, 1).of_trial(3)
+    named = held(source, taken)
+    assert named.sum(axis=1).max() == slots
+    sizes = 1 + np.arange(16)
+    law = stats.binom.pmf(np.arange(16), 15, 0.5)
+    chance = float((law * np.minimum(1, slots / sizes)).sum())
+    found = int(named[:, source.most_held(taken)].sum())
+    assert stats.binomtest(found, 20_000, chance).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("slots", "users", "deviation"), [(1, 60, 1.0), (16, 60, 15.0)])
+def test_the_chance_of_a_right_selection_is_how_often_it_is_right(
+    slots: int, users: int, deviation: float
+) -> None:
+    taken = job(4, slots)
+    right, trials = 0, 1_000
+    rng = np.random.default_rng(5)
+    for seed in range(trials):
+        source = SelectionSets(users, 1).of_trial(seed)
+        counts = held(source, taken).sum(axis=0) + rng.normal(0, deviation, 16)
+        right += int(counts.argmax()) == source.most_held(taken)
+    expected = SelectionSets(users, 1).chance(taken, deviation)
+    assert 0.3 < expected < 0.9
+    # Counts are whole numbers and the law above is normal, so it is nearly so.
+    assert right / trials == pytest.approx(expected, abs=0.08)
+
+
+def test_other_values_than_sets_are_refused() -> None:
+    text = (
+        "name: drawn\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"
+        "epochs: {count: 1}\n"
+    )
+    boolean = deploy_job(parse_job(text), deployed_at=0)
+    with pytest.raises(InputError, match="zipf data are sets of at most 65,536 items"):
+        ZipfItems(10, 1).check(boolean)
+    with pytest.raises(InputError, match="give the experiment a change_log"):
+        SelectionSets(10, 1).check(job(20))
+
+
+EXPERIMENT = """\
+name: drawn
+data:
+  - selection: {users: [40, 400]}
+jobs:
+  - label: one
+    protocol: single_message
+    parameters: {epsilon: 4, delta: 0.01, domain: {bits: 3}}
+    shuffle: {minimum: users}
+  - label: many
+    protocol: count_min
+    parameters: {epsilon: 4, delta: 0.01, domain: {bits: 3}, items: 8}
+    shuffle: {minimum: users}
+seeds: 2
+"""
+
+
+def test_the_command_says_what_was_sent_and_selected_beside_what_was_foretold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    (tmp_path / "drawn.yaml").write_text(EXPERIMENT)
+    cases = parse_experiment(EXPERIMENT).cases
+    assert [case.job.shuffle.minimum for case in cases] == [40, 400, 40, 400]
+    said = Commands(capsys, ("--processes", "1"), main)("drawn.yaml").output
+    assert "selected-by-n.png" in said
+    assert "error-by-n.png" in said
+    assert "picture" not in said
+    with (tmp_path / "drawn-results" / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    assert {row["estimate"] for row in rows} == {"all items"}
+    for row in rows:
+        sent = float(row["messages"])
+        if row["label"] == "one":
+            assert sent == 1
+        else:
+            assert 4 < sent < 100
+        if row["n"] == "400":
+            assert row["selected"] == "1"
+    lines = [line for line in said.splitlines() if line.startswith(("one", "many"))]
+    assert len(lines) == 4
+    assert all(line.split()[-1].endswith("%") for line in lines)
+
+
+def test_a_log_of_drawn_items_is_of_one_epoch() -> None:
+    log = ZipfItems(5, 1).load(job(4))
+    assert isinstance(log, ItemLog)
+    assert (log.last_epoch, len(log.users), log.slots) == (1, 5, 1)
+    assert log.truth(job(4).domain).sum() == 5
+
+
+def test_answers_are_rounded_to_bits_that_add_up_to_them() -> None:
+    source = ZipfQueries(20_000, 1, exponent=0.5, held=4).of_trial(3)
+    taken = job(4, 4)
+    bits = held(source, taken).sum(axis=0)
+    answers = source.truth(taken)
+    asked = held(ZipfItems(20_000, 1, exponent=0.5, held=4).of_trial(3), taken)
+    assert asked.sum() == 4 * 20_000
+    assert answers.sum() == pytest.approx(2 * 20_000, rel=0.02)
+    deviation = np.sqrt(source.drawn_variance(taken))
+    # Means of 16: twice the deviation of all of them is 8 deviations of their mean square.
+    assert 0.3 * deviation < np.sqrt(np.square(bits - answers).mean()) < 2 * deviation
+    assert np.abs(bits - answers).max() < 8 * deviation
+    assert (answers == source.truth(taken)).all()
+    assert (answers != source.of_trial(4).truth(taken)).any()
+
+
+def test_an_experiment_compares_with_answers_and_foretells_that_they_are_rounded() -> None:
+    text = """
+name: queries
+data: [{zipf: {users: 4000, exponent: 0.5, held: 4, answers: true}}]
+jobs:
+  - protocol: count_min
+    parameters: {epsilon: 8, delta: 1.0e-3, domain: {bits: 4}, items: 4, dummies: shuffle}
+    shuffle: {minimum: users}
+seeds: 1
+"""
+    (case,) = parse_experiment(text).cases
+    assert isinstance(case.source, ZipfQueries)
+    found = [run_trial(case.job.to_bytes(), case.source, seed) for seed in range(1, 9)]
+    measured = np.sqrt(np.mean([each.accuracies["all items"].rmse ** 2 for each in found]))
+    rounding = np.sqrt(case.source.drawn_variance(case.job))
+    predicted = found[0].accuracies["all items"].predicted_rmse
+    assert predicted is not None
+    assert predicted > rounding > 10
+    assert measured == pytest.approx(predicted, rel=0.3)
+    assert measured > 0.7 * rounding
+
+
+def of_streams(parameters: str = "") -> str:
+    return f"""
+name: streams
+data: [{{zipf: {{users: 3000{parameters}}}}}]
+jobs:
+  - protocol: shuffled_counts
+    parameters: {{epsilon: 1, delta: 1.0e-6, domain: [a, b, c, d]}}
+    shuffle: {{minimum: users}}
+seeds: 1
+"""
+
+
+def test_protocols_of_streams_are_asked_once_about_what_is_drawn() -> None:
+    (case,) = parse_experiment(of_streams()).cases
+    assert case.source.check(case.job) == ()
+    trial = run_trial(case.job.to_bytes(), case.source, 1)
+    assert list(trial.accuracies) == ["all items"]
+    one = trial.accuracies["all items"]
+    assert one.predicted_rmse is not None
+    assert one.rmse < 4 * one.predicted_rmse
+    (line,) = summarize([Finished(case, 1, trial)])
+    assert trial.messages is not None
+    assert trial.messages == pytest.approx(line.predicted_messages, rel=0.05)
+    counts = np.bincount(case.source.of_trial(1).load(case.job).values, minlength=5)  # type: ignore[union-attr]
+    assert counts[0] == 0
+    assert counts[1] > counts[4] > 0
+
+
+@pytest.mark.parametrize("more", [", held: 2", ", answers: true"])
+def test_who_has_one_value_at_a_time_holds_no_set(more: str) -> None:
+    (case,) = parse_experiment(of_streams(more)).cases
+    with pytest.raises(InputError, match="sets of several items"):
+        case.source.check(case.job)

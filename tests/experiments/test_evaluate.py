@@ -1,0 +1,340 @@
+"""``python -m experiments``: what it measures, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Callable
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.command import main
+from experiments.evaluation import pending_trials
+from experiments.evaluation.columns import Series, series_of
+from experiments.evaluation.curves import draw_curves
+from experiments.evaluation.experiment import load_experiment
+from experiments.evaluation.journal import Journal
+from experiments.evaluation.results import CSV_COLUMNS
+from experiments.evaluation.trial import accuracy, run_trial
+from pipeline.results.smoothing import BIASED, NAMES, UNBIASED
+from pipeline.simulation.simulate import simulate
+from tests.support.commands import Commands
+from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+
+pytestmark = pytest.mark.slow
+
+EXPERIMENT = f"""\
+name: small
+data:
+  - change_log: changes.csv
+    epochs: {{count: {EPOCHS}}}
+jobs:
+  - protocol: future_rand
+    parameters: {{epsilon: [2, 4], changes: 2}}
+seeds: 3
+"""
+
+
+@pytest.fixture
+def experiments(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setenv("COLUMNS", "80")
+    return Commands(capsys, ("--processes", "1"), main)
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_changes(tmp_path / "changes.csv")
+    path = tmp_path / "small.yaml"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def of(estimate: str, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [row for row in rows if row["estimate"] == estimate]
+
+
+def stopping(after: int, error: type[BaseException]) -> Callable[..., Any]:
+    """Runs so many trials, and is stopped."""
+    left = [after]
+
+    def run_or_stop(*arguments: Any) -> Any:
+        if not left[0]:
+            raise error
+        left[0] -= 1
+        return run_trial(*arguments)
+
+    return run_or_stop
+
+
+def test_a_row_for_each_trial_and_estimate(experiments: Commands, experiment: Path) -> None:
+    said = experiments(experiment)
+    assert (said.code, said.errors) == (0, "")
+    rows = read_rows(Path("small-results/results.csv"))
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert [(row["epsilon"], row["seed"], row["estimate"]) for row in rows] == [
+        (epsilon, seed, estimate)
+        for epsilon in ("2.0", "4.0")
+        for seed in "123"
+        for estimate in NAMES
+    ]
+    for row in rows:
+        assert (row["experiment"], row["data"], row["label"]) == ("small", "changes", "future_rand")
+        assert (row["n"], row["d"], row["k"]) == (str(USERS), str(EPOCHS), "2")
+        assert float(row["epsilon_stream"]) == pytest.approx(float(row["epsilon"]), rel=1e-4)
+        assert json.loads(row["parameters"])["epsilon"] == float(row["epsilon"])
+        assert float(row["mean_abs_error"]) <= float(row["rmse"]) <= float(row["max_error"])
+        assert (row["coverage"] == "") == row["estimate"].endswith("shrunk")
+        assert (row["predicted_rmse"] == "") == (row["estimate"] in BIASED)
+    errors = {
+        name: np.array([float(row["rmse"]) for row in rows if row["estimate"] == name])
+        for name in NAMES
+    }
+    for name in UNBIASED:
+        assert (errors[f"{name} clipped"] <= errors[name]).all()
+        assert (errors[f"{name} clipped"] < errors[name]).any()
+
+
+def test_a_seed_is_that_of_simulate(
+    experiments: Commands, experiment: Path, tmp_path: Path
+) -> None:
+    experiments(experiment)
+    found = [float(row["rmse"]) for row in read_rows(Path("small-results/results.csv"))[12:18]]
+    job = tmp_path / "job.yaml"
+    job.write_text(job_text())
+    said = Commands(experiments.capture)(
+        "simulate", job, "--input", "changes.csv", "--seed", 3, "--smoothed", "--json"
+    )
+    assert said.json["rmse"] == pytest.approx(found[0])
+    assert list(said.json["rmse_by_column"].values()) == pytest.approx(found)
+
+
+def test_stopped_by_ctrl_c_it_says_what_is_kept_and_goes_on_from_there(
+    experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert experiments(experiment, "--output", "whole").code == 0
+    monkeypatch.setattr(pending_trials, "run_trial", stopping(4, KeyboardInterrupt))
+    said = experiments(experiment, "--output", "parts")
+    assert (said.code, said.output) == (130, "")
+    assert said.errors == (
+        "stopped: 4 of 6 trials are kept in parts; the same command goes on from there\n"
+    )
+
+    monkeypatch.setattr(pending_trials, "run_trial", stopping(2, AssertionError))
+    said = experiments(experiment, "--output", "parts")
+    assert (said.code, said.errors) == (0, "4 of 6 trials are in parts already\n")
+    assert Path("parts/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
+
+
+def test_killed_while_it_writes_it_loses_that_trial_alone(
+    experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert experiments(experiment).code == 0
+    folder = Path("small-results")
+    whole, journal = (folder / "results.csv").read_bytes(), folder / "trials.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-20])
+    (folder / "results.csv").unlink()
+    monkeypatch.setattr(pending_trials, "run_trial", stopping(1, AssertionError))
+    assert experiments(experiment).errors == "5 of 6 trials are in small-results already\n"
+    assert (folder / "results.csv").read_bytes() == whole
+    assert len(journal.read_bytes().splitlines()) == 6
+
+
+def test_what_is_tried_already_is_known_by_what_it_depends_on(
+    experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert experiments(experiment).code == 0
+    rows = read_rows(Path("small-results/results.csv"))
+
+    # More parameters, more seeds and another name of the data: what is there still holds.
+    more = EXPERIMENT.replace("[2, 4]", "[4, 2, 8]").replace(
+        "- change_log", "- name: a\n    change_log"
+    )
+    experiment.write_text(more)
+    monkeypatch.setattr(pending_trials, "run_trial", stopping(2 * 3 + 4 - 4, AssertionError))
+    said = experiments(experiment, "--seeds", 4)
+    assert said.errors == "6 of 12 trials are in small-results already\n"
+    again = read_rows(Path("small-results/results.csv"))
+    assert [row["rmse"] for row in again[24:42]] == [row["rmse"] for row in rows[:18]]
+
+    # Other data, and being told so: nothing holds.
+    write_changes(experiment.parent / "changes.csv", users=USERS + 1)
+    monkeypatch.setattr(pending_trials, "run_trial", run_trial)
+    assert experiments(experiment).errors == ""
+    assert experiments(experiment, "--fresh").errors == ""
+
+
+@pytest.mark.verify
+def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
+    experiments: Commands, experiment: Path, tmp_path: Path
+) -> None:
+    fewer = (experiment, "--seeds", "1", "--output")
+    assert experiments(*fewer, "one").code == 0
+    planned = pending_trials.planned_trials(load_experiment(experiment))
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with Journal(tmp_path / "journal") as journal, pytest.raises(KeyboardInterrupt):
+        pending_trials.run_pending(planned, journal, processes=2, on_trial=stop)
+    assert active_children() == []
+    assert sum(journal.get(one.key) is not None for one in planned) == 1
+
+    two = Commands(experiments.capture, ("--processes", "2"), main)
+    assert two(*fewer, "two").code == 0
+    assert Path("one/results.csv").read_bytes() == Path("two/results.csv").read_bytes()
+    assert active_children() == []
+
+
+def test_the_table_says_what_was_varied_and_what_came_of_it(
+    experiments: Commands, experiment: Path
+) -> None:
+    said = experiments(experiment)
+    lines = said.output.splitlines()
+    assert lines[0].split() == ["epsilon", "estimate", "rmse", "predicted", "mean", "covered"]
+    assert [line.split()[0] for line in lines[1:13]] == ["2"] * 6 + ["4"] * 6
+    assert "small: 6 trials, 3 seeds each" in lines
+    assert max(map(len, lines)) <= 80
+
+    again = experiments(experiment, "--json").json
+    assert (again["experiment"], again["seeds"], len(again["results"])) == ("small", 3, 12)
+    rows = read_rows(Path("small-results/results.csv"))
+    for line, first in zip(again["results"], [*range(6), *range(18, 24)], strict=True):
+        errors = [float(row["rmse"]) for row in rows[first : first + 18 : 6]]
+        assert line["mean_rmse"] == pytest.approx(sum(errors) / 3)
+        assert line["rmse"] == pytest.approx(math.sqrt(sum(error**2 for error in errors) / 3))
+    assert all(Path(path).exists() for path in again["files"])
+
+
+def test_a_curve_is_drawn_for_what_varies_by_itself(
+    experiments: Commands, experiment: Path
+) -> None:
+    files = experiments(experiment, "--json").json["files"]
+    assert files == ["small-results/results.csv", "small-results/error-by-epsilon.png"]
+    assert Path(files[1]).read_bytes().startswith(b"\x89PNG")
+
+    experiment.write_text(EXPERIMENT.replace("[2, 4]", "2"))
+    assert experiments(experiment, "--json").json["files"][1:] == ["small-results/errors.png"]
+
+
+def test_a_loss_that_is_not_the_epsilon_asked_for_is_shown(
+    experiments: Commands, experiment: Path
+) -> None:
+    """The published law spends a part; of memoized responses only a single value is protected."""
+    experiment.write_text(
+        EXPERIMENT.replace("changes: 2}", "changes: 2, calibration: published}").replace(
+            "seeds: 3",
+            "  - {protocol: memoized_response, parameters: {epsilon: [2, 4]}}\nseeds: 1",
+        )
+    )
+    said = experiments(experiment)
+    assert said.errors == ""
+    assert "loss" in said.output.splitlines()[0].split()
+    rows = read_rows(Path("small-results/results.csv"))
+    asked, spent = (
+        [float(row[name]) for row in rows if row["estimate"] == "online"]
+        for name in ("epsilon", "epsilon_stream")
+    )
+    assert asked == [2, 4, 2, 4]
+    assert [loss < epsilon for epsilon, loss in zip(asked, spent, strict=True)] == [
+        *(True, True),
+        *(False, False),
+    ]
+    assert Path("small-results/error-by-loss.png").exists()
+
+
+def test_without_matplotlib_it_says_how_to_install_it(
+    experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    said = experiments(experiment)
+    assert (said.code, said.errors) == (
+        0,
+        "no plots without matplotlib: pip install 'dpstream[plot]'\n",
+    )
+
+
+def test_items_are_measured_together(experiments: Commands, experiment: Path) -> None:
+    rows = [f"{user},{user % 4 + 1},{'ab'[user % 2]}\n" for user in range(USERS)]
+    Path("changes.csv").write_text("user,epoch,value\n" + "".join(rows))
+    experiment.write_text(
+        EXPERIMENT.replace("future_rand", "hadamard_stream").replace(
+            "{epsilon: [2, 4], changes: 2}", "{epsilon: 8, changes: 0, domain: [a, b]}"
+        )
+    )
+    found = experiments(experiment, "--curves", "--json").json
+    for line in found["results"]:
+        assert 0 < line["rmse"] < USERS
+        assert line["coverage"] is None or line["coverage"] > 0.5
+    assert Path(found["files"][-1]).name == "curves.png"
+
+    (case,) = load_experiment(experiment).cases
+    simulation = simulate(case.job, case.source.load(case.job), seed=1)
+    axes = draw_curves(simulation).axes[0]
+    drawn = {str(line.get_label()): np.asarray(line.get_ydata()) for line in axes.lines[::2]}
+    assert list(drawn) == ["a", "b", "truth"]
+    assert drawn["b"] == pytest.approx(series_of(simulation, "online").values[:, 1])
+
+
+def test_withheld_windows_are_named(experiments: Commands, experiment: Path) -> None:
+    experiment.write_text(
+        EXPERIMENT.replace("changes: 2}", "changes: 2}\n    shuffle: {minimum: 1000}")
+    )
+    said = experiments(experiment)
+    assert said.code == 0
+    assert f"{6 * EPOCHS}: fewer devices than shuffle.minimum" in said.output
+
+
+def test_what_cannot_be_run_is_one_line(experiments: Commands, experiment: Path) -> None:
+    said = experiments("nothing.yaml")
+    assert said.code == 2
+    assert said.errors.startswith("error: there is no file nothing.yaml; experiments: actcal, ")
+    said = experiments("learn-mnist")
+    assert (said.code, said.errors) == (
+        2,
+        "error: learn-mnist is a program of its own: python -m experiments.learn_mnist FOLDER\n",
+    )
+    said = experiments("small.yaml", "--seed", "1")
+    assert said.code == 2
+    assert said.errors.splitlines()[-1] == "see python -m experiments --help"
+    Path("changes.csv").write_text("user,epoch,value\nann,1,maybe\n")
+    for processes in ("1", "2"):
+        said = Commands(experiments.capture, program=main)(experiment, "--processes", processes)
+        first, second = said.errors.splitlines()
+        assert (said.code, first.endswith("changes.csv: 1 bad row; correct them")) == (2, True)
+        assert second.endswith("changes.csv:2: value 'maybe' is not 0 or 1")
+
+
+def test_rows_that_were_not_used_are_told_once(experiments: Commands, experiment: Path) -> None:
+    with Path("changes.csv").open("a") as file:
+        file.write(f"late,{EPOCHS + 1},1\n")
+    said = experiments(experiment)
+    changes = experiment.with_name("changes.csv")
+    assert said.errors == (
+        f"{changes}: 1 row after epoch {EPOCHS}: not used (the first: line 202, user 'late')\n"
+    )
+
+
+def test_measures_of_an_error() -> None:
+    truth = np.array([1, 2, 3, 4], np.int64)
+    values = np.array([2.0, np.nan, 3.0, 1.0])
+    found = accuracy(Series(values, values - 1.5, values + 1.5), truth, predicted=7.0)
+    assert found.rmse == pytest.approx(math.sqrt((1 + 0 + 9) / 3))
+    assert found.mean_abs_error == pytest.approx(4 / 3)
+    assert found.max_error == 3
+    assert found.bias == pytest.approx(-2 / 3)
+    assert found.coverage == pytest.approx(2 / 3)
+    assert found.predicted_rmse == 7
+    missing = np.full(4, np.nan)
+    assert accuracy(Series(values, missing, missing), truth, None).coverage is None

@@ -1,0 +1,314 @@
+"""Experiment files: what a grid expands to, and what is said about one that cannot be run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.evaluation.data import ChangeLogFile, SyntheticChanges
+from experiments.evaluation.drawn_items import DrawnItems
+from experiments.evaluation.experiment import Experiment, load_experiment, parse_experiment
+from experiments.preparation import labels_path
+from experiments.shipped import shipped_experiments
+from pipeline.devices.change_log import ChangeLog
+from pipeline.devices.rows import InputError
+from pipeline.jobs.job_problems import JobError
+from tests.support.changes_per_user import changes_per_user
+
+LARGE = (
+    *("adult", "flights", "esa-camera", "esa-horse", "esa-night-lights"),
+    *("selection", "oracles", "one-message", "statistical-queries"),
+)
+
+
+def synthetic(data: str, jobs: str) -> Experiment:
+    return parse_experiment(
+        f"name: grid\ndata: [{{synthetic: {{{data}}}}}]\njobs: [{jobs}]\nseeds: 2\n"
+    )
+
+
+def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
+    experiment = synthetic(
+        "users: [100, 200], epochs: [4, 8], changes: 1",
+        "{protocol: future_rand, parameters: {epsilon: [1, 2], changes: [1, 2]}},"
+        "{protocol: future_rand, label: other, parameters: {epsilon: 3, changes: 1}}",
+    )
+    cases = experiment.cases
+    assert (experiment.name, experiment.seeds, len(cases)) == ("grid", 2, 2 * 2 * (2 * 2 + 1))
+    assert [(case.epsilon, case.changes, case.job.epochs.count) for case in cases[:8:2]] == [
+        (1, 1, 4),
+        (1, 1, 8),
+        (1, 2, 4),
+        (1, 2, 8),
+    ]
+    assert {(case.source, case.job.epochs.count) for case in cases} == {
+        (SyntheticChanges(users, epochs, 1, 1), epochs) for users in (100, 200) for epochs in (4, 8)
+    }
+    assert [case.label for case in cases[-5:]] == ["future_rand", *["other"] * 4]
+
+
+def test_users_change_as_often_as_the_job_follows_unless_it_is_said() -> None:
+    job = "{protocol: future_rand, parameters: {epsilon: 1, changes: [1, 3]}}"
+    sources = [case.source for case in synthetic("users: 100, epochs: 8", job).cases]
+    assert sources == [SyntheticChanges(100, 8, changes, 1) for changes in (1, 3)]
+
+
+def test_a_parameter_that_is_a_list_is_one_value_and_a_list_of_lists_is_a_grid(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "log.csv").write_text("user,epoch,value\nann,1,a\n")
+    domains = []
+    for domain in ("[a, b]", "[[a, b], [a, b, c]]"):
+        experiment = parse_experiment(
+            "name: items\ndata: [{change_log: log.csv, epochs: {count: 4}}]\n"
+            "jobs: [{protocol: hadamard_stream, "
+            f"parameters: {{epsilon: 1, changes: 1, domain: {domain}}}}}]\nseeds: 1\n",
+            folder=tmp_path,
+        )
+        domains.append([case.parameters["domain"] for case in experiment.cases])
+    assert domains == [[["a", "b"]], [["a", "b"], ["a", "b", "c"]]]
+
+
+def test_a_domain_of_sets_is_one_value_too(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("user,epoch,value\nann,1,a\n")
+    experiment = parse_experiment(
+        "name: sets\ndata: [{change_log: log.csv, epochs: {count: 1}, axes: [letter]}]\n"
+        "jobs: [{protocol: count_min, shuffle: {minimum: 50}, "
+        "parameters: {epsilon: [1, 2], delta: 0.01, domain: [a, b]}}]\nseeds: 1\n",
+        folder=tmp_path,
+    )
+    assert [(case.epsilon, case.parameters["domain"]) for case in experiment.cases] == [
+        (1, ["a", "b"]),
+        (2, ["a", "b"]),
+    ]
+    for case in experiment.cases:
+        assert (case.of_sets, case.axes) == (True, ("letter",))
+
+
+def test_labels_that_are_made_with_the_log_are_not_missed_by_themselves(tmp_path: Path) -> None:
+    text = (
+        "name: sets\ndata: [{change_log: log.csv, epochs: {count: 1}, prepare: make-it SOURCE}]\n"
+        "jobs: [{protocol: count_min, shuffle: {minimum: 50}, "
+        "parameters: {epsilon: 1, delta: 0.01, domain: {file: log-items.txt}}}]\nseeds: 1\n"
+    )
+    (only,) = problems(text, tmp_path)
+    assert "make it by make-it SOURCE" in only
+    (tmp_path / "log.csv").touch()
+    (only,) = problems(text, tmp_path)
+    assert "parameters.domain.file: " in only
+    assert "log-items.txt" in only
+
+
+def test_synthetic_users_change_at_most_so_often_at_epochs_uniformly_drawn() -> None:
+    (case,) = synthetic(
+        "users: 20000, epochs: 16, changes: 3",
+        "{protocol: future_rand, parameters: {epsilon: 1, changes: 3}}",
+    ).cases
+    log = case.source.load(case.job)
+    assert isinstance(log, ChangeLog)
+    assert list(log.users) == sorted(log.users)
+    assert (len(log.users), log.last_epoch, log.initial) == (20_000, 16, 0)
+    changes = changes_per_user(log)
+    assert len(changes) == 4
+    # Three draws out of 16 epochs are all different with probability 15/16 * 14/16.
+    assert changes[3] == pytest.approx(20_000 * 15 / 16 * 14 / 16, abs=6 * 60)
+    at = np.bincount(log.epochs, minlength=17)[1:]
+    assert at == pytest.approx([20_000 * (1 - (15 / 16) ** 3)] * 16, abs=6 * 60)
+    values = np.zeros(20_000, np.int8)
+    for epoch in range(1, 17):
+        users, new = log.changes_at(epoch)
+        assert (values[users] != new).all()
+        values[users] = new
+    again = case.source.load(case.job)
+    assert isinstance(again, ChangeLog)
+    assert (again.epochs == log.epochs).all()
+    other = SyntheticChanges(20_000, 16, 3, 2).load(case.job)
+    assert len(other.epochs) != len(log.epochs) or (other.epochs != log.epochs).any()
+
+
+@pytest.mark.parametrize(
+    ("job", "initial", "size"),
+    [
+        ("protocol: hadamard_stream, parameters: {epsilon: 1, changes: 1, domain: [a, b]}", 0, 2),
+        (
+            "protocol: range_values, "
+            "parameters: {epsilon: 1, changes: 1, low: 0, high: 8, buckets: 8}",
+            1,
+            8,
+        ),
+    ],
+)
+def test_synthetic_items_and_numbers_are_drawn_uniformly(job: str, initial: int, size: int) -> None:
+    (case,) = synthetic("users: 20000, epochs: 4, changes: 2", f"{{{job}}}").cases
+    assert case.source.check(case.job) == ()
+    log = case.source.load(case.job)
+    assert isinstance(log, ChangeLog)
+    assert log.initial == initial
+    counts = np.bincount(log.values, minlength=1 + size)
+    assert counts[0] == 0
+    mean = len(log.values) / size
+    assert counts[1:] == pytest.approx([mean] * size, abs=7 * math.sqrt(mean))
+    # At each of two of four epochs.
+    at = np.bincount(log.epochs, minlength=5)[1:]
+    assert at == pytest.approx([20_000 * 7 / 16] * 4, abs=7 * 71)
+    assert (log.truth(case.job.domain).sum(axis=1) == 20_000).all() or initial == 0
+
+
+def test_synthetic_values_are_no_sets() -> None:
+    job = (
+        "{protocol: count_min, parameters: {epsilon: 4, delta: 0.1, domain: {bits: 24}}, "
+        "shuffle: {minimum: 100000}}"
+    )
+    (case,) = synthetic("users: 100, epochs: 4, changes: 1", job).cases
+    with pytest.raises(InputError, match="which are no values of count_min"):
+        case.source.check(case.job)
+
+
+@pytest.mark.parametrize(("users", "changes"), [(2_000_000, 200), (1 << 28, 2), (1 << 29, 0)])
+def test_synthetic_data_beyond_memory_are_refused_in_a_line(users: int, changes: int) -> None:
+    (case,) = synthetic(
+        "users: 100, epochs: 4, changes: 1",
+        "{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}",
+    ).cases
+    assert SyntheticChanges(1 << 28, 4, 1, 1).check(case.job) == ()
+    with pytest.raises(InputError, match="do not fit in memory: users times changes must") as told:
+        SyntheticChanges(users, 4, changes, 1).check(case.job)
+    assert "\n" not in str(told.value)
+
+
+def problems(text: str, folder: Path) -> list[str]:
+    with pytest.raises(JobError) as caught:
+        parse_experiment(text, "e.yaml", folder)
+    return str(caught.value).splitlines()
+
+
+def test_everything_wrong_with_the_file_is_listed_with_its_line(tmp_path: Path) -> None:
+    text = """\
+name: Wrong
+data:
+  - change_log: log.csv
+    epochs: {count: 0}
+  - synthetic: {users: [10, 0], epochs: []}
+  - name: nothing
+jobs: []
+seedz: 3
+"""
+    found = problems(text, tmp_path)
+    assert [line.partition(" is ")[0] for line in found[:4]] == [
+        'e.yaml:1: name: "Wrong"',
+        "e.yaml:4: data.0.epochs.count: 0",
+        "e.yaml:5: data.1.synthetic.users.1: 0",
+        "e.yaml:5: data.1.synthetic.epochs: []",
+    ]
+    assert found[4:] == [
+        "e.yaml:6: data.2: give one of change_log, synthetic, zipf and selection",
+        "e.yaml:8: seedz: unknown key; did you mean seeds? allowed: name, data, jobs, seeds, "
+        "beside",
+    ]
+    assert problems("name: a\ndata: []\njobs: []\nseeds: 1\n", tmp_path) == [
+        "e.yaml:2: data: is empty: give at least one entry"
+    ]
+    nothing_to_try = (
+        "name: a\ndata: [{synthetic: {users: 1, epochs: 1}}]\nseeds: 1\n"
+        "jobs:\n  - {protocol: future_rand, parameters: {epsilon: [], changes: 1}}\n"
+    )
+    assert problems(nothing_to_try, tmp_path) == [
+        "e.yaml:5: jobs.0.parameters: have an empty list for epsilon: give values to try"
+    ]
+
+
+def test_what_is_wrong_with_a_point_of_the_grid_is_said_once_at_its_place(tmp_path: Path) -> None:
+    text = """\
+name: wrong
+data:
+  - change_log: log.csv
+    epochs: {count: 4}
+    prepare: make-the-log SOURCE
+  - synthetic: {users: [10, 20], epochs: [4, 8]}
+jobs:
+  - protocol: future_rand
+    parameters:
+      changez: 1
+      changes: [1, 2]
+      epsilon:
+        - 1
+        - -1
+  - {protocol: nothing, parameters: {}}
+  - protocol: future_rand
+    parameters: {changes: 1, epsilon: [1, -2]}
+    shuffle: {minimum: 0}
+seeds: 1
+"""
+    found = problems(text, tmp_path)
+    assert found[0] == (
+        f"e.yaml:3: data.0.change_log: {tmp_path / 'log.csv'} is not there: "
+        f"make it by make-the-log SOURCE {tmp_path / 'log.csv'} "
+        "(see --help of that command for where to get what it reads)"
+    )
+    assert [line.partition(": ")[0] for line in found] == [
+        f"e.yaml:{line}" for line in (3, 10, 15, 17, 18)
+    ]
+    assert "jobs.0.parameters.changez: unknown key; did you mean changes?" in found[1]
+    assert 'jobs.1.protocol: "nothing" is not allowed: give one of value_stream' in found[2]
+    assert "jobs.2.parameters.epsilon.1: is -2.0, must be" in found[3]
+    assert "jobs.2.shuffle.minimum: 0 is not allowed" in found[4]
+
+
+def test_an_experiment_is_about_one_horizon(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").touch()
+    text = (
+        "name: a\ndata: [{change_log: log.csv, epochs: {count: 4, renew: true}}]\n"
+        "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}]\nseeds: 1\n"
+    )
+    assert problems(text, tmp_path) == [
+        "e.yaml:2: data.0.epochs: are those of one horizon: leave renew out"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Large noise tables, and large domains, take a minute to make.
+        pytest.param(name, marks=pytest.mark.verify) if name in LARGE else name
+        for name in shipped_experiments()
+    ],
+)
+def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
+    path = shipped_experiments()[name]
+    try:
+        experiment = load_experiment(path)
+    except JobError as error:
+        # Its data are not ours to pass on: one line says how they are made.
+        (problem,) = error.problems
+        assert ": make it by python -m pipeline." in problem.message
+        log = tmp_path / Path(problem.message.partition(" is not there")[0]).name
+        log.touch()
+        labels_path(log).write_text("".join(f"label {number}\n" for number in range(100)))
+        experiment = parse_experiment(path.read_text(), folder=tmp_path)
+    assert experiment.name == name
+    assert experiment.seeds >= 20
+    for case in experiment.cases:
+        assert isinstance(case.source, ChangeLogFile | SyntheticChanges | DrawnItems)
+
+
+def test_data_say_how_their_rows_are_written(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("wer;epoch;value\nann;2;ja\n")
+    text = (
+        "name: foreign\ndata: [{change_log: log.csv, epochs: {count: 4}, input: {separator: ';', "
+        "columns: {user: wer}, true: [ja]}}]\n"
+        "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}]\nseeds: 1\n"
+    )
+    (case,) = parse_experiment(text, folder=tmp_path).cases
+    log = case.source.load(case.job)
+    assert log.truth(case.job.domain).tolist() == [0, 1, 1, 1]
+    assert isinstance(case.source, ChangeLogFile)
+    assert case.source.identity()["input"] == case.source.form.model_dump(mode="json")
+    assert "input" not in ChangeLogFile(case.source.path).identity()
+    with pytest.raises(JobError, match="input: is about the rows of a change_log: leave it out"):
+        parse_experiment(
+            "name: a\ndata: [{synthetic: {users: 9, epochs: 4}, input: {clamp: true}}]\n"
+            "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}]\nseeds: 1\n"
+        )

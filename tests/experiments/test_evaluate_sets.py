@@ -1,0 +1,378 @@
+"""``python -m experiments`` on sets of items: the questions, the answers, and the pictures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+from aggregators.cell_window import CellWindow
+from aggregators.item_estimates import ItemEstimates
+from experiments.command import main
+from experiments.evaluation import pictures
+from experiments.evaluation.counted import CountedEpoch, counted_epochs
+from experiments.evaluation.counted_answers import (
+    BOX_COUNTS,
+    CLIPPED,
+    QUANTILES,
+    RANGES,
+    SHARES,
+    ZEROS,
+    ask,
+    item_intervals,
+)
+from experiments.evaluation.experiment import Case, load_experiment
+from experiments.evaluation.pictures import draw_picture
+from experiments.evaluation.trial import accuracy, case_key, run_trial
+from pipeline.devices.item_log import ItemLog
+from pipeline.devices.rows import InputError
+from pipeline.jobs.job_problems import JobError
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.simulation.simulate import simulate
+from randomizers.cell_codes.codes import CellCode
+from randomizers.cell_codes.grid import Grid
+from randomizers.cell_codes.levels import Levels
+from tests.support.commands import Commands
+
+USERS = 400
+
+EXPERIMENT = f"""\
+name: sets
+data:
+  - change_log: log.csv
+    epochs: {{count: 1}}
+    axes: [letter, number]
+jobs:
+  - protocol: count_min
+    parameters: {{epsilon: 2, delta: 0.001, items: ITEMS, domain: DOMAIN}}
+    shuffle: {{minimum: {USERS}}}
+seeds: 2
+"""
+
+LABELS = [f"i{number}" for number in range(120)]
+
+
+def window(
+    code: CellCode, truth: NDArray[np.int64], noise: NDArray[np.float64] | float = 0.0
+) -> CellWindow:
+    """What is received of users with these values, apart from noise."""
+    items = np.repeat(np.arange(1, truth.size + 1), truth.reshape(-1))
+    raised = code.encode(items)
+    cells = np.bincount(raised[raised >= 0], minlength=code.cells) + noise
+    return CellWindow(code, cells.astype(np.float64), 4.0, len(items), len(items))
+
+
+def asked(epoch: CountedEpoch) -> dict[str, tuple[float, float]]:
+    """Of each kind of question, the largest error and the number of answers."""
+    found = ask(epoch, 3.0, np.random.default_rng(1))
+    return {
+        name: (float(np.abs(each.series.values - each.truth).max()), len(each.truth))
+        for name, each in found.items()
+    }
+
+
+def test_items_are_the_most_held_some_others_and_all() -> None:
+    truth = np.arange(600)[::-1].copy()
+    values = truth.astype(np.float64) + np.where(truth >= 500, 2.0, -1.0)
+    epoch = CountedEpoch(ItemEstimates(values, 1.0, 1.5, 600, 600), truth)
+    assert asked(epoch) == {
+        "top 100": (2.0, 100),
+        "random 400": (1.0, 400),
+        "all items": (2.0, 600),
+    }
+    found = ask(epoch, 3.0, np.random.default_rng(1))
+    assert {each.predicted for each in found.values()} == {3.0}
+    assert sorted(found["top 100"].truth) == list(range(500, 600))
+    covered = {
+        name: bool(((each.series.low <= each.truth) & (each.truth <= each.series.high)).any())
+        for name, each in found.items()
+    }
+    assert covered == {"top 100": False, "random 400": True, "all items": True}
+
+
+def test_what_can_be_held_is_what_estimates_are_clipped_to_and_zeros_compared_with() -> None:
+    truth = np.array([0, 0, 7, 9])
+    epoch = CountedEpoch(ItemEstimates(np.array([-3.0, 2.0, 8.0, 14.0]), 4.0, 8.0, 16, 16), truth)
+    assert CLIPPED not in ask(epoch, 3.0, np.random.default_rng(1))
+    found = ask(epoch, 3.0, np.random.default_rng(1), most_held=9)
+    assert found[CLIPPED].series.values.tolist() == [0.0, 2.0, 8.0, 9.0]
+    assert found[ZEROS].series.values.tolist() == [0.0] * 4
+    for name in (CLIPPED, ZEROS):
+        measured = accuracy(found[name].series, found[name].truth, found[name].predicted)
+        assert measured.coverage is None
+        assert measured.predicted_rmse is None
+    assert found["all items"].series.values.min() == -3.0
+
+
+def test_what_can_be_held_is_in_the_experiment_file_and_a_result_depends_on_it(
+    experiment: Path,
+) -> None:
+    (before,) = load_experiment(experiment).cases
+    text = experiment.read_text()
+    experiment.write_text(text.replace("    axes:", "    most_held: 100\n    axes:"))
+    (case,) = load_experiment(experiment).cases
+    assert case_key(case) != case_key(before)
+    trial = run_trial(case.job.to_bytes(), case.source, 1)
+    assert list(trial.accuracies)[-2:] == [CLIPPED, ZEROS]
+    assert trial.accuracies[CLIPPED].rmse < trial.accuracies["all items"].rmse
+    experiment.write_text(text.replace("    axes:", "    most_held: 0\n    axes:"))
+    with pytest.raises(JobError, match="most_held"):
+        load_experiment(experiment)
+
+
+def test_a_small_domain_has_its_top_alone() -> None:
+    epoch = CountedEpoch(ItemEstimates(np.zeros(3), 1.0, 2.0, 9, 9), np.array([1, 5, 3]))
+    assert asked(epoch) == {"top 100": (5.0, 3), "all items": (5.0, 3)}
+
+
+def test_nothing_is_asked_of_a_window_withheld() -> None:
+    assert asked(CountedEpoch(None, np.array([1, 2]))) == {}
+
+
+@pytest.mark.verify
+def test_ranges_are_exact_without_noise_and_as_wrong_as_the_cells_with_it() -> None:
+    truth, code = np.array([5, 0, 20, 7, 40, 3, 1, 9, 2]), Levels(9, (3, 3))
+    largest, answers = asked(CountedEpoch(window(code, truth), truth))[RANGES]
+    assert (round(largest, 9), answers) == (0.0, 1000)
+    rng = np.random.default_rng(1)
+    errors = [
+        ask(
+            CountedEpoch(window(code, truth, rng.normal(0.0, 2.0, code.cells)), truth),
+            None,
+            rng,
+        )[RANGES]
+        for _ in range(30)
+    ]
+    predicted = errors[0].predicted
+    measured = np.sqrt(np.mean([np.square(e.series.values - e.truth).mean() for e in errors]))
+    assert predicted == pytest.approx(measured, rel=0.3)
+
+
+def test_quantiles_are_off_by_ranks() -> None:
+    code, truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
+    right = ask(CountedEpoch(window(code, truth), truth), None, np.random.default_rng(1))[QUANTILES]
+    assert right.series.values == pytest.approx(right.truth)
+    assert right.truth == pytest.approx(np.array(SHARES) * 100)
+    assert ((right.series.low <= right.truth) & (right.truth <= right.series.high)).all()
+    # Counts of others, all of whom have the last value: below it are 70.
+    others = window(code, np.array([0, 0, 0, 0, 0, 0, 0, 100]))
+    wrong = ask(CountedEpoch(others, truth), None, np.random.default_rng(1))[QUANTILES]
+    assert wrong.series.values == pytest.approx([70, 70, 70, 70, 70, 70, 70, 80, 90])
+
+
+def test_boxes_of_a_grid() -> None:
+    code = Grid((Levels(4, (2, 2)), Levels(6, (3, 2))))
+    truth = np.arange(24)
+    found = asked(CountedEpoch(window(code, truth), truth))
+    assert list(found) == [BOX_COUNTS]
+    largest, answers = found[BOX_COUNTS]
+    assert (round(largest, 9), answers) == (0.0, 1000)
+
+
+def write_items(path: Path) -> None:
+    """Users with two items each, fewer and fewer of the later ones."""
+    rows = [
+        f"{user},1,{LABELS[(user * (user + 7 * which)) % (20 + 100 * which)]}\n"
+        for user in range(USERS)
+        for which in range(2)
+    ]
+    path.write_text("user,epoch,value\n" + "".join(rows))
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_items(tmp_path / "log.csv")
+    path = tmp_path / "sets.yaml"
+    labels = f"[{', '.join(LABELS)}]"
+    path.write_text(EXPERIMENT.replace("ITEMS", "2").replace("DOMAIN", labels))
+    return path
+
+
+def of_points(path: Path) -> Case:
+    """The same with one point of a grid for everybody."""
+    rows = [f"{user},1,{user % 4};{user * user % 6}\n" for user in range(USERS)]
+    (path.parent / "log.csv").write_text("user,epoch,value\n" + "".join(rows))
+    text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "{grid: [4, 6]}")
+    path.write_text(text)
+    return load_experiment(path).cases[0]
+
+
+def of_numbers(path: Path) -> Case:
+    """The same with a number for everybody."""
+    rows = [f"{user},1,{10 + user % 13 + user % 7}\n" for user in range(USERS)]
+    (path.parent / "log.csv").write_text("user,epoch,value\n" + "".join(rows))
+    text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "{low: 10, high: 42, buckets: 32}")
+    path.write_text(text)
+    return load_experiment(path).cases[0]
+
+
+def counted(case: Case) -> CountedEpoch:
+    log = case.source.load(case.job)
+    assert isinstance(log, ItemLog)
+    (epoch,) = counted_epochs(case.job, log, seed=1)
+    return epoch
+
+
+def test_what_is_counted_is_what_simulate_publishes(experiment: Path) -> None:
+    (case,) = load_experiment(experiment).cases
+    epoch = counted(case)
+    simulation = simulate(case.job, case.source.load(case.job), seed=1)
+    published = simulation.records[0].estimate
+    assert isinstance(epoch.counts, CellWindow)
+    assert isinstance(published, ItemEstimates)
+    values = item_intervals(epoch.counts.estimates)[0]
+    assert values == pytest.approx(published.values, abs=0.051)
+    assert (epoch.truth == simulation.truth[1]).all()
+    assert epoch.truth.sum() <= 2 * USERS
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, protocol in PROTOCOLS.items() if protocol.per_epoch]
+)
+def test_every_protocol_of_single_epochs_can_be_measured(name: str, experiment: Path) -> None:
+    rows = [f"{user},1,i{user % 3}\n" for user in range(USERS)]
+    Path("log.csv").write_text("user,epoch,value\n" + "".join(rows))
+    text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "[i0, i1, i2]")
+    for parameter in ("delta", "items"):
+        if not hasattr(PROTOCOLS[name].parameters, parameter):
+            text = re.sub(rf"{parameter}: [^,]*, ", "", text)
+    experiment.write_text(text.replace("count_min", name).replace("epsilon: 2", "epsilon: 6"))
+    (case,) = load_experiment(experiment).cases
+    trial = run_trial(case.job.to_bytes(), case.source, 1)
+    assert list(trial.accuracies) == ["top 100", "all items"]
+    measured = trial.accuracies["all items"]
+    assert measured.predicted_rmse is not None
+    assert measured.max_error < max(USERS / 4, 6 * measured.predicted_rmse)
+
+
+def test_of_an_open_domain_what_was_found_is_measured(experiment: Path, tmp_path: Path) -> None:
+    rows = [f"{user},1,{1000 * (user % 2)}\n" for user in range(USERS)]
+    Path("log.csv").write_text("user,epoch,value\n" + "".join(rows))
+    text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "{bits: BITS}, queries: top")
+    experiment.write_text(text.replace("BITS", "12"))
+    (case,) = load_experiment(experiment).cases
+    trial = run_trial(case.job.to_bytes(), case.source, 1)
+    assert list(trial.accuracies) == ["found 32"]
+    assert trial.accuracies["found 32"].max_error < USERS / 4
+    assert pictures.write_pictures([case], tmp_path) == []
+    experiment.write_text(text.replace("BITS", "25"))
+    (case,) = load_experiment(experiment).cases
+    with pytest.raises(InputError, match="a domain of 33,554,432 items"):
+        case.source.check(case.job)
+
+
+@pytest.mark.slow
+def test_a_row_for_each_trial_and_question_and_a_picture(
+    experiment: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    experiments = Commands(capsys, ("--processes", "1"), main)
+    lines = experiments(experiment, "--json").json["results"]
+    assert [line["estimate"] for line in lines] == ["top 100", "random 400", "all items"]
+    for line in lines:
+        assert line["parameters"]["domain"] == "120 values"
+        assert line["trials"] == 2
+        # 240 estimates with independent noise, or 40.
+        assert 0.5 < line["rmse"] / line["predicted_rmse"] < 1.6
+        assert line["coverage"] > 0.7
+    said = experiments(experiment)
+    assert said.errors == "2 of 2 trials are in sets-results already\n"
+    head = next(line for line in said.output.splitlines() if line.startswith("estimate"))
+    assert head.split() == ["estimate", "error", "largest", "rmse", "predicted", "covered"]
+    assert "messages of a user" in said.output
+    assert Path("sets-results/picture.png").read_bytes().startswith(b"\x89PNG")
+    with Path("sets-results/results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["seed"], row["estimate"]) for row in rows][::3] == [
+        ("1", "top 100"),
+        ("2", "top 100"),
+    ]
+    assert {json.loads(row["parameters"])["domain"] for row in rows} == {"120 values"}
+
+
+def test_withheld_windows_leave_nothing_to_measure_or_draw(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment.write_text(experiment.read_text().replace(f"minimum: {USERS}", "minimum: 500"))
+    (case,) = load_experiment(experiment).cases
+    trial = run_trial(case.job.to_bytes(), case.source, 1)
+    assert (trial.withheld, trial.accuracies) == (1, {})
+    found = Commands(capsys, ("--processes", "1"), main)(experiment, "--json").json
+    assert (found["results"], len(found["files"])) == ([], 1)
+
+
+def test_the_picture_of_items(experiment: Path) -> None:
+    (case,) = load_experiment(experiment).cases
+    epoch = counted(case)
+    listed, scattered = draw_picture(case.job, epoch, case.axes).axes
+    assert isinstance(epoch.counts, CellWindow)
+    estimates = item_intervals(epoch.counts.estimates)[0]
+    shown = [LABELS.index(label.get_text()) for label in listed.get_yticklabels()]
+    widths = [bar.get_width() for bar in listed.patches if isinstance(bar, Rectangle)]
+    assert widths == pytest.approx(estimates[shown])
+    assert widths == pytest.approx(np.sort(estimates)[:-21:-1])
+    assert len(set(shown)) == 20
+    assert listed.get_ylabel() == "letter"
+    truth, values = map(np.asarray, scattered.lines[0].get_data())
+    assert (truth == epoch.truth).all()
+    assert values == pytest.approx(estimates)
+
+
+@pytest.mark.verify
+def test_maps_of_the_same_data_are_drawn_into_one_file(experiment: Path, tmp_path: Path) -> None:
+    case = of_points(experiment)
+    text = experiment.read_text()
+    experiment.write_text(text.replace("epsilon: 2", "epsilon: [2, 3, 4]"))
+    cases = load_experiment(experiment).cases
+    assert pictures.write_pictures(cases, tmp_path) == [tmp_path / "picture.png"]
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert len(pictures.write_pictures(cases[:2], tmp_path)) == 2
+    assert case.data == cases[0].data
+
+
+def test_the_picture_of_points(experiment: Path) -> None:
+    case = of_points(experiment)
+    epoch = counted(case)
+    before, after, _ = draw_picture(case.job, epoch, case.axes).axes
+    assert (np.asarray(before.images[0].get_array()) == epoch.truth.reshape(4, 6)).all()
+    assert isinstance(epoch.counts, CellWindow)
+    estimated = np.maximum(item_intervals(epoch.counts.estimates)[0].reshape(4, 6), 0.0)
+    assert np.asarray(after.images[0].get_array()) == pytest.approx(estimated)
+    assert (before.get_ylabel(), after.get_xlabel()) == ("letter", "number")
+    assert before.images[0].norm is after.images[0].norm
+
+
+def test_large_maps_are_drawn_in_squares(experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = of_points(experiment)
+    monkeypatch.setattr(pictures, "_MOST_PIXELS", 3)
+    epoch = counted(case)
+    before = np.asarray(draw_picture(case.job, epoch).axes[0].images[0].get_array())
+    squares = epoch.truth.reshape(2, 2, 3, 2)
+    assert (before == squares.sum(axis=(1, 3))).all()
+
+
+def test_the_picture_of_numbers(experiment: Path) -> None:
+    case = of_numbers(experiment)
+    epoch = counted(case)
+    upper, lower = draw_picture(case.job, epoch, case.axes).axes
+    lines = {str(line.get_label()): line.get_data() for line in (*upper.lines, *lower.lines)}
+    ends, truth = map(np.asarray, lines["truth"])
+    assert (ends == np.arange(10, 43)).all()
+    assert (truth == np.insert(np.cumsum(epoch.truth), 0, 0)).all()
+    _, estimates = map(np.asarray, lines["estimate"])
+    _, differences = map(np.asarray, lines["estimate - truth"])
+    assert differences == pytest.approx(estimates - truth)
+    assert lower.get_xlabel() == "letter"
+
+
+def test_pictures_of_several_cases_are_numbered(experiment: Path, tmp_path: Path) -> None:
+    (case,) = load_experiment(experiment).cases
+    names = [path.name for path in pictures.write_pictures([case, case], tmp_path)]
+    assert names == ["picture-1.png", "picture-2.png"]

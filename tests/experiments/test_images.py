@@ -1,0 +1,153 @@
+"""Images as item logs, the producers of users without names, and curators to compare with."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from experiments import prepare_image
+from experiments.evaluation import counted, curator, unnamed_producer
+from experiments.evaluation.counted import CountedEpoch, counted_epochs
+from experiments.evaluation.data import ChangeLogFile
+from experiments.evaluation.images import image_log
+from experiments.evaluation.trial import run_trial
+from pipeline.devices.item_log import ItemLog
+from pipeline.devices.rows import InputError
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from pipeline.jobs.job_files import make_job
+
+PIXELS = np.array([[0, 200, 0], [90, 0, 255]])
+IMAGE = b"P5\n3 2\n255\n" + bytes(PIXELS.reshape(-1).tolist())
+
+
+def job_of(protocol: str = "fragments", **parameters: object) -> DeployedJob:
+    values = {
+        "name": "image",
+        "protocol": protocol,
+        "parameters": {
+            "epsilon": 1,
+            "delta": 1e-3,
+            "domain": {"grid": [2, 3]},
+            "neighbours": "removal",
+            **parameters,
+        },
+        "epochs": {"count": 1},
+        "shuffle": {"minimum": 500},
+    }
+    return deploy_job(make_job(values), deployed_at=0, deployment=bytes(16))
+
+
+def values_of(epoch: CountedEpoch) -> NDArray[np.float64]:
+    assert epoch.counts is not None
+    listed = epoch.counts.estimates.listed()
+    assert listed is not None
+    assert listed.population == 545
+    values: NDArray[np.float64] = listed.intervals[0]
+    return values
+
+
+def test_a_pixel_is_held_by_as_many_users_as_its_value_says(tmp_path: Path) -> None:
+    job, path = job_of(), tmp_path / "image.pgm.gz"
+    (tmp_path / "source").write_bytes(IMAGE)
+    prepare_image.main([str(tmp_path / "source"), str(path)])
+    assert gzip.decompress(path.read_bytes()) == IMAGE
+    log = ChangeLogFile(str(path)).load(job)
+    assert isinstance(log, ItemLog)
+    assert log.truth(job.domain)[0].tolist() == PIXELS.reshape(-1).tolist()
+    assert (len(log.users), log.users[0], log.users[-1], log.users[1:3]) == (
+        545,
+        "1",
+        "545",
+        ["2", "3"],
+    )
+    with pytest.raises(IndexError):
+        log.users[545]
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [(b"P5 2 2 255\n123", "3 pixels, must be 2 x 2"), (b"P5 4 1 255\n1234", "'0;3' is no point")],
+)
+def test_an_image_that_is_not_one_of_the_job_is_refused(contents: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        image_log(contents, job_of().domain, "a.pgm")
+
+
+def test_users_are_divided_where_one_producer_would_send_too_many_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = job_of()
+    log = image_log(IMAGE, job.domain, "a.pgm")
+    (alone,) = counted_epochs(job, log, seed=1)
+    assert unnamed_producer.producers_needed(job, 545) == 1
+    monkeypatch.setattr(unnamed_producer, "U4_MAX", 500)
+    needed = unnamed_producer.producers_needed(job, 545)
+    law, capacity = job.law(), job.protocol_entry.capacity
+    assert capacity is not None
+    assert capacity(law, 1, -(-545 // needed)) <= 500 < capacity(law, 1, -(-545 // (needed - 1)))
+    (divided,) = counted_epochs(job, log, seed=1)
+    monkeypatch.setattr(counted, "MOST_TOPIC_BYTES", 0)
+    assert counted.added_up_at_once(job, 545)
+    (at_once,) = counted_epochs(job, log, seed=1)
+    deviation = float(np.sqrt(545) * 2)
+    for epoch in (alone, divided, at_once):
+        assert epoch.truth.tolist() == PIXELS.reshape(-1).tolist()
+        assert np.abs(values_of(epoch) - epoch.truth).max() < 6 * deviation
+    # Each of them draws for itself.
+    assert len({tuple(values_of(each).tolist()) for each in (alone, divided)}) == 2
+
+
+def test_producers_draw_from_generators_of_their_own() -> None:
+    def draws(producer: int) -> list[int]:
+        generators = unnamed_producer.generators_of(
+            lambda purpose, number: np.random.default_rng([len(purpose), number]), producer
+        )
+        return [int(generators("report", epoch).integers(1 << 40)) for epoch in (1, 2)]
+
+    assert len({*draws(0), *draws(1), *draws(2)}) == 6
+
+
+def test_a_protocol_that_publishes_every_item_is_added_up_at_once_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = job_of("count_mean_sketch", rows=2, buckets=16, epsilon=4)
+    monkeypatch.setattr(counted, "MOST_TOPIC_BYTES", 0)
+    (epoch,) = counted_epochs(job, image_log(IMAGE, job.domain, "a.pgm"), seed=1)
+    assert values_of(epoch).shape == (6,)
+
+
+def test_curators_are_measured_beside_what_devices_report(tmp_path: Path) -> None:
+    (tmp_path / "image.pgm").write_bytes(IMAGE)
+    source = ChangeLogFile(str(tmp_path / "image.pgm"), most_held=255)
+    removal = run_trial(job_of().to_bytes(), source, 1)
+    assert list(removal.accuracies)[-4:] == [
+        "all, clipped",
+        "all zeros",
+        "curator, clipped",
+        "curator as published, clipped",
+    ]
+    assert removal.accuracies["curator, clipped"].rmse < 20
+    replacement = run_trial(job_of(neighbours="replacement").to_bytes(), source, 1)
+    assert "curator as published, clipped" not in replacement.accuracies
+    unknown = run_trial(job_of().to_bytes(), replace(source, most_held=None), 1)
+    assert "curator, clipped" not in unknown.accuracies
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 5e-8), (1.0, 5e-10), (8.0, 1e-3)])
+@pytest.mark.parametrize("sensitivity", [1.0, 2**0.5])
+def test_a_curator_adds_as_little_noise_as_is_private(
+    epsilon: float, delta: float, sensitivity: float
+) -> None:
+    deviation = curator.exact_deviation(epsilon, delta, sensitivity)
+    assert curator.loss_delta(epsilon, deviation / sensitivity) == pytest.approx(delta, rel=1e-6)
+    assert curator.loss_delta(epsilon, deviation / 2 / sensitivity) > 2 * delta
+
+
+def test_the_published_noise_of_a_curator_is_too_little() -> None:
+    published = curator.published_deviation(1, 5e-10)
+    assert curator.loss_delta(1, published) == pytest.approx(1.1e-7, rel=0.05)
