@@ -37,8 +37,7 @@ small multiple of the largest record allowed. A batch, for instance:
 [[3], [1], [3]]
 
 Where a job waits for many producers, a manifest may say what differs from an earlier one
-(`topics.short_manifests`), and of which drawings a window in parts is by a code
-(`topics.drawing_codes`).
+(`topics.short_manifests`).
 
 The package knows no protocol, and imports none of the other packages.
 """

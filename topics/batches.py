@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-from contextlib import suppress
 from dataclasses import dataclass
 
 from topics.fixed_sizes import FixedSize, pack_sized, unpack_sized
@@ -23,12 +21,6 @@ _BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
 # That of earlier versions, which does not say of which drawing it is, and the present one.
 _ANY_DRAWING = Frame(Kind.PUNCTUATION, "16sQQQI")
 _OWN_DRAWING = Frame(Kind.PUNCTUATION, "16sQQQI8s", version=2)
-
-# Where these say of which epoch they are.
-_EPOCHS = {
-    Kind.BATCH: struct.Struct("<72xQ"),
-    Kind.PUNCTUATION: struct.Struct("<56xQ"),
-}
 
 DRAWING_BYTES = 8
 # Says that an id names its drawing: those of earlier versions are random throughout.
@@ -56,20 +48,6 @@ def drawing_of(batch: bytes) -> bytes | None:
     """The drawing of a batch id; None for those of earlier versions, which name none."""
     mark = batch[DRAWING_BYTES : DRAWING_BYTES + len(_NAMES_DRAWING)]
     return batch[:DRAWING_BYTES] if mark == _NAMES_DRAWING else None
-
-
-def claimed_epoch(data: bytes) -> int | None:
-    """Of which epoch a record says it is; None if it is neither a batch nor a punctuation.
-
-    Nothing else is looked at: the record may be damaged, or of somebody else.
-    """
-    with suppress(CodecError):
-        layout = _EPOCHS.get(kind_of(data))
-        if layout is not None and len(data) >= layout.size:
-            (epoch,) = layout.unpack_from(data)
-            assert isinstance(epoch, int)
-            return epoch
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,8 @@ the drawing of each producer that is in, after the populations. The first instan
 first manifest is the only decision; each of the others writes one of its own, with the offsets of
 its own topic, before it writes its part.
 
-Version 3 says what differs from an earlier manifest (`topics.short_manifests`). Version 4 is for
-windows in parts of many producers: it says their drawings by a code (`topics.drawing_codes`), and
-their populations, or what differs of them; version 5 names the decision of which it is a part
-(`topics.manifest_parts`). Whoever reads no populations reads all versions alike: `read_head`.
+Version 3 says what differs from an earlier manifest (`topics.short_manifests`). Whoever reads no
+populations reads all versions alike: `read_head`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topics.batches import DRAWING_BYTES
-from topics.drawing_codes import CHECKS, CODE_BYTES, DrawingCode
 from topics.frames import (
     RECORD_CAP,
     U4_MAX,
@@ -38,18 +35,14 @@ from topics.frames import (
     kind_of,
     version_of,
 )
-from topics.manifest_parts import PART
-from topics.memberships import decode_membership, encode_membership
+from topics.memberships import decode_membership
 from topics.rows import Row
 
 _MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
 _OF_AN_INSTANCE = Frame(Kind.MANIFEST, "QQQQQQQIII", version=2)
 SHORT = Frame(Kind.MANIFEST, "QQQQQQQIIQ", version=3)
 """Its last field is the offset of the manifest that it says the differences from."""
-CODED = Frame(Kind.MANIFEST, "QQQQQQQIIQ", version=4)
-"""The same, or `WHOLE`."""
-WHOLE = 2**64 - 1
-_FRAMES = {frame.version: frame for frame in (_MANIFEST, _OF_AN_INSTANCE, SHORT, CODED, PART)}
+_FRAMES = {frame.version: frame for frame in (_MANIFEST, _OF_AN_INSTANCE, SHORT)}
 _POPULATION_TYPE = np.dtype("<u4")
 _FIELDS = 11
 """That all versions begin with: fingerprint, deployment, and those of the first version."""
@@ -60,10 +53,6 @@ PRODUCERS_OF_INSTANCES_MAX = (
     (RECORD_CAP - _OF_AN_INSTANCE.size) * 8 // (8 * (_POPULATION_TYPE.itemsize + DRAWING_BYTES) + 1)
 )
 """The same where manifests name drawings, about 21,000."""
-PRODUCERS_OF_CODES_MAX = (
-    (RECORD_CAP - CODED.size - 1 - CODE_BYTES) * 8 // (8 * _POPULATION_TYPE.itemsize + 1)
-)
-"""The same where they hold a code of them."""
 
 
 class Fate(StrEnum):
@@ -105,7 +94,6 @@ class Manifest:
         instance: of the shuffle stage, from 1 on; the first one decides.
         drawings: where there are several instances, of each producer that is in, in the same order:
             8 bytes, see `topics.batches.batch_id`; elsewhere none.
-        code: of the drawings of more than `CHECKS` producers, where they are not named.
 
     Raises:
         CodecError: a field has another length, lies outside its range or contradicts another.
@@ -125,7 +113,6 @@ class Manifest:
     timestamp: int
     instance: int = 1
     drawings: tuple[bytes, ...] = ()
-    code: DrawingCode | None = None
 
     def __post_init__(self) -> None:
         check_identities(fingerprint=self.fingerprint, deployment=self.deployment)
@@ -152,19 +139,12 @@ class Manifest:
         check_range("instance", self.instance, 1, U4_MAX)
         if self.drawings and len(self.drawings) != included:
             raise CodecError(f"{len(self.drawings)} drawings for {included} producers in")
-        if self.code is not None:
-            self._check_code(included)
-        elif self.instance > 1 and len(self.drawings) != included:
+        if self.instance > 1 and len(self.drawings) != included:
             raise CodecError(f"instance {self.instance} does not name the drawings that are in")
         if any(len(drawing) != DRAWING_BYTES for drawing in self.drawings):
             raise CodecError(f"a drawing has not {DRAWING_BYTES} bytes")
         if self.fate not in _FATE_CODES:
             raise CodecError(f"no window is decided to be {self.fate}")
-
-    def _check_code(self, included: int) -> None:
-        if self.drawings:
-            raise CodecError("drawings are named, and there is a code of them")
-        check_range("number of producers of a code", included, CHECKS + 1)
 
     @property
     def of_instances(self) -> bool:
@@ -238,7 +218,6 @@ def manifest_of(
     populations: Sequence[int] | NDArray[np.integer],
     instance: int = 1,
     drawings: tuple[bytes, ...] = (),
-    code: DrawingCode | None = None,
 ) -> Manifest:
     """A manifest.
 
@@ -248,7 +227,6 @@ def manifest_of(
         populations: of those that are.
         instance: of the shuffle stage.
         drawings: of those that are in, where there are several instances.
-        code: of their drawings, where these are not named.
     """
     (
         fingerprint,
@@ -278,18 +256,11 @@ def manifest_of(
         timestamp,
         instance,
         drawings,
-        code,
     )
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The record of a manifest that is read by itself.
-
-    Raises:
-        CodecError: it is a part of a window whose decision has a code: see `encode_part`.
-    """
-    if manifest.code is not None:
-        return _encode_coded(manifest, manifest.code)
+    """The record of a manifest that is read by itself."""
     bitmap = np.packbits(np.asarray(manifest.producers, np.bool_), bitorder="little")
     populations = np.asarray(manifest.populations, _POPULATION_TYPE)
     identity = manifest.fingerprint, manifest.deployment
@@ -301,36 +272,17 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return _OF_AN_INSTANCE.seal(*identity, *numbers, manifest.instance, payload=payload)
 
 
-def _encode_coded(manifest: Manifest, code: DrawingCode) -> bytes:
-    if manifest.instance > 1:
-        raise CodecError(f"instance {manifest.instance} has no code of drawings of its own")
-    membership = encode_membership(np.asarray(manifest.producers, np.bool_))
-    populations = np.asarray(manifest.populations, _POPULATION_TYPE).tobytes()
-    return CODED.seal(
-        manifest.fingerprint,
-        manifest.deployment,
-        *numbers_of(manifest),
-        WHOLE,
-        payload=membership + code.to_bytes() + populations,
-    )
-
-
 def read_head(data: bytes) -> ManifestHead:
     """What a record says first of all; the rest of it may still be wrong.
-
-    One that names the decision of which it is a part says of nobody that he is in.
 
     Raises:
         CodecError: the record is no manifest, or its checksum does not match.
     """
     frame = _frame_of(data)
     fields = frame.open(data)
-    if frame is PART:
-        fingerprint, deployment, epoch, *_, instance, _ = fields
-        return ManifestHead(fingerprint, deployment, epoch, Fate.RELEASED, 0, instance, b"")
     fingerprint, deployment, epoch, _, _, _, contributors, _, _, fate, producers = fields[:_FIELDS]
     check_range("number of producers", producers, 0, PRODUCERS_MAX)
-    if frame in (SHORT, CODED):
+    if frame is SHORT:
         inside, _ = decode_membership(data[frame.size :], producers)
         bits = np.packbits(inside, bitorder="little").tobytes()
     else:
@@ -345,9 +297,7 @@ def is_short(data: bytes) -> bool:
     Raises:
         CodecError: it is none of ours.
     """
-    if kind_of(data) is not Kind.MANIFEST or version_of(data) not in (SHORT.version, CODED.version):
-        return False
-    return version_of(data) == SHORT.version or CODED.open(data)[-1] != WHOLE
+    return kind_of(data) is Kind.MANIFEST and version_of(data) == SHORT.version
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -357,14 +307,12 @@ def decode_manifest(data: bytes) -> Manifest:
         CodecError: the record is not a valid manifest, or says what differs from an earlier one.
     """
     frame = _frame_of(data)
+    if frame is SHORT:
+        raise CodecError(
+            f"manifest that says what differs from the one at offset {SHORT.open(data)[-1]}"
+        )
     fields = frame.open(data)
-    if frame is PART:
-        raise CodecError(f"part of the window that is decided at offset {fields[-1]}")
-    if frame is SHORT or (frame is CODED and fields[-1] != WHOLE):
-        raise CodecError(f"manifest that says what differs from the one at offset {fields[-1]}")
     header = fields[:_FIELDS]
-    if frame is CODED:
-        return _decode_coded(data, header)
     payload, drawings, instance = data[frame.size :], b"", 1
     if frame is _OF_AN_INSTANCE:
         instance = fields[_FIELDS]
@@ -383,20 +331,6 @@ def decode_manifest(data: bytes) -> Manifest:
     if frame is _OF_AN_INSTANCE and not manifest.of_instances:
         raise CodecError("a manifest of version 2 that says nothing of instances")
     return manifest
-
-
-def _decode_coded(data: bytes, header: Sequence[Any]) -> Manifest:
-    payload, producers = data[CODED.size :], header[-1]
-    check_range("number of producers", producers, 0, PRODUCERS_OF_CODES_MAX)
-    inside, end = decode_membership(payload, producers)
-    code, populations = (
-        DrawingCode.from_bytes(payload[end:][:CODE_BYTES]),
-        payload[end:][CODE_BYTES:],
-    )
-    wanted = int(np.count_nonzero(inside)) * _POPULATION_TYPE.itemsize
-    if len(populations) != wanted:
-        raise CodecError(f"{len(populations)} bytes of populations, must be {wanted}")
-    return manifest_of(header, inside, np.frombuffer(populations, _POPULATION_TYPE), code=code)
 
 
 def _frame_of(data: bytes) -> Frame:

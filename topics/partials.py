@@ -13,13 +13,9 @@ from topics.frames import (
     Kind,
     check_identities,
     check_range,
-    kind_of,
-    version_of,
 )
 
 _PARTIAL = Frame(Kind.PARTIAL, "QQ16sII")
-# Of a lane after the first one.
-_OF_A_LANE = Frame(Kind.PARTIAL, "QQ16sIII", version=2)
 _PART_BYTES = RECORD_CAP - _PARTIAL.size
 # No state of an aggregator begins so: they begin with numbers from 0 on.
 _SPOILED = b"\xff" * 8
@@ -27,7 +23,7 @@ _SPOILED = b"\xff" * 8
 
 @dataclass(frozen=True, slots=True)
 class PartialPart:
-    """A part of the partial of one window, or of one lane of it.
+    """A part of the partial of one window.
 
     Attributes:
         fingerprint: 16 bytes.
@@ -38,8 +34,6 @@ class PartialPart:
         index: of the part, from 0.
         total: parts of the attempt, 1 to 2^32 - 1.
         payload: the bytes of the part, opaque here.
-        lane: of the window, from 1 on, where lanes are added up one by one: what the window holds
-            is what the partials of all of them hold together.
 
     Raises:
         CodecError: a field has another length or lies outside its range.
@@ -53,7 +47,6 @@ class PartialPart:
     index: int
     total: int
     payload: bytes
-    lane: int = 1
 
     def __post_init__(self) -> None:
         check_identities(
@@ -63,7 +56,6 @@ class PartialPart:
         check_range("manifest_offset", self.manifest_offset, 0)
         check_range("total", self.total, 1, U4_MAX)
         check_range("index", self.index, 0, self.total - 1)
-        check_range("lane", self.lane, 1, U4_MAX)
 
 
 def split_partial(
@@ -74,15 +66,14 @@ def split_partial(
     manifest_offset: int,
     attempt: bytes,
     payload: bytes,
-    lane: int = 1,
 ) -> Iterator[PartialPart]:
     """Cut a partial into parts that fill a record each; there is always one, be it empty."""
-    size = _PART_BYTES - (0 if lane == 1 else _OF_A_LANE.size - _PARTIAL.size)
-    starts = range(0, max(len(payload), 1), size)
-    said = fingerprint, deployment, epoch, manifest_offset, attempt
+    starts = range(0, max(len(payload), 1), _PART_BYTES)
     for index, start in enumerate(starts):
-        piece = payload[start : start + size]
-        yield PartialPart(*said, index, len(starts), piece, lane)
+        piece = payload[start : start + _PART_BYTES]
+        yield PartialPart(
+            fingerprint, deployment, epoch, manifest_offset, attempt, index, len(starts), piece
+        )
 
 
 def join_parts(parts: Iterable[PartialPart]) -> bytes:
@@ -127,7 +118,7 @@ def encode_partial(part: PartialPart) -> bytes:
     Raises:
         OversizedError: it would be larger than `RECORD_CAP`; see `split_partial`.
     """
-    said = (
+    return _PARTIAL.seal(
         part.fingerprint,
         part.deployment,
         part.epoch,
@@ -135,10 +126,8 @@ def encode_partial(part: PartialPart) -> bytes:
         part.attempt,
         part.index,
         part.total,
+        payload=part.payload,
     )
-    if part.lane == 1:
-        return _PARTIAL.seal(*said, payload=part.payload)
-    return _OF_A_LANE.seal(*said, part.lane, payload=part.payload)
 
 
 def decode_partial(data: bytes) -> PartialPart:
@@ -147,17 +136,10 @@ def decode_partial(data: bytes) -> PartialPart:
     Raises:
         CodecError: the record is not a valid part of a partial.
     """
-    second = kind_of(data) is Kind.PARTIAL and version_of(data) == _OF_A_LANE.version
-    frame = _OF_A_LANE if second else _PARTIAL
-    fingerprint, deployment, epoch, manifest_offset, attempt, index, total, *lanes = frame.open(
-        data
-    )
-    lane = lanes[0] if second else 1
-    if second and lane == 1:
-        raise CodecError("a partial of the first lane, in the form of the others")
-    payload = data[frame.size :]
+    fingerprint, deployment, epoch, manifest_offset, attempt, index, total = _PARTIAL.open(data)
+    payload = data[_PARTIAL.size :]
     return PartialPart(
-        fingerprint, deployment, epoch, manifest_offset, attempt, index, total, payload, lane
+        fingerprint, deployment, epoch, manifest_offset, attempt, index, total, payload
     )
 
 

@@ -2,12 +2,9 @@
 
 How many devices a producer stands for seldom changes. A manifest of version 3 therefore says who is
 in (`topics.memberships`), and of those alone whose number is another than in an earlier manifest,
-by how much; that one is whole, and named by its offset in the log. After the membership come the
-places of these producers, each as how many others that are in lie between it and the one before,
-and the differences, 2n for n and -2n - 1 for n below 0.
-
-Version 4 is the same of windows in parts, with the code of drawings (`topics.drawing_codes`) after
-the membership. A whole manifest of version 4 has all populations in place of differences.
+by how much; that one is whole, of version 1, and named by its offset in the log. After the
+membership come the places of these producers, each as how many others that are in lie between it
+and the one before, and the differences, 2n for n and -2n - 1 for n below 0.
 
 A reader of the log keeps the last `BASES` whole manifests of its deployment. Whether a manifest can
 be read is thus a matter of the log alone, and the same for all who read it from its beginning; who
@@ -21,10 +18,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.drawing_codes import CODE_BYTES, DrawingCode
-from topics.frames import U4_MAX, CodecError, check_range, version_of
+from topics.frames import U4_MAX, CodecError, check_range
 from topics.manifests import (
-    CODED,
     PRODUCERS_MAX,
     SHORT,
     Manifest,
@@ -93,17 +88,14 @@ class ManifestReader:
         if 2 * np.count_nonzero(changes) * SHARE > len(whole):
             return whole
         changed = _encode_changes(changes)
-        code = b"" if manifest.code is None else manifest.code.to_bytes()
-        payload = encode_membership(inside) + code + changed
+        payload = encode_membership(inside) + changed
         if SHARE * len(changed) > len(whole) or SHORT.size + len(payload) >= len(whole):
             return whole
-        frame = SHORT if manifest.code is None else CODED
-        return frame.seal(*self._identity, *numbers_of(manifest), base, payload=payload)
+        return SHORT.seal(*self._identity, *numbers_of(manifest), base, payload=payload)
 
     def _decode_short(self, record: bytes) -> Manifest:
-        frame = SHORT if version_of(record) == SHORT.version else CODED
-        *header, base = frame.open(record)
-        payload, producers = record[frame.size :], header[-1]
+        *header, base = SHORT.open(record)
+        payload, producers = record[SHORT.size :], header[-1]
         if tuple(header[:2]) != self._identity or base not in self._tables:
             raise CodecError(
                 f"manifest that says what differs from the one at offset {base}, which is not "
@@ -111,14 +103,11 @@ class ManifestReader:
             )
         check_range("number of producers", producers, 0, PRODUCERS_MAX)
         inside, end = decode_membership(payload, producers)
-        code = None
-        if frame is CODED:
-            code, end = DrawingCode.from_bytes(payload[end:][:CODE_BYTES]), end + CODE_BYTES
         earlier = _first(self._tables[base], producers)[inside]
         populations = earlier + _decode_changes(payload[end:], len(earlier))
         if populations.size and not 0 <= populations.min() <= populations.max() <= U4_MAX:
             raise CodecError("a population is less than 0, or too large")
-        return manifest_of(header, inside, populations, code=code)
+        return manifest_of(header, inside, populations)
 
     def _keep(self, offset: int, manifest: Manifest) -> None:
         if manifest.of_instances or not self._bases:
@@ -137,10 +126,7 @@ def base_of(record: bytes) -> int | None:
     Raises:
         CodecError: it is none of ours.
     """
-    if not is_short(record):
-        return None
-    frame = SHORT if version_of(record) == SHORT.version else CODED
-    return int(frame.open(record)[-1])
+    return int(SHORT.open(record)[-1]) if is_short(record) else None
 
 
 def _first(table: NDArray[np.uint32], producers: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""The records of an epoch that a producer has drawn: for every instance or lane, open or sealed."""
+"""The records of an epoch that a producer has drawn: for every shuffle instance, open or sealed."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ class DrawnEpoch:
 
     def records(
         self, reports: Reports, generator: np.random.Generator
-    ) -> Iterator[tuple[Role, int, Iterator[bytes]]]:
-        """The records with a part of the reports for every shuffle instance or lane.
+    ) -> Iterator[tuple[Role, Iterator[bytes]]]:
+        """The records with a part of the reports for every shuffle instance, and their topics.
 
-        Each with the topic and partition that they are for; those by which windows are decided
-        come last.
+        The instance that decides windows comes last.
 
         Args:
             reports: of all devices, shape (n, width), or counted.
@@ -59,11 +58,11 @@ class DrawnEpoch:
         Raises:
             CodecError: there are more reports than records can hold.
         """
-        places, parts, most = self.job.report_places, [reports], self.most
-        if len(places) > 1:
-            most = None if most is None else room_of_part(most, len(places))
-            parts = divide(reports, len(places), most, generator)
-        for (role, number), part in reversed(list(zip(places, parts, strict=True))):
+        roles, parts, most = self.job.report_roles, [reports], self.most
+        if len(roles) > 1:
+            most = None if most is None else room_of_part(most, len(roles))
+            parts = divide(reports, len(roles), most, generator)
+        for role, part in reversed(list(zip(roles, parts, strict=True))):
             size = None if most is None else self._size(most)
             if self.job.shared:
                 words, size = self._shared(part), None
@@ -71,8 +70,7 @@ class DrawnEpoch:
                 words, size = self._sealed(part, size), None
             else:
                 words = self._open(part, generator)
-            partition = self.job.partition_of(self.epoch, number)
-            yield role, partition, self._records(role, words, size)
+            yield role, self._records(role, words, size)
 
     def _size(self, most: int) -> FixedSize:
         """What batches are filled up to, of at most so many reports."""
@@ -107,7 +105,7 @@ class DrawnEpoch:
         return Words(share_table(table, self.contributors, form, locks, secrets.token_bytes))
 
     def _records(self, role: Role, words: Words, size: FixedSize | None) -> Iterator[bytes]:
-        """Batches for one shuffle instance or lane, and their punctuation."""
+        """Batches for one shuffle instance, and their punctuation."""
         job, epoch = self.job, self.epoch
         pieces: list[tuple[Words, FixedSize | None]] = []
         if size is not None:

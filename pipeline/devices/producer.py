@@ -34,7 +34,6 @@ from randomizers.devices import Devices
 from randomizers.randomness import cryptographic_generator
 from topics.batches import (
     DRAWING_BYTES,
-    claimed_epoch,
 )
 from topics.frames import CodecError
 from topics.names import Role
@@ -352,9 +351,9 @@ class Producer:
         most: int | None,
         generator: np.random.Generator,
     ) -> None:
-        """Put an epoch's records into the outbox, a part of the reports for each instance or lane.
+        """Put an epoch's records into the outbox, a part of the reports for every instance.
 
-        That by which windows are decided is last: see `_send`.
+        What the instance that decides windows gets is last: see `_send`.
         """
         drawn = DrawnEpoch(
             job=self.job,
@@ -366,8 +365,8 @@ class Producer:
             most=most,
         )
         try:
-            for role, partition, records in drawn.records(reports, generator):
-                self._store.put(role, partition, records)
+            for role, records in drawn.records(reports, generator):
+                self._store.put(role, self.job.partition_of(epoch), records)
         except CodecError as error:
             raise ProducerError(f"producer {self.name}: {error}") from None
 
@@ -637,25 +636,18 @@ class Producer:
         present = int(np.count_nonzero(self._present))
         return capacity(self.job.law(), self.job.local_epoch(epoch), present)
 
-    def _decides(self, role: Role, partition: int, value: bytes) -> bool:
-        """Whether windows are decided by what lies in the topic and partition of a record."""
-        epoch = claimed_epoch(value) if self.job.lanes > 1 else None
-        first = epoch is None or self.job.part_in(epoch, partition) == 1
-        return role is Role.REPORTS and first
-
     def _send(self) -> Steps[None]:
         """Send the outbox; what was acknowledged goes.
 
-        The shuffle instance that decides windows is sent its part when the others have theirs, and
-        so is the lane by which they are decided: who is complete there is complete everywhere.
+        The shuffle instance that decides windows is sent its part when the others have theirs: so
+        everybody whom it finds complete is complete with all of them.
         """
         last: int | None = None
         unflushed = False
         for position, role, partition, value in self._store.outbox():
-            decides = self._decides(role, partition, value)
-            if decides and unflushed:
+            if role is Role.REPORTS and unflushed:
                 yield Flush()
-            unflushed = not decides
+            unflushed = role is not Role.REPORTS
             last = position
             yield Append(role, partition, value)
         if last is not None:

@@ -121,11 +121,6 @@ class DeployedJob(Job):
         signed_description: what devices are told, where they report for themselves.
         short_manifests: whether manifests may say what differs from an earlier one; so those of
             jobs that are deployed to wait for many producers. Earlier software reads no such job.
-        drawing_codes: whether manifests of windows in parts may say drawings by a code, and those
-            of parts name the decision alone; so those of jobs in parts that have short manifests.
-            The same holds.
-        partials_of_lanes: whether each lane of an epoch is released in a partition of its own, and
-            added up by itself: a partial is there when those of all lanes are; the same holds.
         replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
             stage, and charges nobody.
     """
@@ -141,8 +136,6 @@ class DeployedJob(Job):
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     signed_description: SignedDescription | None = None
     short_manifests: bool = False
-    drawing_codes: bool = False
-    partials_of_lanes: bool = False
     replay_of: Origin | None = None
 
     @model_validator(mode="after")
@@ -294,17 +287,8 @@ class DeployedJob(Job):
 
     @property
     def window_parts(self) -> int:
-        """How many shuffle instances, or lanes, each have a part of every window; a replay none."""
-        return self.parts if self.replay_of is None else 1
-
-    @property
-    def partial_parts(self) -> int:
-        """How many lanes of every window have a partial each; 1 where a window has one."""
-        return self.window_parts if self.partials_of_lanes else 1
-
-    def released_in(self, epoch: int, part: int = 1) -> int:
-        """The partition of ``<job>.shuffled`` where a window, or one of its parts, is written."""
-        return self.partition_of(epoch, part if self.partial_parts > 1 else 1)
+        """How many shuffle instances each write a part of every window; a replay has none."""
+        return self.instances if self.replay_of is None else 1
 
     def randomizer(self) -> Devices[Any]:
         """An empty population of devices."""
@@ -334,10 +318,7 @@ class DeployedJob(Job):
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
         # Only in jobs that have them: software that knows of none reads all others.
-        later = (
-            *("replay_of", "collector_key", "signed_description", "short_manifests"),
-            *("drawing_codes", "partials_of_lanes"),
-        )
+        later = ("replay_of", "collector_key", "signed_description", "short_manifests")
         left_out = self._absent | {name for name in later if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 
@@ -426,8 +407,6 @@ def deploy_job(
         "deployed_at": deployed_at,
         "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
         "short_manifests": job.shuffle.producers >= MANY_PRODUCERS,
-        "drawing_codes": job.shuffle.producers >= MANY_PRODUCERS and job.parts > 1,
-        "partials_of_lanes": job.lanes > 1,
     }
     return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
 
@@ -437,8 +416,8 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
 
     The first bytes of SHA-256 over the canonical JSON of protocol, parameters (without
     ``estimator``, ``messages_per_user`` and ``test_set``), constants, epochs, the smallest window,
-    crowds, a central guarantee, keys, shuffle instances and lanes, where there are any. `values`
-    are those of a deployed job, as JSON.
+    crowds, a central guarantee, keys and shuffle instances, where there are any. `values` are those
+    of a deployed job, as JSON.
     """
     parameters = values["parameters"]
     meaning = {
@@ -453,8 +432,7 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
             **_zone(values["epochs"].get("timezone")),
         },
         "minimum": values.get("shuffle", {}).get("minimum"),
-        **_several("instances", values.get("shuffle", {}).get("instances")),
-        **_several("lanes", values.get("topics", {}).get("lanes")),
+        **_several(values.get("shuffle", {}).get("instances")),
         **({"sealed": values["sealed"]} if values.get("sealed") else {}),
         **({"crowds": values["crowds"]} if values.get("crowds") else {}),
         **({"central": values["central"]} if values.get("central") else {}),
@@ -474,8 +452,8 @@ def _zone(name: object) -> dict[str, Any]:
     return {} if name is None else {"timezone": name}
 
 
-def _several(name: str, parts: object) -> dict[str, Any]:
-    return {} if parts in (None, 1) else {name: parts}
+def _several(instances: object) -> dict[str, Any]:
+    return {} if instances in (None, 1) else {"instances": instances}
 
 
 def _canonical(values: Mapping[str, Any]) -> bytes:

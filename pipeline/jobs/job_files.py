@@ -142,31 +142,6 @@ class Job(Wording):
         return self
 
     @model_validator(mode="after")
-    def _lanes_can_be(self) -> Self:
-        if self.lanes == 1:
-            return self
-        if self.crowds is not None:
-            raise ValueError(
-                "crowds are deleted from by whoever sees all messages of a crowd, and those of a "
-                "window with lanes lie in several partitions: leave out crowds or topics.lanes"
-            )
-        others = ("sealed", self.sealed is not None), ("devices", self.devices is not None)
-        excluded = [name for name, there in others if there]
-        excluded += ["shuffle.instances"] if self.instances > 1 else []
-        if excluded:
-            raise ValueError(
-                "lanes are for open reports that producers send to one shuffle stage: leave out "
-                f"{' and '.join(excluded)}, or topics.lanes"
-            )
-        entry = PROTOCOLS.get(self.protocol)
-        if entry is not None and entry.learning is not None:
-            raise ValueError(
-                f"{self.protocol} learns, one window after the other, and its windows have one "
-                "lane: leave out topics.lanes"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _devices_can_be(self) -> Self:
         if self.devices is None:
             return self
@@ -322,7 +297,7 @@ class Job(Wording):
         if self.devices is not None and self.protocol_entry.needs_shuffle:
             trust = f"{guarantee.trust}; {self.devices.trust}"
             guarantee = replace(guarantee, trust=trust)
-        if self.parts > 1 and self.protocol_entry.capacity is not None:
+        if self.instances > 1 and self.protocol_entry.capacity is not None:
             # `calibrate` has left as much of it for divisions that do not fit.
             delta = math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0
             guarantee = replace(guarantee, delta=delta)
@@ -340,17 +315,9 @@ class Job(Wording):
         """Partitions of the raw and the shuffled topic."""
         return self.topics.partitions
 
-    def partition_of(self, epoch: int, part: int = 1) -> int:
-        """The partition in which all of an epoch lies; of raw reports in lanes, one of its parts.
-
-        The first lane is where all would lie. The others follow, each in a partition of its own.
-        """
-        return (epoch + (part - 1 if self.lanes > 1 else 0)) % self.partitions
-
-    def part_in(self, epoch: int, partition: int) -> int | None:
-        """Which part of an epoch a partition of raw reports has, the first being 1; None: none."""
-        lane = (partition - epoch) % self.partitions
-        return lane + 1 if lane < self.lanes else None
+    def partition_of(self, epoch: int) -> int:
+        """The partition in which all of an epoch lies."""
+        return epoch % self.partitions
 
     def topic(self, role: Role) -> str:
         """The name of one of the job's topics."""
@@ -375,26 +342,6 @@ class Job(Wording):
     def instances(self) -> int:
         """Shuffle stages side by side."""
         return self.shuffle.instances
-
-    @property
-    def lanes(self) -> int:
-        """Partitions among which the reports of each epoch are divided."""
-        return self.topics.lanes
-
-    @property
-    def parts(self) -> int:
-        """Into how many parts a producer divides an epoch: for each instance or lane one."""
-        return max(self.instances, self.lanes)
-
-    @property
-    def report_places(self) -> tuple[tuple[Role, int], ...]:
-        """Where each part of an epoch goes, the one by which windows are decided first.
-
-        The topic of a shuffle instance, and the number of the part, from 1 on.
-        """
-        if self.lanes > 1:
-            return tuple((Role.REPORTS, part) for part in range(1, self.lanes + 1))
-        return tuple((role, part) for part, role in enumerate(self.report_roles, 1))
 
     @property
     def report_roles(self) -> tuple[Role, ...]:
@@ -473,16 +420,6 @@ class Job(Wording):
                     )
                 ]
             )
-        if self.lanes > 1 and self.protocol_entry.stage_sum(law) is not None:
-            raise JobError(
-                [
-                    Problem(
-                        ("topics", "lanes"),
-                        "the shuffle stage releases one noisy sum of each window of this job, and "
-                        "that of one lane would be a sum without all of the noise: leave them out",
-                    )
-                ]
-            )
         if self.sealed is not None and self.protocol_entry.stage_adds_noise(law):
             raise JobError(
                 [
@@ -503,8 +440,7 @@ class Job(Wording):
         """The parameters that the law is for."""
         if self.protocol_entry.capacity is None:
             return self.parameters
-        divided = "lanes" if self.lanes > 1 else "instances"
-        return self.shuffle.spared(self.parameters, self.epochs.count, self.parts, divided)
+        return self.shuffle.spared(self.parameters, self.epochs.count)
 
     def share_form(self, law: Law) -> ShareForm:
         """How tables of counts of reports are shared.

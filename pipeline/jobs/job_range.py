@@ -22,24 +22,8 @@ def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
 
 
 def place_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
-    """Why a raw report of an epoch has no place in a partition; None if it has."""
-    return _problem(job, epoch, partition, job.partition_of(epoch))
-
-
-def release_problem(job: DeployedJob, epoch: int, part: int, partition: int) -> str | None:
-    """Why what is released of a part of a window has no place in a partition; None if it has."""
-    return _problem(job, epoch, partition, job.released_in(epoch, part))
-
-
-def part_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
-    """Why a raw report of an epoch has no place in a partition; None if it has, in some lane."""
-    if job.lanes == 1 or job.part_in(epoch, partition) is None:
-        return place_problem(job, epoch, partition)
-    return epoch_problem(job, epoch)
-
-
-def _problem(job: DeployedJob, epoch: int, partition: int, wanted: int) -> str | None:
+    """Why a record of an epoch has no place in a partition; None if it has."""
     problem = epoch_problem(job, epoch)
-    if problem is None and partition != wanted:
-        return f"epoch {epoch} belongs to partition {wanted}"
+    if problem is None and job.partition_of(epoch) != partition:
+        return f"epoch {epoch} belongs to partition {job.partition_of(epoch)}"
     return problem

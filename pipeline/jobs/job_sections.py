@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import Self
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -20,8 +18,6 @@ from pipeline.jobs.shuffle import FIXED_DURATION, Seconds
 from pipeline.values.crowds import BETWEEN
 from randomizers.crowds import MOST_CROWDS
 from randomizers.shuffled_parameters import LEAST_DELTA
-
-MOST_LANES: Final = 16
 
 
 class Topics(Section):
@@ -39,32 +35,6 @@ class Topics(Section):
         default=timedelta(days=7).total_seconds(),
         description=FIXED_DURATION,
     )
-    lanes: int = Field(
-        default=1,
-        ge=1,
-        le=MOST_LANES,
-        description=f"a whole number from 1 to {MOST_LANES}: partitions that each epoch is divided "
-        "among, so that as many shuffle workers close it together",
-    )
-
-    @model_serializer(mode="wrap")
-    def _without_lanes_where_there_is_one(
-        self, write: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        # Only where there are several: software that knows of none reads all others.
-        values: dict[str, Any] = write(self)
-        if self.lanes == 1:
-            del values["lanes"]
-        return values
-
-    @model_validator(mode="after")
-    def _lanes_have_a_partition_each(self) -> Self:
-        if self.lanes > self.partitions:
-            raise ValueError(
-                f"lanes is {self.lanes}, and partitions {self.partitions}: each lane of an epoch "
-                "has a partition of its own; give fewer lanes or more partitions"
-            )
-        return self
 
     @property
     def retention_ms(self) -> int:

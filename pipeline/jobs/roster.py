@@ -13,11 +13,7 @@ from pipeline.actions import LogRecord
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import epoch_problem
 from topics.frames import INTEGER_MAX, CodecError
-from topics.manifests import (
-    PRODUCERS_MAX,
-    PRODUCERS_OF_CODES_MAX,
-    PRODUCERS_OF_INSTANCES_MAX,
-)
+from topics.manifests import PRODUCERS_MAX, PRODUCERS_OF_INSTANCES_MAX
 from topics.records import Drain, Farewell, Registration, decode_producer_record
 
 
@@ -109,9 +105,7 @@ class Roster:
 
     @property
     def _most(self) -> int:
-        if self._job.parts == 1:
-            return PRODUCERS_MAX
-        return PRODUCERS_OF_CODES_MAX if self._job.drawing_codes else PRODUCERS_OF_INSTANCES_MAX
+        return PRODUCERS_MAX if self._job.instances == 1 else PRODUCERS_OF_INSTANCES_MAX
 
     def _register(self, record: Registration) -> None:
         if record.name in self._names or record.enrolment in self._by_enrolment:

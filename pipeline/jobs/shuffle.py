@@ -18,7 +18,7 @@ from pydantic import (
 from pipeline.jobs.section import Section
 from pipeline.values.durations import FORMS, Duration, parse_duration
 from randomizers.division import MISFIT, MOST_INSTANCES
-from topics.manifests import PRODUCERS_MAX
+from topics.manifests import PRODUCERS_OF_INSTANCES_MAX
 
 DURATION: Final = f"a duration above 0, at most 1000 years: {FORMS}"
 FIXED_DURATION: Final = f"{DURATION}, but no months or years"
@@ -86,8 +86,7 @@ class Shuffle(Section):
             "average"
         )
 
-    @staticmethod
-    def spared(parameters: Any, epochs: int, parts: int, divided: str) -> Any:
+    def spared(self, parameters: Any, epochs: int) -> Any:
         """Parameters without what of delta divisions that do not fit may cost.
 
         Of every producer at every epoch, and with the factor of two laws that are so far from
@@ -96,22 +95,20 @@ class Shuffle(Section):
         Args:
             parameters: of a protocol whose number of messages is a secret.
             epochs: of a horizon.
-            parts: that a drawing is divided among.
-            divided: what these are called.
 
         Raises:
             ValueError: there is not enough of it.
         """
         delta = getattr(parameters, "delta", None)
-        if parts == 1 or not delta:
+        if self.instances == 1 or not delta:
             return parameters
         spared = math.nextafter(delta, 0)
-        divisions = PRODUCERS_MAX * epochs
+        divisions = PRODUCERS_OF_INSTANCES_MAX * epochs
         epsilon = min(parameters.epsilon, 600.0)
         if (1 + math.exp(epsilon)) * divisions * MISFIT >= delta - spared:
             raise ValueError(
                 f"epsilon {epsilon:g} with delta {delta:g} leaves no room for the messages of "
-                f"{parts} {divided}: take a smaller epsilon or a larger delta"
+                f"{self.instances} instances: take a smaller epsilon or a larger delta"
             )
         return replace(parameters, delta=spared)
 

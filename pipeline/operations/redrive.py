@@ -34,7 +34,7 @@ from pipeline.operations.dead_letters import (
     header_of,
     place_of,
 )
-from pipeline.operations.deployed_jobs import DeploymentError, check_has_devices
+from pipeline.operations.deployed_jobs import check_has_devices
 from pipeline.operations.redriven_parts import Parts
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.decision_log import DecisionLog
@@ -125,15 +125,10 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
         dry_run: only say what would be done.
 
     Raises:
-        DeploymentError: the job is a replay, which has no reports, or its epochs lie in lanes.
+        DeploymentError: the job is a replay, which has no reports.
         ClusterError: Kafka did not take a record; call again, nothing counts twice.
     """
     check_has_devices(job)
-    if job.lanes > 1:
-        raise DeploymentError(
-            f"job {job.name} has epochs in lanes, and whether the other lanes have their part of "
-            "what was refused is not known: have the producers' next epochs taken instead"
-        )
     log = DeadLetterLog(cluster, job)
     # To the end, for the markers; what is fed back is read once more, and never held whole.
     refused = {place_of(letter) for letter in log.read()} | log.redriven

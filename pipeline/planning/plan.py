@@ -301,7 +301,6 @@ def plan(
         caveats=(
             *forecast.caveats,
             *_of_tables(job, law),
-            *_of_lanes(job),
             *_of_strangers(job, protocol.needs_shuffle),
         ),
         warnings=tuple(warnings_for(job, law, users, weighed)),
@@ -445,17 +444,6 @@ def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
     return (
         f"reports are in shares: every producer sends {sent:,} bytes in {records} at an epoch, "
         "however many devices it stands for; bytes are those of one producer for all users",
-    )
-
-
-def _of_lanes(job: Job) -> tuple[str, ...]:
-    """What lanes tell, and to whom."""
-    if job.lanes == 1:
-        return ()
-    return (
-        f"each epoch lies in {job.lanes} lanes: whoever sees messages sees which lane each is in, "
-        "which is drawn at random and says nothing of whose it is, or of what it says; sums are "
-        "those of an epoch without lanes",
     )
 
 

@@ -15,9 +15,8 @@ from pipeline.recording.recordings import LostRange, RecordedReports
 from pipeline.stages.admission import decode_raw
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.device_admission import decode_collected
-from pipeline.stages.part_log import PartLog, PartPlace
 from topics.frames import CodecError
-from topics.manifests import Manifest
+from topics.manifests import Manifest, decode_manifest
 from topics.names import Role
 
 
@@ -71,12 +70,10 @@ class RawLog:
             for partition, start in enumerate(job.start_offsets[role])
         }
         self._ends = dict(self.positions)
-        # What is said of each further part of a window, of a shuffle instance or lane: its offsets.
-        self._parts: dict[tuple[int, int], PartPlace] = {}
+        # What is said of the parts of further shuffle instances: their offsets.
+        self._parts: dict[tuple[int, int], Manifest] = {}
         self._decisions = DecisionLog(job)
-        numbers = range(2, job.parts + 1)
-        self._part_log = PartLog(job, self._decisions, numbers, self._note_part)
-        self._manifest_log = job.cursor(Role.MANIFESTS, self._apply) if numbers else None
+        self._manifest_log = job.cursor(Role.MANIFESTS, self._apply) if job.instances > 1 else None
 
     @property
     def lost(self) -> tuple[LostRange, ...]:
@@ -107,13 +104,12 @@ class RawLog:
         Of further parts it is said where they were if a window is released. Of one that is not, any
         record that is gone may have belonged to it.
         """
-        places = self._job.report_places
-        lacking = [role for role, part in places if self._lacks(role, part, manifest)]
-        return list(dict.fromkeys(lacking))
+        roles = enumerate(self._job.report_roles, 1)
+        return [role for part, role in roles if self._lacks(role, part, manifest)]
 
     def _lacks(self, role: Role, part: int, manifest: Manifest) -> bool:
-        partition = self._job.partition_of(manifest.epoch, part)
-        own: Manifest | PartPlace | None = manifest
+        partition = self._job.partition_of(manifest.epoch)
+        own: Manifest | None = manifest
         if part > 1:
             own = self._parts.pop((part, manifest.epoch), None)
         return any(
@@ -124,11 +120,14 @@ class RawLog:
 
     def _apply(self, record: LogRecord) -> None:
         self._decisions.apply(record)
-        self._part_log.apply(record)
-
-    def _note_part(self, part: PartPlace, record: LogRecord) -> None:
-        if part.epoch >= self._first:
-            self._parts[part.instance, part.epoch] = part
+        try:
+            part = decode_manifest(record.value)
+        except CodecError:
+            return
+        own = (part.deployment, part.fingerprint) == (self._job.deployment, self._job.fingerprint)
+        decided = part.epoch >= self._first and part.epoch in self._decisions.decided
+        if own and decided and part.instance > 1:
+            self._parts.setdefault((part.instance, part.epoch), part)
 
     def _take_in(
         self, place: tuple[Role, int], records: tuple[LogRecord, ...], end: int

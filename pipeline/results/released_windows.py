@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from pipeline.actions import LogCursor, LogRecord, Steps, scan
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.stages.admission import Refusal
-from pipeline.stages.attempts import Attempts, read_chunk
+from pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from pipeline.stages.boxes_of_windows import distinct
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.scratch import Scratch, temporary_file
@@ -29,10 +29,14 @@ class _Size:
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition, as far as it has been read; the starts of windows that are not passed over."""
+    """A partition, as far as it has been read; the starts of windows that are not passed over.
+
+    `parts` are the first complete attempts of each shuffle instance, of windows that lack one.
+    """
 
     cursor: LogCursor
     attempts: Attempts[_Size]
+    parts: dict[int, dict[int, tuple[bytes, Attempt[_Size]]]] = field(default_factory=dict)
     starts: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -43,14 +47,14 @@ class _Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class PartPlace:
-    """Where a part of a window lies: its first complete attempt.
+class WindowPlace:
+    """Where a window lies: its first complete attempt, of every shuffle instance.
 
     Attributes:
         partition: of the shuffled topic.
         start: offset of its first chunk.
         stop: the offset after its last one; chunks of others may lie between.
-        attempt: its id.
+        attempts: the ids of the attempts.
         records: of the topic, that are its chunks.
         bytes: of their words.
     """
@@ -58,26 +62,9 @@ class PartPlace:
     partition: int
     start: int
     stop: int
-    attempt: bytes
+    attempts: frozenset[bytes]
     records: int
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class WindowPlace:
-    """Where a window lies: its parts, which shuffle instances or lanes have, or the only one."""
-
-    parts: tuple[PartPlace, ...]
-
-    @property
-    def records(self) -> int:
-        """Of the topic, that are its chunks."""
-        return sum(part.records for part in self.parts)
-
-    @property
-    def bytes(self) -> int:
-        """Of their words."""
-        return sum(part.bytes for part in self.parts)
 
 
 class WindowIndex:
@@ -102,8 +89,6 @@ class WindowIndex:
         self._next = first
         self._checks = job.aggregator()
         self.places: dict[int, WindowPlace] = {}
-        # Of windows that lack a part, the others.
-        self._parts: dict[int, dict[int, PartPlace]] = {}
         self._partitions: dict[int, _Partition] = {}
         for number in range(job.partitions):
             cursor = job.cursor(Role.SHUFFLED, partial(self._take_in, number), number)
@@ -127,12 +112,11 @@ class WindowIndex:
 
     def find(self, epoch: int) -> Steps[bool]:
         """Read on until the window of an epoch is found; False if there is none."""
-        parts = range(1, self._job.window_parts + 1)
-        for number in {self._job.released_in(epoch, part) for part in parts}:
-            cursor = self._partitions[number].cursor
-            while epoch not in self.places and (yield from cursor.read_some()):
-                pass
-        return epoch in self.places
+        partition = self._partitions[self._job.partition_of(epoch)]
+        while epoch not in self.places:
+            if not (yield from partition.cursor.read_some()):
+                return False
+        return True
 
     def read(self, epoch: int, scratch: Scratch = temporary_file) -> Steps[Words | None]:
         """The window of an epoch in canonical order; None if some of it was deleted meanwhile."""
@@ -147,35 +131,29 @@ class WindowIndex:
         return ordered if self._job.sealed is None else distinct(ordered)
 
     def _collect(self, epoch: int, words: WordMultiset) -> Steps[bool]:
+        place = self.places[epoch]
         attempts = Attempts(lambda: words, lambda found, chunk: found.add(chunk.words))
         whole: set[bytes] = set()
 
-        parts = self.places[epoch].parts
-        wanted = {part.attempt for part in parts}
-
-        def collect(number: int, record: LogRecord) -> None:
-            chunk = self._chunk(number, record)
-            if chunk is not None and chunk.epoch == epoch and chunk.attempt in wanted:
+        def collect(record: LogRecord) -> None:
+            chunk = self._chunk(place.partition, record)
+            if chunk is not None and chunk.epoch == epoch and chunk.attempt in place.attempts:
                 with suppress(ValueError):
                     if attempts.take_in(record.offset, chunk) is not None:
                         whole.add(chunk.attempt)
 
-        for number in sorted({part.partition for part in parts}):
-            there = [part for part in parts if part.partition == number]
-            start, stop = min(part.start for part in there), max(part.stop for part in there)
-            yield from scan(Role.SHUFFLED, number, start, stop, partial(collect, number))
-        return whole == wanted
+        yield from scan(Role.SHUFFLED, place.partition, place.start, place.stop, collect)
+        return whole == place.attempts
 
     def pass_over(self, epoch: int) -> None:
         """Forget an epoch and all before it, whatever the topic may still hold of them."""
         self._next = epoch + 1
         for partition in self._partitions.values():
             while partition.starts and partition.starts[0][1] <= epoch:
-                # It stands in the partition of every part.
-                self.places.pop(heappop(partition.starts)[1], None)
+                self.places.pop(heappop(partition.starts)[1])
             partition.attempts.drop(lambda each: each <= epoch)
-        for begun in [each for each in self._parts if each <= epoch]:
-            del self._parts[begun]
+            for begun in [each for each in partition.parts if each <= epoch]:
+                del partition.parts[begun]
 
     def _chunk(self, number: int, record: LogRecord) -> Chunk | None:
         """The chunk of a record; None for what whoever aggregates refuses."""
@@ -200,22 +178,23 @@ class WindowIndex:
             return
         if attempt is None:
             return
-        parts = self._parts.setdefault(chunk.epoch, {})
-        first, stop = attempt.first_offset, record.offset + 1
-        parts.setdefault(
-            chunk.instance,
-            PartPlace(number, first, stop, chunk.attempt, attempt.total, attempt.content.bytes),
-        )
+        parts = partition.parts.setdefault(chunk.epoch, {})
+        parts.setdefault(chunk.instance, (chunk.attempt, attempt))
         if len(parts) < self._job.window_parts:
             return
-        place = WindowPlace(tuple(parts[part] for part in sorted(parts)))
-        self.places[chunk.epoch] = place
-        del self._parts[chunk.epoch]
-        for each in {part.partition for part in place.parts}:
-            partition = self._partitions[each]
-            start = min(part.start for part in place.parts if part.partition == each)
-            heappush(partition.starts, (start, chunk.epoch))
-            partition.attempts.drop(lambda epoch: epoch == chunk.epoch)
+        del partition.parts[chunk.epoch]
+        whole = [each for _, each in parts.values()]
+        start = min(each.first_offset for each in whole)
+        self.places[chunk.epoch] = WindowPlace(
+            partition=number,
+            start=start,
+            stop=record.offset + 1,
+            attempts=frozenset(each for each, _ in parts.values()),
+            records=sum(each.total for each in whole),
+            bytes=sum(each.content.bytes for each in whole),
+        )
+        heappush(partition.starts, (start, chunk.epoch))
+        partition.attempts.drop(lambda epoch: epoch == chunk.epoch)
 
 
 def _count(size: _Size, chunk: Chunk) -> None:

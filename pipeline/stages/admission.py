@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import part_problem
+from pipeline.jobs.job_range import place_problem
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from topics.batches import Batch, Punctuation, claimed_epoch, decode_batch, decode_punctuation
+from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
 from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
 from topics.names import Role
 from topics.records import DeadLetter, Reason
@@ -142,20 +142,12 @@ class Admission:
         job: the deployed job.
         keys: that open its batches, if they are sealed.
         role: of the topic.
-        others: of epochs in lanes, whether it is all but the first lane that is wanted. Who wants
-            the first one is shown whatever belongs to none, too.
     """
 
     def __init__(
-        self,
-        job: DeployedJob,
-        keys: KeyRing = NO_KEYS,
-        role: Role = Role.REPORTS,
-        *,
-        others: bool = False,
+        self, job: DeployedJob, keys: KeyRing = NO_KEYS, role: Role = Role.REPORTS
     ) -> None:
         self._job = job
-        self._others = others
         self._keys = keys
         self._role = role
         self._words = WordCheck(job, role)
@@ -167,18 +159,6 @@ class Admission:
             record = self._opened(record)
         return (self._foreign_words(record) if isinstance(record, Batch) else None) or record
 
-    def records(self, partition: int, value: bytes) -> tuple[bytes, ...]:
-        """The record, if it is one that is wanted: of epochs in lanes, one of a wanted lane."""
-        if self._job.lanes > 1 and self._is_of_others(partition, value) != self._others:
-            return ()
-        return (value,)
-
-    def _is_of_others(self, partition: int, value: bytes) -> bool:
-        """Whether a record says that it is of another lane than the first."""
-        epoch = claimed_epoch(value)
-        part = None if epoch is None else self._job.part_in(epoch, partition)
-        return part is not None and part > 1
-
     def addressed(
         self, partition: int, value: bytes
     ) -> Batch | SealedBatch | Punctuation | Refusal:
@@ -189,15 +169,13 @@ class Admission:
         refusal = identity_refusal(self._job, record)
         if refusal is not None:
             return refusal
-        problem = part_problem(self._job, record.epoch, partition)
+        problem = place_problem(self._job, record.epoch, partition)
         if problem is not None:
             return Refusal(Reason.EPOCH, problem)
-        if isinstance(record, Punctuation) and self._job.parts > 1 and record.drawing is None:
+        if isinstance(record, Punctuation) and self._job.instances > 1 and record.drawing is None:
             return Refusal(
                 Reason.PUNCTUATION,
-                "names no drawing, by which shuffle instances agree on what is in a window"
-                if self._job.instances > 1
-                else "names no drawing, by which the lanes of a window are of the same one",
+                "names no drawing, by which shuffle instances agree on what is in a window",
             )
         if isinstance(record, Batch) and self._job.seals_batches:
             return Refusal(Reason.SEALED, "not sealed, as all reports of this job must be")

@@ -1,4 +1,4 @@
-"""The aggregate stage: a partial of each epoch, or of each of its lanes, and nothing else in it."""
+"""The aggregate stage: one partial per epoch, a pure function of the window."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AggregateStage(ChunkStage[Total]):
 
     def _begin(self) -> Total:
         opened = None
-        if self._job.sealed is not None and self._together > 1:
+        if self._job.sealed is not None and self._instances > 1:
             opened = WordMultiset(self._reader.named_form, self._scratch)
         return Total(self._job.aggregator(), opened=opened)
 
@@ -103,7 +103,6 @@ class AggregateStage(ChunkStage[Total]):
             manifest_offset=chunk.manifest_offset,
             attempt=chunk.attempt,
             payload=total.to_bytes(),
-            lane=chunk.instance if self._job.partial_parts > 1 else 1,
         )
         for record in records:
             yield Append(Role.PARTIALS, 0, encode_partial(record))

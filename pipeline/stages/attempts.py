@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from pipeline.actions import Append
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import release_problem
+from pipeline.jobs.job_range import place_problem
 from pipeline.stages.admission import Refusal, identity_refusal, readable
 from pipeline.stages.ordered_pieces import Pieces
 from topics.chunks import Chunk, decode_chunk, encode_chunk
@@ -28,7 +28,7 @@ def read_chunk(job: DeployedJob, partition: int, value: bytes) -> Chunk | Refusa
     chunk = readable(decode_chunk, value)
     if isinstance(chunk, Refusal):
         return chunk
-    problem = release_problem(job, chunk.epoch, chunk.instance, partition)
+    problem = place_problem(job, chunk.epoch, partition)
     misplaced = None if problem is None else Refusal(Reason.EPOCH, problem)
     return identity_refusal(job, chunk) or misplaced or chunk
 
@@ -55,7 +55,7 @@ def chunks_of_attempt(
             words=piece,
             instance=instance,
         )
-        yield Append(role, job.released_in(epoch, instance), encode_chunk(chunk))
+        yield Append(role, job.partition_of(epoch), encode_chunk(chunk))
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class _Partition(Generic[Content]):
     """What the stage knows of a partition it owns.
 
     `parts` holds the first complete attempt of every shuffle instance, of epochs that are not
-    through; `written` are windows that are. Of an epoch in lanes, a partition has one lane.
+    through; `written` are windows that are.
     """
 
     number: int
@@ -72,9 +72,7 @@ class ChunkStage(ABC, Generic[Content]):
     ) -> None:
         self.role = role
         self._writes_once = writes_once
-        self._parts = job.window_parts if role is job.decided_role else 1
-        # Lanes that are added up one by one do not wait for each other.
-        self._together = self._parts // job.partial_parts
+        self._instances = job.window_parts if role is job.decided_role else 1
         self._job = job
         self._listener = listener
         self._partitions: dict[int, _Partition[Content]] = {}
@@ -125,13 +123,13 @@ class ChunkStage(ABC, Generic[Content]):
         state = self._partitions[partition]
         state.position = offset + 1
         chunk = read_chunk(self._job, partition, value)
-        if isinstance(chunk, Chunk) and chunk.instance > self._parts:
-            detail = f"of shuffle instance {chunk.instance}, there are {self._parts}"
+        if isinstance(chunk, Chunk) and chunk.instance > self._instances:
+            detail = f"of shuffle instance {chunk.instance}, there are {self._instances}"
             chunk = Refusal(Reason.PROTOCOL, detail)
         if isinstance(chunk, Refusal):
             yield from self._refuse(state, offset, value, chunk)
             return
-        while not self._partials.reach(chunk.epoch, self._lane(chunk.epoch, partition)):
+        while not self._partials.reach(chunk.epoch):
             yield from self._partials.read_back()
         if self._through(state, chunk.epoch):
             return
@@ -144,17 +142,15 @@ class ChunkStage(ABC, Generic[Content]):
             return
         parts = state.parts.setdefault(chunk.epoch, {})
         parts.setdefault(chunk.instance, attempt)
-        if len(parts) < self._together:
+        if len(parts) < self._instances:
             return
         ordered = [parts[instance] for instance in sorted(parts)]
         yield from self._write(chunk, [part.content for part in ordered])
         yield from self._partials.flush()
         self._unflushed = False
         state.written.add(chunk.epoch)
-        if self._together == self._parts or chunk.epoch in self._partials.complete:
-            # Of lanes, with the last one.
-            began = min(part.began for part in ordered)
-            self._listener(FinishedWindow(chunk.epoch, Fate.RELEASED, began=began))
+        began = min(part.began for part in ordered)
+        self._listener(FinishedWindow(chunk.epoch, Fate.RELEASED, began=began))
         yield from self._commit_floor(state)
 
     def tick(self, now: float) -> Steps[None]:
@@ -176,11 +172,11 @@ class ChunkStage(ABC, Generic[Content]):
 
     def unfinished(self, partition: int) -> str:
         """Epochs without a partial."""
+        complete = self._partials.complete
         first = self._first_complete(partition)
         if first is None or self._partials.whole:
-            complete = self._partials.complete
             first = complete.first_missing(complete.lowest or 1)
-        while not self._has(first, partition) or self._is_complete(first, partition):
+        while self._job.partition_of(first) != partition or first in complete:
             first += 1
         return f"epoch {first} and later ones of its partition"
 
@@ -193,7 +189,7 @@ class ChunkStage(ABC, Generic[Content]):
         """The lowest epoch that is known to be complete of a partition's."""
         complete = self._partials.complete
         for epoch in range(complete.lowest, complete.highest + 1):
-            if self._has(epoch, partition) and self._is_complete(epoch, partition):
+            if self._job.partition_of(epoch) == partition and epoch in complete:
                 return epoch
         return None
 
@@ -204,20 +200,7 @@ class ChunkStage(ABC, Generic[Content]):
 
     def _through(self, state: _Partition[Content], epoch: int) -> bool:
         written = self._writes_once and epoch in state.written
-        return written or self._is_complete(epoch, state.number)
-
-    def _is_complete(self, epoch: int, partition: int) -> bool:
-        """Whether what a partition has of an epoch has a partial, as far as was read."""
-        return self._partials.has(epoch, self._lane(epoch, partition))
-
-    def _has(self, epoch: int, partition: int) -> bool:
-        """Whether anything of an epoch is released in a partition."""
-        return self._job.released_in(epoch, self._lane(epoch, partition)) == partition
-
-    def _lane(self, epoch: int, partition: int) -> int:
-        """Which lane of an epoch a partition has, where these are added up one by one; else 1."""
-        lanes = self._together < self._parts
-        return (self._job.part_in(epoch, partition) if lanes else None) or 1
+        return written or epoch in self._partials.complete
 
     def _refuse(
         self, state: _Partition[Content], offset: int, value: bytes, refusal: Refusal

@@ -20,7 +20,7 @@ from topics.names import Role
 
 
 class CompletePartials:
-    """The epochs, or lanes of them, of which a complete partial was read.
+    """The epochs of which a complete partial was read.
 
     Args:
         job: the deployed job.
@@ -39,17 +39,12 @@ class CompletePartials:
 
     @property
     def complete(self) -> EpochSet:
-        """The epochs that are complete with all their lanes, of what was read."""
+        """The epochs that are complete, of what was read."""
         return self._log.complete
 
-    def has(self, epoch: int, lane: int) -> bool:
-        """See `PartialLog.has`; of an epoch that was not reached perhaps wrongly not."""
-        return self._log.has(epoch, lane)
-
-    def reach(self, epoch: int, lane: int) -> bool:
+    def reach(self, epoch: int) -> bool:
         """Whether a partial of an epoch would have been read, unless it came out of order."""
-        first = self._log.first(lane)
-        return self.whole or 0 < first <= epoch
+        return self.whole or 0 < self.complete.lowest <= epoch
 
     def catch_up(self) -> Steps[None]:
         """Read what is new; at first, the end of what there is.

@@ -129,10 +129,6 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
     def _admit(self, partition: int, value: bytes) -> RecordT | Refusal:
         """A record of this job and partition, or the reason to refuse it."""
 
-    def _records(self, partition: int, value: bytes) -> tuple[bytes, ...]:
-        """The record, if it is one that this stage wants."""
-        return (value,)
-
     @abstractmethod
     def _place(
         self,
@@ -166,15 +162,14 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         self._timeline.note_written(written)
         state = self._partitions[partition]
         state.position = offset + 1
-        for each in self._records(partition, value):
-            admitted = self._admit(partition, each)
-            refusal = (
-                admitted
-                if isinstance(admitted, Refusal)
-                else (yield from self._place(state, offset, admitted, now, written))
-            )
-            if refusal is not None:
-                yield from self._refuse(state, offset, each, refusal)
+        admitted = self._admit(partition, value)
+        refusal = (
+            admitted
+            if isinstance(admitted, Refusal)
+            else (yield from self._place(state, offset, admitted, now, written))
+        )
+        if refusal is not None:
+            yield from self._refuse(state, offset, value, refusal)
         for window in list(state.windows.values()):
             if window.closing_end is not None and state.position >= window.closing_end:
                 yield from self._decide(state, window)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, islice
 
 import numpy as np
@@ -20,7 +20,6 @@ from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
 from pipeline.stages.epochs import EpochSet
 from pipeline.stages.latest_windows import FEW, LatestWindows
 from topics.frames import CodecError
-from topics.manifest_parts import decode_part, is_part
 from topics.manifest_rows import ManifestRows, membership_of, read_rows
 from topics.manifests import DECIDED_FATES, Fate, Manifest, has_bit
 from topics.names import Role
@@ -50,14 +49,12 @@ class Outcome:
         cut_offset: first offset that no longer belongs to the window.
         bits: whether each producer is in, in order of registration, lowest bit first; those that
             are not named are not.
-        offset: of the decision, in the manifest log.
     """
 
     fate: Fate
     first_offset: int
     cut_offset: int
     bits: bytes
-    offset: int
 
     def has(self, index: int) -> bool:
         """Whether a producer was in the window."""
@@ -93,25 +90,15 @@ def manifest_reader(job: DeployedJob) -> ManifestReader:
     return ManifestReader(job.fingerprint, job.deployment, bases)
 
 
-def manifest_at(job: DeployedJob, offset: int, decision: int | None = None) -> Steps[Manifest]:
+def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
     """Read a manifest again: of those with many producers only the offsets are kept.
 
     Args:
         job: the deployed job.
         offset: of the manifest, which a reader of the log has read.
-        decision: of one of a part, the offset of the manifest that decides the window.
     """
     reader = manifest_reader(job)
     record = yield from record_at(Role.MANIFESTS, 0, offset)
-    if decision is not None and is_part(record.value):
-        part = decode_part(record.value)
-        return replace(
-            (yield from manifest_at(job, decision)),
-            instance=part.instance,
-            first_offset=part.first_offset,
-            cut_offset=part.cut_offset,
-            timestamp=part.timestamp,
-        )
     base = base_of(record.value)
     if base is not None:
         reader.decode(base, (yield from record_at(Role.MANIFESTS, 0, base)).value)
@@ -163,14 +150,10 @@ class DecisionLog:
             manifest = self._reader.decode(record.offset, record.value)
         except CodecError:
             return
-        self.take_in(manifest, record.offset)
-
-    def take_in(self, manifest: Manifest, offset: int) -> None:
-        """Take in a manifest of the log that was decoded already."""
         if (manifest.deployment, manifest.fingerprint) != self._identity:
             return
         if manifest.instance > 1:
-            # Of several shuffle instances the first one decides; see `PartLog` for the others.
+            # Of several shuffle instances the first one decides.
             return
         if self._out_of_range(manifest) or not self.exists(manifest.epoch):
             return
@@ -178,7 +161,7 @@ class DecisionLog:
             return
         if self.first_epoch is None:
             self.first_epoch = manifest.first_epoch
-        decision = Decision(manifest, offset)
+        decision = Decision(manifest, record.offset)
         self._remember(decision)
         if self._on_decision is not None:
             self._on_decision(decision)
@@ -232,10 +215,8 @@ class DecisionLog:
         bits = self._bits_of(latest)
         numbers = rows.epochs, rows.fates, rows.first_offsets, rows.cut_offsets
         offsets = tuple(record.offset for record in records)
-        for epoch, fate, first, cut, offset in zip(
-            *(each.tolist() for each in numbers), offsets, strict=True
-        ):
-            self._note(epoch, Outcome(DECIDED_FATES[fate], first, cut, bits, offset))
+        for epoch, fate, first, cut in zip(*(each.tolist() for each in numbers), strict=True):
+            self._note(epoch, Outcome(DECIDED_FATES[fate], first, cut, bits))
         # The same are in with all of them.
         self._latest.note(latest)
         if self._on_decisions is not None:
@@ -272,9 +253,7 @@ class DecisionLog:
     def _remember(self, decision: Decision) -> None:
         manifest = decision.manifest
         bits = self._bits_of(manifest)
-        outcome = Outcome(
-            manifest.fate, manifest.first_offset, manifest.cut_offset, bits, decision.offset
-        )
+        outcome = Outcome(manifest.fate, manifest.first_offset, manifest.cut_offset, bits)
         self._note(manifest.epoch, outcome)
         self._latest.note(manifest)
 

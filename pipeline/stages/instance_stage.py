@@ -9,12 +9,9 @@ up to where it ended then has all there is to wait for.
 
 What the others wait for may not depend on that: if somebody sends one instance less than the other,
 what is missing is missing. Then it must at least be the same whenever a part is written. Therefore
-an instance writes a manifest of its own before its part, which names the decision, or is a copy of
-it, with the offsets of its own topic; it goes on under the first one of its kind, and everything
-after that is a function of the log.
-
-The lanes of an epoch are parts like these, of one instance: they lie in partitions of one topic,
-and whoever owns the partition of one that is not the first does the same with it.
+an instance writes a manifest of its own before its part, a copy of the decision with the offsets of
+its own topic; it goes on under the first one of its kind, and everything after that is a function
+of the log.
 """
 
 from __future__ import annotations
@@ -33,24 +30,22 @@ from pipeline.actions import (
 )
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.jobs.sealed import stage_party
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.boxes_of_windows import check_keys
 from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
-from pipeline.stages.drawings import holds_decided
+from pipeline.stages.epochs import EpochSet
 from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
 from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.part_log import PartLog, PartPlace
 from pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.window_writer import ProducerWindows
+from pipeline.stages.window_writer import ProducerWindows, drawings_in
 from pipeline.stages.windows import PunctuationError, Window, public_size
 from topics.batches import Batch, Punctuation
-from topics.manifest_parts import Part, encode_part
-from topics.manifests import Fate, Manifest, encode_manifest
+from topics.frames import CodecError
+from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
 from topics.names import Role
 from topics.records import Reason
 
@@ -76,18 +71,16 @@ class InstanceStage(RawStage[_Partition, Window]):
     """Turns the batches of ``<job>.reports-2`` and so on into chunks of ``<job>.shuffled``.
 
     Args:
-        job: with several shuffle instances, or lanes.
-        instance: which one, from 2 on; 1 has all lanes but the first.
+        job: with several shuffle instances.
+        instance: which one, from 2 on.
         identifiers: makes the random 16-byte ids of attempts.
         wall_clock: milliseconds since 1970, for the manifests' timestamps.
         generator: cryptographic generator for ``order: random``.
         scratch: opens scratch files for windows whose words do not fit a table of counts.
-        noise_key: for jobs in lanes that ask the stage for dummies.
         keys: of this instance, where reports are sealed.
         listener: is told of every window whose part this worker has written.
 
     Raises:
-        NoiseKeyError: the job asks for dummies, and this is not the key it was deployed with.
         SealingKeyError: reports are sealed, and the instance's private keys are not there.
     """
 
@@ -100,26 +93,24 @@ class InstanceStage(RawStage[_Partition, Window]):
         wall_clock: Callable[[], int],
         generator: np.random.Generator,
         scratch: Scratch = temporary_file,
-        noise_key: NoiseKey | None = None,
         keys: KeyRing = NO_KEYS,
         listener: WindowListener = ignore_window,
     ) -> None:
         if job.seals_batches:
             check_keys(job, stage_party(instance - 1), keys)
-        others = job.lanes > 1
-        self._admission = Admission(job, keys, job.report_roles[instance - 1], others=others)
-        self._numbers = range(2, job.lanes + 1) if others else range(instance, instance + 1)
+        self._admission = Admission(job, keys, job.report_roles[instance - 1])
+        self._instance = instance
         super().__init__(
             job,
             instance,
-            StageNoise(job, noise_key),
+            StageNoise(job, None),
             identifiers=identifiers,
             wall_clock=wall_clock,
             generator=generator,
             scratch=scratch,
             listener=listener,
         )
-        self._proposed = b""
+        self._proposed: Manifest | None = None
         self._accepted = False
         self._begin_logs()
 
@@ -129,15 +120,14 @@ class InstanceStage(RawStage[_Partition, Window]):
         """Take in one record of the instance's topic."""
         state = self._partitions[partition]
         state.position = offset + 1
-        for each in self._admission.records(partition, value):
-            admitted = self._admission.admit(partition, each)
-            refusal = (
-                admitted
-                if isinstance(admitted, Refusal)
-                else (yield from self._place(state, offset, admitted, now))
-            )
-            if refusal is not None:
-                yield from self._refuse(state, offset, each, refusal)
+        admitted = self._admission.admit(partition, value)
+        refusal = (
+            admitted
+            if isinstance(admitted, Refusal)
+            else (yield from self._place(state, offset, admitted, now))
+        )
+        if refusal is not None:
+            yield from self._refuse(state, offset, value, refusal)
         yield from self._write_what_is_read(state)
 
     def tick(self, now: float) -> Steps[None]:
@@ -164,7 +154,7 @@ class InstanceStage(RawStage[_Partition, Window]):
     def unfinished(self, partition: int) -> str:
         """Epochs whose part is not written, or not decided."""
         first = self._oldest_undecided
-        while first in self._decisions.decided or self._number(first, partition) is None:
+        while first in self._decisions.decided or self._job.partition_of(first) != partition:
             first += 1
         state = self._partitions.get(partition)
         begun = () if state is None else (*state.decided, *state.owed)
@@ -186,50 +176,50 @@ class InstanceStage(RawStage[_Partition, Window]):
 
     def _begin_logs(self) -> None:
         self._decisions = DecisionLog(self._job, self._decide)
-        self._parts = PartLog(self._job, self._decisions, self._numbers, self._owe)
+        self._parts = EpochSet()
         self._released = self._said = 0
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
 
     def _apply(self, record: LogRecord) -> None:
         """Take in one record of the manifest log."""
         self._decisions.apply(record)
-        self._parts.apply(record)
+        try:
+            manifest = decode_manifest(record.value)
+        except CodecError:
+            return
+        identity = manifest.deployment, manifest.fingerprint, manifest.instance
+        if identity == (self._job.deployment, self._job.fingerprint, self._instance):
+            self._owe(manifest, record.offset)
 
     def _decide(self, decision: Decision) -> None:
-        """A window was decided: if it is released, there are parts to be written."""
+        """A window was decided: if it is released, this instance has a part to write."""
         epoch = decision.manifest.epoch
         if decision.manifest.fate is not Fate.RELEASED:
             return
-        self._released += len(self._numbers)
-        for number in self._numbers:
-            state = self._partitions.get(self._job.partition_of(epoch, number))
-            if state is not None:
-                state.decided[epoch] = decision.offset
+        self._released += 1
+        state = self._partitions.get(self._job.partition_of(epoch))
+        if state is not None:
+            state.decided[epoch] = decision.offset
 
-    def _owe(self, part: PartPlace, record: LogRecord) -> None:
+    def _owe(self, part: Manifest, offset: int) -> None:
         """It was said what a part is, and the first word counts: the partition's owner owes it.
 
         The floor never passes the first offset of an unfinished part, so what begins below it is
         finished.
         """
         epoch = part.epoch
+        if epoch not in self._decisions.decided or not self._parts.add(epoch):
+            return
         self._said += 1
-        if record.value == self._proposed:
+        if part == self._proposed:
             self._accepted = True
-        state = self._partitions.get(self._job.partition_of(epoch, part.instance))
+        state = self._partitions.get(self._job.partition_of(epoch))
         decision = None if state is None else state.decided.pop(epoch, None)
         if state is None or decision is None:
             return
         state.ends.pop(epoch, None)
         if part.first_offset >= state.floor and epoch not in state.written:
-            state.owed[epoch] = Owed(part.first_offset, record.offset, decision)
-
-    def _number(self, epoch: int, partition: int) -> int | None:
-        """Which part of an epoch a partition of this stage has; None if it has none."""
-        for number in self._numbers:
-            if self._job.partition_of(epoch, number) == partition:
-                return number
-        return None
+            state.owed[epoch] = Owed(part.first_offset, offset, decision)
 
     @property
     def _oldest_undecided(self) -> int:
@@ -297,45 +287,36 @@ class InstanceStage(RawStage[_Partition, Window]):
     def _write_part(self, state: _Partition, epoch: int) -> Steps[None]:
         window = state.windows.get(epoch)
         first = None if window is None else window.first_offset
-        number, decided_at = self._number(epoch, state.number), state.decided[epoch]
-        assert number is not None
+        decided_at = state.decided[epoch]
         own = replace(
             (yield from manifest_at(self._job, decided_at)),
-            instance=number,
+            instance=self._instance,
             first_offset=state.position if first is None else first,
             cut_offset=state.position,
             timestamp=self._wall_clock(),
         )
-        self._proposed, self._accepted = self._encode(own, decided_at), False
-        yield Append(Role.MANIFESTS, 0, self._proposed)
+        self._proposed, self._accepted = own, False
+        yield Append(Role.MANIFESTS, 0, encode_manifest(own))
         yield Flush()
         yield from self._catch_up()
         if epoch in state.owed and self._accepted and window is not None:
             self._listener(
                 FinishedWindow(epoch, own.fate, own.contributors, began=window.opened_at)
             )
-            if not window.set_aside and holds_decided(window, own, self._roster):
+            if self._holds(window, own):
                 yield from self._write(state, Decision(own, decided_at), window.words)
         self._forget(state, epoch)
         yield from self._write_owed(state)
         yield from self._commit_floor(state)
 
-    def _encode(self, part: Manifest, decided_at: int) -> bytes:
-        """The record of a part: a copy of the decision, or its offset."""
-        if not self._job.drawing_codes:
-            return encode_manifest(part)
-        return encode_part(
-            Part(
-                part.fingerprint,
-                part.deployment,
-                part.epoch,
-                part.first_offset,
-                part.cut_offset,
-                part.timestamp,
-                part.instance,
-                decided_at,
-            )
-        )
+    def _holds(self, window: Window, part: Manifest) -> bool:
+        """Whether the words that a window holds are those of a part."""
+        complete = {
+            enrolment: contribution.complete.drawing
+            for enrolment, contribution in window.contributions.items()
+            if contribution.complete is not None
+        }
+        return not window.set_aside and complete == drawings_in(part, self._roster)
 
     def _write(self, state: _Partition, decision: Decision, words: WordMultiset) -> Steps[None]:
         yield from super()._write(state, decision, words)

@@ -203,7 +203,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         for epoch in sorted(state.owed):
             owed = state.owed[epoch]
             yield from self._producer_log.catch_up()
-            manifest = yield from manifest_at(self._job, owed.manifest, owed.decision)
+            manifest = yield from manifest_at(self._job, owed.manifest)
             words = yield from self._writer.read(manifest)
             yield from self._write(state, Decision(manifest, owed.decision), words)
             words.close()

@@ -6,9 +6,8 @@ drains the job, or when its grace period is over, which begins when its time has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,11 +19,7 @@ from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.timeline import Timeline
 from pipeline.stages.window_decision import WindowDecision
 from pipeline.stages.windows import Window
-from topics.drawing_codes import CHECKS, DrawingCode
-from topics.manifests import PRODUCERS_OF_INSTANCES_MAX, Manifest
-
-COPIED_MAX: Final = CHECKS // 4
-"""Of so many producers another drawing may have been seen, and a code still stands for all."""
+from topics.manifests import Manifest
 
 
 @dataclass(slots=True)
@@ -115,8 +110,6 @@ class ShuffleDecision(WindowDecision[Window]):
             elif not self._left_before_horizon(producer, window.epoch):
                 population += self._log.population(producer.index)
         first_epoch = self._log.first_epoch
-        named = tuple(drawings) if self._job.parts > 1 else ()
-        code = DrawingCode.of(named) if self._has_code(window, named) else None
         return Manifest(
             fingerprint=self._job.fingerprint,
             deployment=self._job.deployment,
@@ -130,19 +123,8 @@ class ShuffleDecision(WindowDecision[Window]):
             contributors=contributors,
             population=population,
             timestamp=timestamp,
-            drawings=named if code is None else (),
-            code=code,
+            drawings=tuple(drawings) if self._job.instances > 1 else (),
         )
-
-    def _has_code(self, window: Window, drawings: Sequence[bytes]) -> bool:
-        """Whether a code stands for the drawings of a window: they are many, and few are copied.
-
-        Of many that are copied, and may be whole elsewhere in another order, a code knows too
-        little; they are named as long as they fit a record.
-        """
-        if not self._job.drawing_codes or len(drawings) <= CHECKS:
-            return False
-        return len(window.copied) <= COPIED_MAX or len(self._roster) > PRODUCERS_OF_INSTANCES_MAX
 
     def _expected(self, epoch: int, window: Window | None) -> NDArray[np.bool_]:
         """Who must be in before the window of an epoch closes by completeness, as registered."""

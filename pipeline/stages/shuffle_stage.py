@@ -92,9 +92,6 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
     def _admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
         return self._admission.admit(partition, value)
 
-    def _records(self, partition: int, value: bytes) -> tuple[bytes, ...]:
-        return self._admission.records(partition, value)
-
     def _windows_again(self) -> ProducerWindows:
         return ProducerWindows(self._job, self._admission, self._roster, self._multiset, self.role)
 

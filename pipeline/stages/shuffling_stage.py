@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from pipeline.stages.deciding_stage import DecidingStage
 from pipeline.stages.device_stage import DeviceStage
 from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.instance_stage import InstanceStage
-from pipeline.stages.lane_stage import LaneStage
 from pipeline.stages.scratch import Scratch, temporary_file
 from pipeline.stages.shuffle_stage import ShuffleStage
-from pipeline.stages.stage import Stage
 
 
 def shuffling_stage(
@@ -29,33 +28,8 @@ def shuffling_stage(
     noise_key: NoiseKey | None = None,
     keys: KeyRing = NO_KEYS,
     listener: WindowListener = ignore_window,
-) -> Stage:
-    """A `ShuffleStage`, or a `DeviceStage` where devices report for themselves: see there.
-
-    Of epochs in lanes a `LaneStage`.
-    """
-    if job.lanes > 1:
-        return LaneStage(
-            ShuffleStage(
-                job,
-                identifiers=identifiers,
-                wall_clock=wall_clock,
-                broker_time=broker_time,
-                generator=generator,
-                scratch=scratch,
-                noise_key=noise_key,
-                listener=listener,
-            ),
-            InstanceStage(
-                job,
-                1,
-                identifiers=identifiers,
-                wall_clock=wall_clock,
-                generator=generator,
-                scratch=scratch,
-                noise_key=noise_key,
-            ),
-        )
+) -> DecidingStage[Any, Any]:
+    """A `ShuffleStage`, or a `DeviceStage` where devices report for themselves: see there."""
     kind = ShuffleStage if job.devices is None else DeviceStage
     return kind(
         job,

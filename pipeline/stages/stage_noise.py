@@ -8,8 +8,6 @@ from __future__ import annotations
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
 from pipeline.stages.crowds import left_of_crowds
-from randomizers.counted_words import CountedWords
-from randomizers.division import divide
 from topics.words import Words
 
 
@@ -45,22 +43,14 @@ class StageNoise:
                 f"with {key.digest.hex()[:8]}, that of the job's key with {wanted}"
             )
 
-    def dummies(self, epoch: int, lane: int | None = None) -> Words | None:
-        """The dummies of a window, or of one of its lanes, from 1 on; None where there are none.
-
-        In which lane each is is drawn as for reports, whatever it says. So all of them are those of
-        a window without lanes, and no lane shows reports that dummies do not hide.
-        """
+    def dummies(self, epoch: int) -> Words | None:
+        """The dummies of a window; None where there are none."""
         draw = self._job.stage_dummies
         if draw is None:
             return None
         assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
         drawn = draw(self._job.local_epoch(epoch), generator)
-        if lane is not None and self._job.lanes > 1:
-            part = divide(drawn, self._job.lanes, None, generator)[lane - 1]
-            assert isinstance(part, CountedWords)
-            drawn = part
         return Words(drawn.values, drawn.counts)
 
     @property

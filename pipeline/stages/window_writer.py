@@ -6,7 +6,7 @@ for the id of the attempt and a random order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -19,19 +19,11 @@ from pipeline.stages.admission import Admission, Refusal
 from pipeline.stages.attempts import chunks_of_attempt
 from pipeline.stages.boxes_of_windows import boxes_in_order
 from pipeline.stages.decision_log import Decision
-from pipeline.stages.drawings import (
-    WholeDrawings,
-    decided_drawings,
-    drawing_in,
-    drawings_in,
-    enrolments_in,
-    holds_decided,
-)
 from pipeline.stages.multisets import WordMultiset
 from pipeline.stages.ordered_pieces import Pieces
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.windows import PunctuationError, Window
-from topics.batches import Batch, Punctuation
+from topics.batches import Batch, Punctuation, drawing_of
 from topics.manifests import Manifest
 from topics.names import Role
 
@@ -71,52 +63,25 @@ class ProducerWindows:
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
         """See `WindowsAgain`; the roster has all producers of the manifest."""
-        window = yield from self._window(manifest, drawings_in(manifest, self._roster))
-        code = manifest.code
-        if code is None or holds_decided(window, manifest, self._roster):
-            return window.words
-        # Somebody has sent this part several drawings, or none.
-        window.close()
-        enrolments = enrolments_in(manifest, self._roster)
-        drawn = WholeDrawings(manifest.epoch, self._job.form_of(self._role))
-        yield from self._scan(manifest, set(enrolments), drawn.add)
-        decided = decided_drawings(code, enrolments, drawn.by_enrolment())
-        return (yield from self._window(manifest, decided)).words
-
-    def _window(self, manifest: Manifest, inside: Mapping[bytes, bytes | None]) -> Steps[Window]:
-        """The window of some enrolments, each with a drawing, or the first one that is whole."""
+        partition = self._job.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
+        inside = drawings_in(manifest, self._roster)
 
-        def take_in(record: Batch | Punctuation) -> None:
-            if inside[record.enrolment] in (None, drawing_in(record)):
+        def collect(record: LogRecord) -> None:
+            admitted = self._admission.admit(partition, record.value)
+            if (
+                not isinstance(admitted, Refusal)
+                and admitted.epoch == manifest.epoch
+                and admitted.enrolment in inside
+                and inside[admitted.enrolment] in (None, _drawing(admitted))
+            ):
                 with suppress(PunctuationError):
-                    window.add(record)
-
-        yield from self._scan(manifest, inside.keys(), take_in)
-        return window
-
-    def _scan(
-        self,
-        manifest: Manifest,
-        enrolments: Set[bytes],
-        visit: Callable[[Batch | Punctuation], None],
-    ) -> Steps[None]:
-        """Show what some have sent for a part before its cut, in the order of the log."""
-        partition = self._job.partition_of(manifest.epoch, manifest.instance)
-
-        def look_at(record: LogRecord) -> None:
-            for value in self._admission.records(partition, record.value):
-                admitted = self._admission.admit(partition, value)
-                if (
-                    not isinstance(admitted, Refusal)
-                    and admitted.epoch == manifest.epoch
-                    and admitted.enrolment in enrolments
-                ):
-                    visit(admitted)
+                    window.add(admitted)
 
         end = yield from end_offset(self._role, partition)
         stop = min(manifest.cut_offset, end)
-        yield from scan(self._role, partition, manifest.first_offset, stop, look_at)
+        yield from scan(self._role, partition, manifest.first_offset, stop, collect)
+        return window.words
 
 
 class WindowWriter:
@@ -158,7 +123,7 @@ class WindowWriter:
         Or their noisy sum and no word, where that is what is released.
         """
         manifest = decision.manifest
-        dummies = self._noise.dummies(manifest.epoch, manifest.instance)
+        dummies = self._noise.dummies(manifest.epoch)
         if dummies is not None:
             words.add(dummies)
         # How the words are encoded must tell of those that are left alone.
@@ -180,3 +145,17 @@ class WindowWriter:
         )
         yield Flush()
         kept.close()
+
+
+def drawings_in(manifest: Manifest, roster: Roster) -> dict[bytes, bytes | None]:
+    """The enrolments that a manifest says are in, each with its drawing, if that is said."""
+    enrolments = [
+        producer.enrolment
+        for producer, included in zip(roster, manifest.producers, strict=False)
+        if included
+    ]
+    return dict(zip(enrolments, manifest.drawings or [None] * len(enrolments), strict=True))
+
+
+def _drawing(record: Batch | Punctuation) -> bytes | None:
+    return drawing_of(record.batch) if isinstance(record, Batch) else record.drawing

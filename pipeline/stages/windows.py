@@ -180,7 +180,6 @@ class Window(OpenWindow):
         contributions: what has arrived, by enrolment.
         inside: the enrolments that are complete, as they came in.
         unfinished: those of which something has arrived, and that are not.
-        copied: those of which more than one drawing has been seen.
     """
 
     def __init__(self, epoch: int, opened_at: float, multiset: Callable[[], WordMultiset]) -> None:
@@ -188,7 +187,6 @@ class Window(OpenWindow):
         self.contributions: dict[bytes, Contribution] = {}
         self.inside: list[bytes] = []
         self.unfinished: set[bytes] = set()
-        self.copied: set[bytes] = set()
         self._messages = 0
         self._contributors = 0
         self._words = multiset()
@@ -226,7 +224,6 @@ class Window(OpenWindow):
 
     def _add_batch(self, batch: Batch) -> bool:
         contribution = self._contribution(batch.enrolment)
-        self._note_drawing(contribution, batch.enrolment, drawing_of(batch.batch))
         if contribution.complete is not None:
             return False
         drawing = self._drawing(contribution, drawing_of(batch.batch))
@@ -253,7 +250,6 @@ class Window(OpenWindow):
                 f"at most {U4_MAX} can be"
             )
         contribution = self._contribution(punctuation.enrolment)
-        self._note_drawing(contribution, punctuation.enrolment, punctuation.drawing)
         before = contribution.said_before(punctuation.drawing)
         if before is not None:
             if before.drawing == punctuation.drawing and before != punctuation:
@@ -302,17 +298,6 @@ class Window(OpenWindow):
             contribution = self.contributions[enrolment] = Contribution()
             self.unfinished.add(enrolment)
         return contribution
-
-    def _note_drawing(
-        self, contribution: Contribution, enrolment: bytes, name: bytes | None
-    ) -> None:
-        """Remember a producer of which another drawing has been seen than the one that is named."""
-        if name is None:
-            return
-        complete = contribution.complete
-        known = contribution.drawings if complete is None else {complete.drawing}
-        if any(each not in (None, name) for each in known):
-            self.copied.add(enrolment)
 
     def _drawing(self, contribution: Contribution, name: bytes | None) -> Drawing:
         drawing = contribution.drawings.get(name)

@@ -120,13 +120,11 @@ def _noises(
 
 
 @lru_cache(maxsize=8)
-def dummies_job(deployment: bytes, key: NoiseKey, lanes: int = 1) -> DeployedJob:
+def dummies_job(deployment: bytes, key: NoiseKey) -> DeployedJob:
     """A job to which the stage adds dummies, in so many cells that no two draws are alike."""
     domain = [f"item {number}" for number in range(40)]
     parameters = {"epsilon": 1, "delta": 1e-6, "domain": domain, "dummies": "shuffle"}
-    return scene_job(
-        "count_min", parameters, minimum=2, deployment=deployment, key=key, lanes=lanes
-    )
+    return scene_job("count_min", parameters, minimum=2, deployment=deployment, key=key)
 
 
 @lru_cache(maxsize=8)

@@ -48,7 +48,6 @@ def scene_job(
     producers: int | None = 2,
     deployment: bytes = bytes(16),
     key: NoiseKey | None = None,
-    lanes: int = 1,
     **sections: Any,
 ) -> DeployedJob:
     """A job of a few epochs that are over, whose windows wait for a minute."""
@@ -59,7 +58,7 @@ def scene_job(
         "parameters": parameters,
         "epochs": {"count": EPOCHS, "start": "2023-01-01", "length": "PT1H"},
         "shuffle": shuffle if producers is None else {**shuffle, "producers": producers},
-        "topics": {"partitions": 2, "lanes": lanes},
+        "topics": {"partitions": 2},
         **sections,
     }
     job = deploy_job(make_job(values), deployed_at=0, deployment=deployment)
@@ -68,7 +67,7 @@ def scene_job(
 
 @dataclass(frozen=True)
 class Sent:
-    """What one producer sends, or the part of it that goes to one lane.
+    """What one producer sends.
 
     Attributes:
         name: of the producer.
@@ -88,7 +87,7 @@ class Sent:
 def draw(
     job: DeployedJob, name: str, values: Sequence[Sequence[Any]], coins: np.random.Generator
 ) -> Sent:
-    """Have a producer draw its epochs from 1 on, of a job without lanes.
+    """Have a producer draw its epochs from 1 on.
 
     Args:
         job: whose reports are drawn.
@@ -96,14 +95,6 @@ def draw(
         values: of every epoch, those of all of its devices; None where one is absent.
         coins: all that is drawn.
     """
-    (sent,) = draw_lanes(job, name, values, coins)
-    return sent
-
-
-def draw_lanes(
-    job: DeployedJob, name: str, values: Sequence[Sequence[Any]], coins: np.random.Generator
-) -> list[Sent]:
-    """The same, lane by lane; see `draw`."""
     log = MemoryLog(clock=lambda: NOW)
     producer = Producer(
         job,
@@ -115,29 +106,19 @@ def draw_lanes(
     )
     users = [f"{name} {user}" for user in range(len(values[0]))]
     producer.enrol(users)
-    lanes: list[dict[int, tuple[bytes, ...]]] = [{} for _ in range(job.lanes)]
+    records: dict[int, tuple[bytes, ...]] = {}
     present: dict[int, int] = {}
     for epoch, held in enumerate(values, 1):
-        partitions = [job.partition_of(epoch, lane) for lane in range(1, job.lanes + 1)]
-        before = [log.end(Role.REPORTS, partition) for partition in partitions]
+        partition = job.partition_of(epoch)
+        before = log.end(Role.REPORTS, partition)
         there = {user: value for user, value in zip(users, held, strict=True) if value is not None}
         producer.report(epoch, there)
         producer.close(epoch)
-        for records, partition, first in zip(lanes, partitions, before, strict=True):
-            records[epoch] = tuple(log.values(Role.REPORTS, partition)[first:])
+        records[epoch] = tuple(log.values(Role.REPORTS, partition)[before:])
         present[epoch] = len(there)
     producer.shut()
-    registration = log.values(Role.PRODUCERS)[0]
-    return [
-        Sent(
-            name,
-            registration,
-            records,
-            present,
-            {epoch: held_by(batches_of(values)) for epoch, values in records.items()},
-        )
-        for records in lanes
-    ]
+    words = {epoch: held_by(batches_of(values)) for epoch, values in records.items()}
+    return Sent(name, log.values(Role.PRODUCERS)[0], records, present, words)
 
 
 def batches_of(records: Sequence[bytes]) -> list[Words]:
@@ -183,10 +164,10 @@ class Scene:
         for sent in senders:
             self.log.append(Append(Role.PRODUCERS, 0, sent.registration))
 
-    def hand_on(self, epoch: int, records: Sequence[bytes], lane: int = 1) -> None:
+    def hand_on(self, epoch: int, records: Sequence[bytes]) -> None:
         """Let records of an epoch arrive."""
         for value in records:
-            self.log.append(Append(Role.REPORTS, self.job.partition_of(epoch, lane), value))
+            self.log.append(Append(Role.REPORTS, self.job.partition_of(epoch), value))
 
     def worker(self, *moments: float) -> SteppedWorker:
         """A worker that takes all partitions over and works at these moments, in seconds."""
@@ -221,13 +202,13 @@ class Scene:
         said = self.manifests()[epoch].producers
         return {each.name for each, is_in in zip(roster, said, strict=False) if is_in}
 
-    def writings(self, epoch: int, lane: int = 1) -> list[Held]:
-        """What each whole writing of a window, or of one of its lanes, holds."""
+    def writings(self, epoch: int) -> list[Held]:
+        """What each whole writing of a window holds."""
         attempts: defaultdict[bytes, list[Words]] = defaultdict(list)
         totals: dict[bytes, int] = {}
         for partition in range(len(self.job.start_offsets[Role.SHUFFLED])):
             for chunk in map(decode_chunk, self.log.values(Role.SHUFFLED, partition)):
-                if (chunk.epoch, chunk.instance) == (epoch, lane):
+                if chunk.epoch == epoch:
                     attempts[chunk.attempt].append(chunk.words)
                     totals[chunk.attempt] = chunk.total
         return [held_by(words) for name, words in attempts.items() if len(words) == totals[name]]

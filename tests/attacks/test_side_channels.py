@@ -47,9 +47,9 @@ def tells_in_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> str:
         report_all(producer, epoch, values)
 
     def twice(drawn: Any, reports: Any, generator: Any) -> Any:
-        for role, partition, found in records(drawn, reports, generator):
+        for role, found in records(drawn, reports, generator):
             held = list(found)
-            yield role, partition, held[:1] * (sums[0] % 2) + held
+            yield role, held[:1] * (sums[0] % 2) + held
 
     monkeypatch.setattr(Producer, "report_all", note)
     monkeypatch.setattr(epoch_records.DrawnEpoch, "records", twice)

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.devices import epoch_records
 from pipeline.jobs import budgets
 from pipeline.jobs.budgets import Charge
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.ledger.chain import Chain, Problem
 from pipeline.ledger.spending import Spending
-from pipeline.stages import crowds, instance_stage, window_writer
+from pipeline.stages import crowds, window_writer
 from pipeline.stages.decision_log import DecisionLog
 from pipeline.stages.device_windows import DeviceWindow
 from pipeline.stages.shuffle_stage import ShuffleStage
@@ -28,7 +27,6 @@ from randomizers.randomness import cryptographic_generator, keyed_generator, see
 from tests.attacks.boxes_and_shares import attack_boxes_and_shares
 from tests.attacks.crowds_left import MINIMUM, attack_crowds
 from tests.attacks.device_windows import attack_device_windows
-from tests.attacks.lanes import attack_lanes
 from tests.attacks.ledger_edits import attack_ledger
 from tests.attacks.membership import attack_membership
 from tests.attacks.noise_of_stages import attack_dummies, attack_sums
@@ -47,7 +45,6 @@ ATTACKS: Mapping[str, Attacking] = {
     "windows written again": attack_written_again,
     "dummies of the stage": attack_dummies,
     "sums of the stage": attack_sums,
-    "lanes": attack_lanes,
     "windows of devices": attack_device_windows,
     "boxes and shares": attack_boxes_and_shares,
     "spending": attack_spending,
@@ -220,32 +217,6 @@ def edits_unnoticed(patch: Patch) -> None:
     patch.setattr(Chain, "_note", lenient)
 
 
-def lanes_in_halves(patch: Patch) -> None:
-    patch.setattr(epoch_records, "divide", lambda reports, lanes, *rest: np.array_split(reports, 2))
-
-
-def lanes_of_producers(patch: Patch) -> None:
-    patch.setattr(epoch_records, "divide", lambda reports, lanes, *rest: [reports, reports[:0]])
-
-
-def dummies_of_first_lane(patch: Patch) -> None:
-    dummies = StageNoise.dummies
-    patch.setattr(
-        StageNoise,
-        "dummies",
-        lambda noise, epoch, lane: dummies(noise, epoch) if lane == 1 else None,
-    )
-
-
-def dummies_of_all_in_each(patch: Patch) -> None:
-    dummies = StageNoise.dummies
-    patch.setattr(StageNoise, "dummies", lambda noise, epoch, lane: dummies(noise, epoch))
-
-
-def everybody_in_a_lane(patch: Patch) -> None:
-    patch.setattr(instance_stage, "holds_decided", lambda *window: True)
-
-
 def cuts_unnoticed(patch: Patch) -> None:
     apply = Chain.apply
 
@@ -275,11 +246,6 @@ def cuts_unnoticed(patch: Patch) -> None:
             (attack_sums, noise_of_one_deployment, "two deployments have the same noise"),
             (attack_sums, noise_without_key, "does not depend on the key"),
             (attack_sums, words_in_place_of_sums, "6 words leave the stage"),
-            (attack_lanes, lanes_in_halves, "which reports go to which lane is not drawn"),
-            (attack_lanes, lanes_of_producers, "nearly all reports of a producer"),
-            (attack_lanes, dummies_of_first_lane, "a lane has no dummies"),
-            (attack_lanes, dummies_of_all_in_each, "are not those of a window without lanes"),
-            (attack_lanes, everybody_in_a_lane, "a lane holds other reports"),
             (attack_device_windows, copies_are_devices, "a manifest says that 21 devices are in"),
             (attack_device_windows, copies_of_boxes, "a manifest says that 24 devices are in"),
             (attack_boxes_and_shares, boxes_as_they_came, "stand where their reports stood"),

@@ -2,8 +2,8 @@
 
 ``python -m tests.benchmarks.many_producers [PRODUCERS ...]``
 
-Every producer sends a batch of one report and its punctuation. Prints `Closing`, `Remembered` and,
-of a job in two lanes, `Parts` a line, in JSON.
+Every producer sends a batch of one report and its punctuation. Prints `Closing` and `Remembered` a
+line, in JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 import sys
 import time
 import tracemalloc
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -26,16 +26,8 @@ from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.decision_log import DecisionLog
 from tests.benchmarks.measuring import MEGABYTE
 from tests.benchmarks.one_core import shuffle_stage
-from topics.batches import (
-    DRAWING_BYTES,
-    Batch,
-    Punctuation,
-    encode_batch,
-    encode_punctuation,
-)
-from topics.drawing_codes import CHECKS, DrawingCode
-from topics.manifest_parts import Part, encode_part
-from topics.manifests import PRODUCERS_OF_INSTANCES_MAX, Fate, Manifest, encode_manifest
+from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.manifests import Fate, Manifest
 from topics.names import Role
 from topics.records import Registration
 from topics.words import Words
@@ -79,32 +71,7 @@ class Remembered:
     manifest_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What manifests of a job in two lanes take, and what finding out drawings costs.
-
-    Attributes:
-        producers: of the job.
-        whole_bytes: of the first manifest, which has all populations.
-        manifest_bytes: of a later one, in which all are.
-        missing_bytes: of one in which a hundredth is missing.
-        part_bytes: of what is said of the other lane.
-        named_bytes: of a manifest that names drawings, with all in, as jobs of few producers have.
-        coding_ms: of processor time to make the code of all drawings.
-        recovering_ms: the same to find out drawings of which as many are unknown as can be.
-    """
-
-    producers: int
-    whole_bytes: int
-    manifest_bytes: int
-    missing_bytes: int
-    part_bytes: int
-    named_bytes: int
-    coding_ms: float
-    recovering_ms: float
-
-
-def many_job(producers: int, lanes: int = 1) -> Job:
+def many_job(producers: int) -> Job:
     """A job that waits for so many producers."""
     values = {
         "name": "many",
@@ -112,7 +79,7 @@ def many_job(producers: int, lanes: int = 1) -> Job:
         "parameters": {"epsilon": 1, "changes": 1},
         "epochs": {"count": 1 << 16},
         "shuffle": {"minimum": 1, "producers": producers, "grace": "1h"},
-        "topics": {"partitions": lanes, "lanes": lanes},
+        "topics": {"partitions": 1},
     }
     return make_job(values)
 
@@ -176,55 +143,12 @@ def remembered(producers: int, decisions: int = EPOCHS_AHEAD) -> Remembered:
     return Remembered(producers, decisions, round(held / MEGABYTE, 1), each, size)
 
 
-def parts(producers: int) -> Parts:
-    """Say manifests of a job in two lanes."""
-    job = deploy_job(many_job(producers, lanes=2), deployed_at=0)
-    assert job.drawing_codes
-    rng = np.random.default_rng(1)
-    populations = rng.integers(500, 1500, producers)
-    log, sizes, coding = DecisionLog(job), list[int](), list[float]()
-    named = b""
-    for epoch, missing in enumerate((0.0, 0.0, 0.01), 1):
-        inside = rng.random(producers) >= missing
-        counts = populations[inside]
-        drawings = tuple(secrets.token_bytes(DRAWING_BYTES) for _ in range(len(counts)))
-        before = time.process_time()
-        code = DrawingCode.of(drawings)
-        coding.append(time.process_time() - before)
-        manifest = Manifest(
-            job.fingerprint, job.deployment, epoch, Fate.RELEASED, epoch, epoch + 1, 1,
-            tuple(inside.tolist()), tuple(counts.tolist()), int(counts.sum()),
-            int(populations.sum()), 0, code=code,
-        )  # fmt: skip
-        record = log.encode(manifest)
-        sizes.append(len(record))
-        log.apply(LogRecord(epoch, record))
-        if epoch == 1 and producers <= PRODUCERS_OF_INSTANCES_MAX:
-            named = encode_manifest(replace(manifest, code=None, drawings=drawings))
-    place = Part(job.fingerprint, job.deployment, 1, 0, 1, 0, 2, 1)
-    before = time.process_time()
-    assert code.recover(drawings, range(CHECKS)) == drawings
-    recovering = time.process_time() - before
-    whole, short, missed = sizes
-    return Parts(
-        producers,
-        whole,
-        short,
-        missed,
-        len(encode_part(place)),
-        len(named),
-        round(1e3 * min(coding), 1),
-        round(1e3 * recovering, 1),
-    )
-
-
 def main() -> None:
     """Measure jobs of so many producers."""
     for producers in map(int, sys.argv[1:] or ["1000"]):
         for order in ("registration", "random"):
             print(json.dumps(asdict(closing(producers, order))), flush=True)
         print(json.dumps(asdict(remembered(producers))), flush=True)
-        print(json.dumps(asdict(parts(producers))), flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ WITHHELD = ("future_rand", "fragments", "shuffled_counts")
 
 
 DIVIDED = ("fragments-4", "single_message-0", "count_min-0", "hadamard-0")
-"""Looked at with several shuffle instances, or lanes, where there is time."""
+"""Looked at with several shuffle instances where there is time."""
 
 
 def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
@@ -173,29 +173,6 @@ def test_what_several_shuffle_instances_see_of_neighbours_looks_alike(
     for variant in NEIGHBOURS:
         folder = tmp_path / f"input {variant}"
         inputs = write_inputs(folder, case, variant, minimum=12, dummies=None, instances=2)
-        run = run_in_memory(
-            tmp_path / variant, inputs, release, Commands(capsys), send_what_is_refused
-        )
-        seen.append(run)
-    assert release.epochs == [1, 2, 3, 4]
-    for other in seen[1:]:
-        for observed, first in seen[0].items():
-            assert other[observed] == first, observed
-
-
-@pytest.mark.verify
-@pytest.mark.parametrize("name", ["shuffled_counts-0", "future_rand-0", "value_stream-0", *DIVIDED])
-def test_what_lanes_show_of_neighbours_looks_alike(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """How many records each lane has, and how large they are, whoever writes it when."""
-    (case,) = (case for case in CASES if str(case) == name)
-    release = SameRelease(tmp_path / "released")
-    release.folder.mkdir(parents=True)
-    seen = []
-    for variant in NEIGHBOURS:
-        folder = tmp_path / f"input {variant}"
-        inputs = write_inputs(folder, case, variant, minimum=12, dummies=None, lanes=2)
         run = run_in_memory(
             tmp_path / variant, inputs, release, Commands(capsys), send_what_is_refused
         )

@@ -55,12 +55,11 @@ def write_inputs(
     partitions: int = 2,
     sealed: Mapping[str, Any] | None = None,
     instances: int = 1,
-    lanes: int = 1,
 ) -> Inputs:
     """Write the files of one of `NEIGHBOURS`; arguments are those of `case_job_file`.
 
     Reports are sealed as `sealed` says, to keys of `tests.support.sealing`; `instances` are shuffle
-    stages side by side, `lanes` those of every epoch.
+    stages side by side.
 
     Raises:
         ValueError: `dummies` is not for these parameters.
@@ -71,8 +70,6 @@ def write_inputs(
     written["topics"]["partitions"] = partitions
     if instances > 1:
         written["shuffle"]["instances"] = instances
-    if lanes > 1:
-        written["topics"]["lanes"] = lanes
     if sealed is not None:
         written["sealed"] = dict(sealed)
     job = folder / "job.yaml"

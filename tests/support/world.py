@@ -262,35 +262,6 @@ class World:
         return partials
 
 
-class PartitionedWorld(World):
-    """A world in which every partition has a shuffle worker and an aggregator of its own.
-
-    The one of partition 2 is called ``shuffle@2``, the other ``aggregate@2``.
-    """
-
-    def stage(self, name: str) -> Stage:
-        return super().stage(name.split("@")[0])
-
-    def worker(self, name: str) -> MemoryWorker:
-        stage, _, partition = name.partition("@")
-        if not partition:
-            return super().worker(name)
-        if name not in self.workers:
-            driver = MortalDriver(self.log, self.accidents)
-            worker = MemoryWorker(self.stage(stage), self.log, driver)
-            worker.run(worker.assign(int(partition), self.now))
-            self.workers[name] = worker
-        return self.workers[name]
-
-    def settle(self, names: Iterable[str] | None = None) -> None:
-        if names is None:
-            partitions = range(self.job.partitions)
-            # Twice: what one of them decides, another one may have read before.
-            each = [f"shuffle@{number}" for number in partitions] * 2
-            names = [*each, *(f"aggregate@{number}" for number in partitions), "publish"]
-        super().settle(names)
-
-
 class Owner:
     """A worker that takes every partition over, and is stepped through its actions one by one."""
 

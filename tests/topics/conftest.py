@@ -143,9 +143,6 @@ def examples() -> dict[str, Any]:
             drawings=(BATCH[:8], BATCH[8:]),
         ),
         "partial": PartialPart(FINGERPRINT, DEPLOYMENT, 7, 11, ATTEMPT, 0, 2, b"state"),
-        "partial of a lane": PartialPart(
-            FINGERPRINT, DEPLOYMENT, 7, 11, ATTEMPT, 0, 2, b"state", lane=3
-        ),
         "sealed batch": SealedBatch(FINGERPRINT, DEPLOYMENT, 7, BATCH[:8], bytes(range(56))),
     }
 

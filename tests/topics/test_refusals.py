@@ -266,11 +266,6 @@ def test_what_is_said_of_instances_alone_is_said_in_one_form(
     for number, message in ((1, "of the first instance"), (0, "instance is 0, must be 1")):
         with pytest.raises(CodecError, match=message):
             decode(forge(data, (80, u4(number))))
-    encode, decode = codecs[Kind.PARTIAL]
-    data = encode(examples["partial of a lane"])
-    for number, message in ((1, "of the first lane"), (0, "lane is 0, must be 1")):
-        with pytest.raises(CodecError, match=message):
-            decode(forge(data, (80, u4(number))))
     encode, decode = codecs[Kind.MANIFEST]
     manifest = examples["manifest of an instance"]
     data = encode(manifest)

@@ -112,7 +112,6 @@ class ReplayWriter:
             # Of raw reports, which a replay does not have.
             first_offset=0,
             cut_offset=0,
-            code=None,
         )
 
     def _write_window(self, epoch: int) -> Steps[None]:

@@ -130,7 +130,7 @@ def test_a_stage_without_its_dummies_is_convicted(
 ) -> None:
     case = noise_of_stage(case_of(name), 0.4)
     assert case is not None
-    monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch, lane=None: None)
+    monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
     finding = released(case, 70)
     assert finding.convicted
     assert "can be told from" in finding.reason

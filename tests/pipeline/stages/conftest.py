@@ -47,20 +47,3 @@ def scratch_files(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(tempfile, "TemporaryFile", note)
     return opened
-
-
-@pytest.fixture
-def coded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs in parts have codes of drawings, however few their producers are."""
-    monkeypatch.setattr("pipeline.jobs.deployed_job.MANY_PRODUCERS", 1)
-    monkeypatch.setattr("pipeline.stages.shuffle_decision.CHECKS", 0)
-    monkeypatch.setattr("topics.manifests.CHECKS", 0)
-
-
-@pytest.fixture(params=["named", "coded"])
-def drawings(request: pytest.FixtureRequest) -> str:
-    """How manifests of jobs in parts say drawings."""
-    if request.param == "coded":
-        request.getfixturevalue("coded")
-    said: str = request.param
-    return said

@@ -119,26 +119,17 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_records")
 @pytest.mark.parametrize(
-    ("order", "keep", "codes"),
+    ("order", "keep"),
     [
-        pytest.param("sorted", False, False, id="sorted, unflushed lost", marks=pytest.mark.slow),
-        pytest.param("random", True, False, id="random, unflushed kept", marks=pytest.mark.verify),
-        pytest.param("sorted", True, True, id="codes of drawings", marks=pytest.mark.slow),
+        pytest.param("sorted", False, id="sorted, unflushed lost", marks=pytest.mark.slow),
+        pytest.param("random", True, id="random, unflushed kept", marks=pytest.mark.verify),
     ],
 )
 def test_killed_after_every_single_action(
-    folder: Path,
-    order: str,
-    keep: bool,
-    codes: bool,
-    stride: int,
-    request: pytest.FixtureRequest,
+    folder: Path, order: str, keep: bool, stride: int
 ) -> None:
     """Whoever dies, producer, any instance, aggregator or publisher: every cell is exactly 1."""
-    if codes:
-        request.getfixturevalue("coded")
     job = deployed(order=order)
-    assert job.drawing_codes == codes
     undisturbed = run(begun(job, folder / "undisturbed"))
     actions = undisturbed.accidents.count
     assert actions > 150
@@ -262,7 +253,6 @@ def test_the_first_instance_gets_nothing_before_the_others_have_acknowledged_the
 
 
 @pytest.mark.verify
-@pytest.mark.usefixtures("drawings")
 def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
     """The owner is paused anywhere, its successor gets anywhere, and the owner wakes up."""
     pause = interleavings = 0
@@ -295,9 +285,7 @@ def test_two_owners_of_a_part_in_every_interleaving(folder: Path) -> None:
     assert interleavings > 100
 
 
-def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(
-    tmp_path: Path, drawings: str
-) -> None:
+def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(tmp_path: Path) -> None:
     """Whatever order their records come in: nothing is put together from both."""
     job = deployed(producers=1)
     log = MemoryLog()
@@ -322,11 +310,9 @@ def test_of_copies_of_a_folder_all_parts_are_of_the_same_drawing(
                     world.log.append(Append(role, 1, value))
         world.settle()
         assert counted(world, 1).tolist() == [1] * CELLS, first_orders
-        assert (world.manifests()[1].code is not None) == (drawings == "coded")
         world.shut()
 
 
-@pytest.mark.usefixtures("drawings")
 def test_what_one_instance_was_not_sent_is_missing_whenever_its_part_is_written(
     folder: Path,
 ) -> None:

@@ -122,7 +122,6 @@ class Known:
             if outcome is not None:
                 outcomes[epoch] = (
                     outcome.fate, outcome.first_offset, outcome.cut_offset, outcome.bits,
-                    outcome.offset,
                 )  # fmt: skip
         return (
             self.shown,

@@ -25,9 +25,7 @@ EPOCHS = 4
 CELLS = 30
 
 
-def cells_job(
-    instances: int = 1, lanes: int = 1, calendar: bool = False, **shuffle: object
-) -> DeployedJob:
+def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> DeployedJob:
     times = {"start": "2023-11-14T22:13:20Z", "length": "PT100S"} if calendar else {}
     job = make_job(
         {
@@ -42,7 +40,7 @@ def cells_job(
                 **({"instances": instances} if instances > 1 else {}),
                 **shuffle,
             },
-            "topics": {"partitions": 2, **({"lanes": lanes} if lanes > 1 else {})},
+            "topics": {"partitions": 2},
         }
     )
     return deploy_job(job, deployment=bytes(16), deployed_at=0)
@@ -126,10 +124,9 @@ def told(world: World) -> dict[int, tuple[object, ...]]:
     [
         cells_job,
         lambda: cells_job(instances=2),
-        lambda: cells_job(lanes=2),
         lambda: cells_job(calendar=True),
     ],
-    ids=["plain", "instances", "lanes", "calendar"],
+    ids=["plain", "instances", "calendar"],
 )
 def test_what_resting_workers_publish_is_what_others_do(
     folder: Path, make: Callable[[], DeployedJob]
@@ -198,12 +195,10 @@ def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("cells_protocol")
-@pytest.mark.parametrize("lanes", [1, 2])
 def test_an_epoch_that_is_left_out_before_a_decided_one_keeps_the_stage_awake(
-    folder: Path, lanes: int
+    folder: Path,
 ) -> None:
-    """Also where it has other lanes, of which nothing is left to do."""
-    world = World(cells_job(lanes=lanes, calendar=True), folder, values())
+    world = World(cells_job(calendar=True), folder, values())
     shuffle = world.worker("shuffle").stage
     for epoch, now in ((1, 150.0), (3, 151.0)):
         world.now = now

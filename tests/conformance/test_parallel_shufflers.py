@@ -1,0 +1,50 @@
+"""Which shuffle instance a message goes to, where several work side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.devices.epoch_records import DrawnEpoch
+from pipeline.jobs.deployed_job import deploy_job
+from pipeline.jobs.job_files import make_job
+from randomizers.randomness import seeded_generator
+from topics.batches import decode_batch
+from topics.frames import Kind, kind_of
+
+REPORTS = 200
+
+
+@pytest.mark.parametrize("enrolment", [bytes(16), bytes([1] * 16)], ids=["north", "south"])
+@pytest.mark.parametrize("word", [0, 1])
+def test_every_message_goes_to_an_instance_of_its_own_draw(enrolment: bytes, word: int) -> None:
+    """Whatever it says, whose it is and where it stands."""
+    job = deploy_job(
+        make_job(
+            {
+                "name": "parallel",
+                "protocol": "split_budget",
+                "parameters": {"epsilon": 1},
+                "epochs": {"count": 4},
+                "shuffle": {"minimum": 4, "instances": 2},
+            }
+        ),
+        deployed_at=0,
+    )
+    sizes, rng = set[int](), seeded_generator(7)
+    reports = np.full((REPORTS, 1), word, job.word_form.dtype)
+    for number in range(20):
+        drawing = number.to_bytes(8, "little")
+        drawn = DrawnEpoch(job, 1, enrolment, drawing, REPORTS, REPORTS, None)
+        parts = [
+            sum(
+                decode_batch(record).words.messages
+                for record in records
+                if kind_of(record) is Kind.BATCH
+            )
+            for _, records in drawn.records(reports, rng)
+        ]
+        assert sum(parts) == REPORTS
+        assert min(parts) > REPORTS // 4
+        sizes.add(parts[0])
+    assert len(sizes) > 5
