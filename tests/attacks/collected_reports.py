@@ -24,7 +24,7 @@ from pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.epoch_times import times_of
 from pipeline.jobs.sealing_keys import public_bytes
-from tests.attacks.device_jobs import EPOCHS, body_of, device_job, identity, noon
+from tests.attacks.attacked_devices import EPOCHS, body_of, device_job, identity, noon
 from tests.attacks.promises import broken
 from topics.envelopes import decode_body
 from topics.loose_batches import (

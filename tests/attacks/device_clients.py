@@ -17,7 +17,7 @@ from typing import Any, Final
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.jobs.descriptions import statement_of
 from randomizers.client import Answer, Device, DeviceError, Limit, UnreachableError
-from tests.attacks.device_jobs import EPOCHS, device_job, noon
+from tests.attacks.attacked_devices import EPOCHS, device_job, noon
 from tests.attacks.promises import broken
 from topics.envelopes import IDENTITY_BYTES, decode_body
 

@@ -26,8 +26,8 @@ from pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from pipeline.jobs.job_files import make_job
 from pipeline.simulation.memory import MemoryDriver, MemoryLog
 from randomizers.randomness import seeded_generator
+from tests.attacks.attacked_devices import identity
 from tests.attacks.changed_values import other_values
-from tests.attacks.device_jobs import identity
 from tests.attacks.promises import broken
 
 _EPOCHS: Final = 4

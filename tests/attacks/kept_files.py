@@ -28,7 +28,7 @@ from pipeline.jobs.sealing_keys import KeyRing, make_key_pair, read_private_key
 from pipeline.state import FolderLock, private_folder
 from randomizers.client import DeviceError
 from randomizers.client.store import FileStore
-from tests.attacks.device_jobs import device_job
+from tests.attacks.attacked_devices import device_job
 from tests.attacks.promises import broken
 
 _OF_OTHERS: Final = 0o077

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pipeline.audit.deployed_laws import attack_law, with_constants_of
 from pipeline.audit.findings import Finding
 from pipeline.jobs.descriptions import described
-from tests.attacks.device_jobs import device_job
+from tests.attacks.attacked_devices import device_job
 
 
 def why(findings: Iterable[Finding]) -> str:
