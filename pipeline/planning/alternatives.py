@@ -72,7 +72,7 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     >>> from pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
     ... name: weeks
-    ... protocol: shuffled_tree
+    ... protocol: shuffled_counts
     ... parameters: {epsilon: 1, delta: 1.0e-6, changes: 4}
     ... epochs: {count: 170}
     ... shuffle: {minimum: 32593}
@@ -80,7 +80,6 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     >>> found = alternatives(job, job.calibrate(), users=32593)
     >>> for each in found:
     ...     print(each.protocol, round(each.rmse))
-    shuffled_tree 62
     shuffled_counts 32
     shuffled_counts 55
     value_stream 1527

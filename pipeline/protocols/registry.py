@@ -32,7 +32,6 @@ OWN: Final = (
     "fragments",
     "ldp_sgd",
     "shuffled_counts",
-    "shuffled_tree",
     "laplace_histogram",
     "jl_hh",
     "bucket",

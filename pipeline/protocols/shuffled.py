@@ -1,4 +1,4 @@
-"""What the continual protocols of the shuffled model have in common.
+"""The continual protocol of the shuffled model, of any kind of values.
 
 Values are 0 and 1, or, with a domain, labels or numbers: then the same job parameters have another
 law, and devices and aggregators that know these; the law says which.
@@ -33,8 +33,6 @@ class Kind:
     """What runs, for one kind of values; `package` is one of `randomizers`.
 
     `contributors` of a law are how many its noise is sized on; None where the stage adds it.
-
-    `of_numbers` is the aggregator where items are numbers, if it is another one.
     """
 
     package: str
@@ -43,12 +41,6 @@ class Kind:
     devices: Any
     aggregator: Any
     forecast: Callable[[Any, int], Forecast]
-    of_numbers: Any = None
-
-    def aggregator_for(self, asked: Any) -> Any:
-        """The class of aggregators, for the parameters of a job."""
-        numbers = isinstance(asked.domain, Numbers | Bits)
-        return self.of_numbers if numbers and self.of_numbers is not None else self.aggregator
 
 
 def shuffled(
@@ -56,9 +48,9 @@ def shuffled(
     parameters: type[Any],
     booleans: Kind,
     items: Kind,
+    numbers: Kind,
+    sums: Kind,
     examples: tuple[Example, ...],
-    numbers: Kind | None = None,
-    sums: Kind | None = None,
 ) -> Protocol:
     """A protocol of all kinds of values that there are modules for.
 
@@ -66,15 +58,15 @@ def shuffled(
     shuffle stage releases one noisy sum of a window, instead of its words. Jobs that were deployed
     before there were any have the law of `booleans` with the same parameters, and keep it.
     """
-    kinds = [kind for kind in (booleans, items, numbers, sums) if kind is not None]
+    kinds = (booleans, items, numbers, sums)
 
     def kind_for(asked: Any) -> Kind:
         match asked.domain:
-            case None if sums is not None and asked.summed:
+            case None if asked.summed:
                 return sums
             case None:
                 return booleans
-            case Numbers() | Bits() if numbers is not None:
+            case Numbers() | Bits():
                 return numbers
             case _:
                 return items
@@ -109,9 +101,9 @@ def shuffled(
         law=reader_for,
         randomizer=lambda law: kind_of(law).devices(law),
         restore=lambda law, arrays, epoch: kind_of(law).devices.restore(law, arrays, epoch),
-        aggregator=lambda law, asked: kind_of(law).aggregator_for(asked)(law),
-        aggregator_from_bytes=lambda law, asked, data: (
-            kind_of(law).aggregator_for(asked).from_bytes(law, data)
+        aggregator=lambda law, asked: kind_of(law).aggregator(law),
+        aggregator_from_bytes=lambda law, asked, data: kind_of(law).aggregator.from_bytes(
+            law, data
         ),
         word_form=lambda law: law.word_form,
         needs_shuffle=True,

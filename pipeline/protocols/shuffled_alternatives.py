@@ -1,4 +1,4 @@
-"""Which protocols count what the continual ones of the shuffled model do, and the reverse."""
+"""Which protocols count what shuffled_counts does, and the reverse."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from randomizers.item_domains import Bits, Numbers
 from randomizers.range_stream import RangeStreamParameters
 from randomizers.range_values import RangeValuesParameters
 from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_tree import ShuffledTreeParameters
 
 
-def alternatives(
-    asked: ShuffledCountsParameters | ShuffledTreeParameters, last_epoch: int
-) -> Iterator[Alternative]:
+def alternatives(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[Alternative]:
     """Others with the same epsilon; where no number of changes is stated, all are followed."""
     shared: dict[str, Any] = {
         "epsilon": asked.epsilon,
@@ -35,7 +32,6 @@ def alternatives(
     if asked.changes is not None:
         yield "shuffled_counts", partial(ShuffledCountsParameters, changes=changes, **shared)
     yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
-    yield "shuffled_tree", partial(ShuffledTreeParameters, changes=changes, **shared)
     domain = asked.domain
     if domain is None:
         yield from untrusting(asked.epsilon, changes, last_epoch)

@@ -238,16 +238,6 @@ _PROTOCOL = shuffled(
         ShuffledItemCountsAggregator,
         ShuffledItemCountsForecast,
     ),
-    (
-        Example(ShuffledCountsParameters(1.5, 0.05), 2),
-        Example(ShuffledCountsParameters(1.0, 0.05), 1, minimum=2),
-        Example(ShuffledCountsParameters(4.0, 0.1, 1, 1), 2),
-        Example(ShuffledCountsParameters(5.0, 0.1, 1, 1, "conditional"), 2, minimum=3),
-        Example(ShuffledCountsParameters(1.5, 0.05, domain=("a", "b")), 1),
-        Example(ShuffledCountsParameters(4.0, 0.1, domain=("a",), cells="count_min"), 1, minimum=2),
-        Example(ShuffledCountsParameters(4.0, 0.1, domain=Numbers(0.0, 80.0, 2)), 1),
-        Example(ShuffledCountsParameters(4.0, 0.1, 1, dummies="shuffle"), 1, minimum=2),
-    ),
     Kind(
         "shuffled_level_counts",
         lambda law: law.held.contributors,
@@ -263,6 +253,16 @@ _PROTOCOL = shuffled(
         ShuffledValueStream,
         ShuffledValueStreamAggregator,
         ShuffledValueStreamForecast,
+    ),
+    (
+        Example(ShuffledCountsParameters(1.5, 0.05), 2),
+        Example(ShuffledCountsParameters(1.0, 0.05), 1, minimum=2),
+        Example(ShuffledCountsParameters(4.0, 0.1, 1, 1), 2),
+        Example(ShuffledCountsParameters(5.0, 0.1, 1, 1, "conditional"), 2, minimum=3),
+        Example(ShuffledCountsParameters(1.5, 0.05, domain=("a", "b")), 1),
+        Example(ShuffledCountsParameters(4.0, 0.1, domain=("a",), cells="count_min"), 1, minimum=2),
+        Example(ShuffledCountsParameters(4.0, 0.1, domain=Numbers(0.0, 80.0, 2)), 1),
+        Example(ShuffledCountsParameters(4.0, 0.1, 1, dummies="shuffle"), 1, minimum=2),
     ),
 )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
 
 from randomizers.accounting.item_streams import ItemReports, epsilon_for_items, noise_for_items
 from randomizers.accounting.table_distances import FOR_TABLES, check_tables
@@ -99,9 +98,9 @@ class _Job:
         if asked.buckets is not None:
             return self.law_of(boost, asked.buckets)
         if asked.cells == "count_min" or asked.dummies == "shuffle":
-            return self.law_of(boost, enough_buckets(self.size))
+            return self.law_of(boost, _enough_buckets(self.size))
         limit = asked.messages_per_user or MESSAGES_PER_EPOCH * self.last_epoch
-        return fitting(lambda buckets: self.law_of(boost, buckets), self.size, limit)
+        return _fitting(lambda buckets: self.law_of(boost, buckets), self.size, limit)
 
     def law_of(self, boost: int, buckets: int) -> ShuffledItemCountsLaw:
         """With all that is left open given."""
@@ -133,29 +132,14 @@ class _Job:
         return variance * averaged / (2 * law.boost + 1)
 
 
-class _Costly(Protocol):
-    """A law, as far as it matters here."""
-
-    @property
-    def messages(self) -> float:
-        """The most expected of a user over the horizon."""
-        ...
-
-    @property
-    def dummy_messages(self) -> float:
-        """Dummies among them."""
-        ...
-
-
-_Law = TypeVar("_Law", bound=_Costly)
-
-
-def enough_buckets(items: int) -> int:
+def _enough_buckets(items: int) -> int:
     """The fewest without collisions."""
     return next(number for number in range(items, 2 * items + 2) if is_prime(number))
 
 
-def fitting(law_of: Callable[[int], _Law], items: int, limit: float) -> _Law:
+def _fitting(
+    law_of: Callable[[int], ShuffledItemCountsLaw], items: int, limit: float
+) -> ShuffledItemCountsLaw:
     """The law with the largest number of buckets that asks for no more messages than allowed.
 
     With the smallest number of buckets, where none does.
@@ -165,7 +149,7 @@ def fitting(law_of: Callable[[int], _Law], items: int, limit: float) -> _Law:
         items: how many there are.
         limit: of messages.
     """
-    buckets = enough_buckets(items)
+    buckets = _enough_buckets(items)
     law = law_of(buckets)
     while law.messages > limit and buckets > 2:
         # Noise grows as buckets become fewer, so the first number that fits is the largest.

@@ -27,7 +27,6 @@ def jobs() -> Iterator[tuple[DeployedJob, int]]:
     """Jobs of every way to count, and how many devices there are in all."""
     asked: dict[str, tuple[dict[str, Any], int]] = {
         "shuffled_counts": ({"changes": 4}, 28_785),
-        "shuffled_tree": ({"changes": 4}, 28_785),
         "count_min": ({"domain": labels(16_470), "items": 8}, 88_162),
         "hadamard": ({"domain": labels(1_000)}, 100_000),
     }

@@ -186,7 +186,6 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         8,
         _FEWEST,
     ),
-    ("shuffled_tree", _grid(_SHUFFLED, (_NUMBERS,), ("changes: 1", "changes: 3")), 8, _FEWEST),
     *(
         (protocol, _grid(_SHUFFLED[1:], (_NUMBERS, _BITS, _STRINGS), ("", "items: 2")), 2, _FEWEST)
         for protocol in ("count_min", "hadamard", "single_message")
@@ -198,25 +197,6 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     *(
         (protocol, _grid(("epsilon: 2, changes: 2",), (_BITS, _STRINGS)), 8, "")
         for protocol in ("hadamard_stream", "hadamard_values")
-    ),
-    (
-        "shuffled_tree",
-        _grid(
-            _SHUFFLED,
-            (
-                "changes: 1",
-                "changes: 3",
-                "changes: 3, dummies: negative_binomial",
-                "changes: 3, dummies: shuffle",
-                "changes: 3, messages_per_user: 100",
-                f"changes: 1, {_ITEMS}",
-                f"changes: 3, {_ITEMS}",
-                f"changes: 3, dummies: shuffle, {_ITEMS}",
-                f"changes: 3, cells: count_min, {_ITEMS}",
-            ),
-        ),
-        8,
-        _FEWEST,
     ),
     *(
         (

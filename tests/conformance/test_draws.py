@@ -52,11 +52,6 @@ MORE: dict[str, tuple[dict[str, Any], ...]] = {
         {"changes": 2, "boost": 1, "domain": ("a", "b", "c"), "cells": "count_min"},
         {"changes": 2, "boost": 1, "domain": Numbers(0.0, 80.0, 4)},
     ),
-    "shuffled_tree": (
-        {"changes": 1},
-        {"changes": 2, "dummies": "shuffle"},
-        {"changes": 2, "domain": ("a", "b", "c"), "cells": "count_min"},
-    ),
 }
 """Parameters of forms that the examples of a protocol lack."""
 

@@ -32,7 +32,6 @@ from randomizers.noise_tables import NoiseTable
 from randomizers.normal_noise import NormalNoise
 from randomizers.randomness import seeded_generator
 from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_tree import ShuffledTreeParameters
 from tests.conformance.cases import COUNTING, Case
 
 ITEMS = ("a", "b", "c")
@@ -89,12 +88,6 @@ MORE = [
         ("shuffled_counts", 2, ShuffledCountsParameters(4.0, 0.1, dummies="negative_binomial")),
         ("shuffled_counts", 2, ShuffledCountsParameters(0.3, 1e-6, dummies="negative_binomial")),
         ("shuffled_counts", 2, ShuffledCountsParameters(1.0, 1e-6, 2, dummies="shuffle")),
-        ("shuffled_tree", 2, ShuffledTreeParameters(4.0, 0.1, 2, domain=ITEMS, cells="count_min")),
-        (
-            "shuffled_tree",
-            2,
-            ShuffledTreeParameters(4.0, 0.1, 2, domain=Bits(2), cells="count_min"),
-        ),
         ("fragments", 1, FragmentsParameters(3.0, 0.1, ITEMS)),
     )
 ]

@@ -22,7 +22,6 @@ from randomizers.accounting.boosted_counts import (
     poisson_for_boosted,
 )
 from randomizers.accounting.continual_counts import poisson_for_epochs
-from randomizers.accounting.counting_tree import best_poisson, equal_poisson
 from randomizers.accounting.shifted_noise import delta_of_tables
 
 pytestmark = pytest.mark.slow
@@ -57,27 +56,9 @@ def boosted(boost: int, most: int) -> Callable[[Stream], Messages]:
     return messages
 
 
-def tree(stream: Stream) -> Messages:
-    """The order of all four epochs is left out."""
-    steps = changes(stream)
-    sent: Messages = {}
-    for order in (0, 1):
-        for index in range(EPOCHS >> order):
-            partial_sum = sum(steps[index << order : (index + 1) << order])
-            sent[(order, index, 1)] = int(partial_sum == 1)
-            sent[(order, index, -1)] = int(partial_sum == -1)
-    return sent
-
-
 def test_messages_are_what_the_definitions_say() -> None:
     assert boosted(3, 1)((0, 1, 1, 0)) == {(1,): 3, (2,): 7, (3,): 4, (4,): 3}
     assert boosted(3, 2)((0, 1, 1, 0)) == {(1,): 3, (2,): 7, (3,): 4, (4,): 0}
-    assert {cell for cell, sent in tree((0, 1, 1, 0)).items() if sent} == {
-        (0, 1, 1),
-        (0, 3, -1),
-        (1, 0, 1),
-        (1, 1, -1),
-    }
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.25, 1e-3), (4.0, 1e-6)])
@@ -85,20 +66,6 @@ def test_every_epoch_counts(epsilon: float, delta: float) -> None:
     mean = poisson_for_epochs(epsilon, delta, EPOCHS).mean
     views = [every_epoch(stream) for stream in STREAMS]
     assert_tight(views, lambda _: mean, epsilon, delta, least=0.99)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "most", "best"),
-    [(1.0, 1e-6, 1, False), (1.0, 1e-6, 1, True), (2.0, 0.02, 2, False), (2.0, 0.02, 2, True)],
-)
-def test_noise_of_trees_spends_delta_and_no_more(
-    epsilon: float, delta: float, most: int, best: bool
-) -> None:
-    equal = [equal_poisson(epsilon, delta, EPOCHS, most)] * 2
-    noises = best_poisson(epsilon, delta, EPOCHS, most) if best else equal
-    views = [tree(stream) for stream in STREAMS if np.count_nonzero(changes(stream)) <= most]
-    # Four changes a user are claimed where two streams of two have no more than three.
-    assert_tight(views, lambda cell: noises[cell[0]].mean, epsilon, delta, least=0.5)
 
 
 @pytest.mark.parametrize("calibration", ["rigorous", "conditional"])

@@ -32,15 +32,6 @@ from randomizers.accounting.continual_counts import (
     negative_binomial_for_epochs,
     poisson_for_epochs,
 )
-from randomizers.accounting.counting_tree import (
-    best_poisson,
-    equal_negative_binomial,
-    equal_poisson,
-    interval_variances,
-    online_error,
-    order_messages,
-    tree_shifts,
-)
 from randomizers.accounting.shifted_noise import ShiftedCells
 from randomizers.accounting.shuffled_oracles import (
     negative_binomial_for_rows,
@@ -129,72 +120,19 @@ def test_every_epoch_counts(last_epoch: int, epsilon: float, printed: float) -> 
     assert_least(lambda scale: epoch_shifts(PoissonNoise(mean * scale), last_epoch), epsilon, DELTA)
 
 
-# T, k: M, equal mean, error online with equal and with best means.
-TREES = [
-    (64, 1, 6, 215.7, 28.8, 27.5),
-    (64, 4, 22, 786.1, 55.1, 53.6),
-    (256, 2, 16, 572.0, 52.5, 51.0),
-    (256, 4, 30, 1071.6, 71.9, 70.2),
-    pytest.param(1024, 4, 38, 1357.1, 88.8, 87.0, marks=pytest.mark.verify),
-    pytest.param(1024, 16, 126, 4498.3, 161.6, 156.1, marks=pytest.mark.verify),
-]
-
-
-@pytest.mark.parametrize(("last_epoch", "changes", "messages", "printed", "equal", "best"), TREES)
-def test_trees(
-    last_epoch: int, changes: int, messages: int, printed: float, equal: float, best: float
-) -> None:
-    counts = order_messages(last_epoch, changes)
-    assert sum(counts) == messages
-    noise = equal_poisson(1.0, DELTA, last_epoch, changes)
-    assert noise.mean == pytest.approx(printed, rel=0.001)
-    assert_least(
-        lambda scale: tree_shifts([PoissonNoise(noise.mean * scale)], [messages]), 1.0, DELTA
-    )
-    optimised = best_poisson(1.0, DELTA, last_epoch, changes)
-    assert_least(
-        lambda scale: tree_shifts([PoissonNoise(scale * each.mean) for each in optimised], counts),
-        1.0,
-        DELTA,
-    )
-    # The table has both cells of every interval also where one change leaves one of them empty.
-    cells = 2
-    errors = [
-        online_error([cells * each.mean for each in noises], last_epoch)
-        for noises in ([noise] * len(counts), optimised)
-    ]
-    assert errors[0] == pytest.approx(equal, rel=NEAR)
-    assert best * (1 - 0.015) < errors[1] < best * (1 + 0.002)
-    if changes == 1:
-        halved = online_error(interval_variances(optimised, 1), last_epoch)
-        assert halved == pytest.approx(errors[1] / math.sqrt(2))
-
-
 @pytest.mark.parametrize(
-    ("epsilon", "printed"), [(0.25, 7599.8), (0.5, 2078.5), (2.0, 160.2), (4.0, 46.6)]
-)
-def test_trees_at_other_epsilons(epsilon: float, printed: float) -> None:
-    noise = equal_poisson(epsilon, DELTA, 256, 2)
-    assert noise.mean == pytest.approx(printed, rel=0.002)
-
-
-@pytest.mark.parametrize(
-    ("kind", "size", "shape", "printed", "variance"),
+    ("last_epoch", "shape", "printed", "variance"),
     [
-        ("tree", 6, 40, 82.1, 250.6),
-        ("tree", 16, 25, 116.9, 663.5),
-        ("tree", 22, 20, 126.8, 930),
-        ("tree", 30, 20, 148.2, 1247),
-        ("epochs", 64, 40, 213.8, 1357),
-        ("epochs", 170, 25, 289.1, 3632),
-        ("epochs", 256, 25, 354.1, 5370),
+        (64, 40, 213.8, 1357),
+        (170, 25, 289.1, 3632),
+        (256, 25, 354.1, 5370),
     ],
 )
 def test_negative_binomial_noise_over_time(
-    kind: str, size: int, shape: int, printed: float, variance: float
+    last_epoch: int, shape: int, printed: float, variance: float
 ) -> None:
     def shifts(noise: NegativeBinomialNoise) -> list[ShiftedCells]:
-        return epoch_shifts(noise, size) if kind == "epochs" else tree_shifts([noise], [size])
+        return epoch_shifts(noise, last_epoch)
 
     mean = negative_binomial_mean(1.0, DELTA, shifts, shape, printed)
     assert mean == pytest.approx(printed, rel=0.001)
@@ -204,7 +142,6 @@ def test_negative_binomial_noise_over_time(
 
 def test_fewest_dummies_over_time_are_fewer_than_printed() -> None:
     """The reference tried a few shapes only, with variances of up to 1.25 times Poisson."""
-    assert equal_negative_binomial(1.0, DELTA, 64, 4).mean < 126.8
     assert negative_binomial_for_epochs(1.0, DELTA, 64).mean < 213.8
     reports = BoostedReports(170, 4, 3)
     boosted = negative_binomial_for_boosted(1.0, DELTA, reports)

@@ -21,7 +21,6 @@ from randomizers.accounting import (
     boosted_counts,
     charges,
     continual_counts,
-    counting_tree,
     equal_bits,
     item_streams,
     level_streams,
@@ -66,15 +65,6 @@ NOISE_FOR: dict[str, Callable[[float, float], float]] = {
     ),
     "continual_counts.negative_binomial_for_epochs": lambda epsilon, delta: (
         continual_counts.negative_binomial_for_epochs(epsilon, delta, 4).variance
-    ),
-    "counting_tree.equal_poisson": lambda epsilon, delta: (
-        counting_tree.equal_poisson(epsilon, delta, 8, 2).mean
-    ),
-    "counting_tree.best_poisson": lambda epsilon, delta: min(
-        noise.mean for noise in counting_tree.best_poisson(epsilon, delta, 8, 2)
-    ),
-    "counting_tree.equal_negative_binomial": lambda epsilon, delta: (
-        counting_tree.equal_negative_binomial(epsilon, delta, 8, 2).variance
     ),
     "item_streams.noise_for_items": lambda epsilon, delta: item_streams.noise_for_items(
         epsilon, delta, ITEMS

@@ -16,16 +16,13 @@ import pytest
 from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
-from aggregators.shuffled_tree import ShuffledTreeAggregator
 from pipeline.demo import demo_change_log
 from pipeline.devices.change_log import load_change_log
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.cell_dummies import dummies_in_cell
-from randomizers.cell_noise_law import CellNoiseLaw
 from randomizers.counted_words import CountedWords
 from randomizers.randomness import seeded_generator
 from randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
-from randomizers.shuffled_tree import ShuffledTreeLaw, ShuffledTreeParameters
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify
@@ -44,7 +41,6 @@ class Trials:
 
     errors: NDArray[np.float64]
     deviations: NDArray[np.float64]
-    smoothed: NDArray[np.float64] | None
 
     @property
     def rmse(self) -> float:
@@ -83,11 +79,8 @@ STUDENTS = [
         ShuffledCountsParameters(1.0, DELTA, 4, calibration="conditional"),
         34,
     ),
-    Setting("tree, k 4", ShuffledTreeParameters(1.0, DELTA, 4), 71),
-    Setting("tree, k 8", ShuffledTreeParameters(1.0, DELTA, 8), 100),
     Setting("every epoch, epsilon 4", ShuffledCountsParameters(4.0, DELTA), 17),
     Setting("boosted, k 4, epsilon 4", ShuffledCountsParameters(4.0, DELTA, 4), 12, covers=False),
-    Setting("tree, k 4, epsilon 4", ShuffledTreeParameters(4.0, DELTA, 4), 27, covers=False),
 ]
 
 
@@ -108,13 +101,12 @@ def test_students() -> None:
                 f"{planned:.1f}",
                 f"{trials.bias:.1f}",
                 f"{trials.covered:.1%}",
-                "" if trials.smoothed is None else f"{root_mean_square(trials.smoothed):.1f}",
             ]
         )
     print_table(
         f"OULAD weeks: {len(log.users):,} students, minimum the same, delta {DELTA:g}, "
         f"{STUDENT_SEEDS} seeds",
-        ["job", "at most", "RMSE", "planned noise", "bias", "coverage", "smoothed RMSE"],
+        ["job", "at most", "RMSE", "planned noise", "bias", "coverage"],
         rows,
     )
     for setting, trials, planned in found:
@@ -129,11 +121,10 @@ def test_students() -> None:
 CROWD_PARAMETERS = [
     ShuffledCountsParameters(1.0, DELTA),
     ShuffledCountsParameters(1.0, DELTA, CROWD_CHANGES),
-    ShuffledTreeParameters(1.0, DELTA, CROWD_CHANGES),
 ]
 
 
-@pytest.mark.parametrize("parameters", CROWD_PARAMETERS, ids=["every-epoch", "boosted", "tree"])
+@pytest.mark.parametrize("parameters", CROWD_PARAMETERS, ids=["every-epoch", "boosted"])
 def test_errors_do_not_grow_with_the_crowd(parameters: Any) -> None:
     measured = []
     for users in CROWDS:
@@ -184,7 +175,7 @@ def protocol_of(parameters: Any) -> Any:
 
 
 def run(
-    law: ShuffledCountsLaw | ShuffledTreeLaw,
+    law: ShuffledCountsLaw,
     parameters: Any,
     streams: list[NDArray[np.int8]],
     truth: NDArray[np.int64],
@@ -209,7 +200,6 @@ def run(
         assert (table_of(law, reports) == expected).all()
     attendance = Attendance.constant(len(streams), users)
     errors, deviations = np.empty((2, seeds, len(streams)))
-    smoothed = []
     for seed in range(seeds):
         rng = seeded_generator(2, seed)
         aggregator = protocol.aggregator(law, parameters)
@@ -221,10 +211,7 @@ def run(
             estimate = aggregator.estimate(epoch, attendance)
             errors[seed, epoch - 1] = estimate.value - truth[epoch - 1]
             deviations[seed, epoch - 1] = estimate.standard_deviation
-        if isinstance(aggregator, ShuffledTreeAggregator):
-            found = aggregator.smoothed(len(streams), attendance)
-            smoothed.append(found.values[:, 0] - truth)
-    return Trials(errors, deviations, np.array(smoothed) if smoothed else None)
+    return Trials(errors, deviations)
 
 
 def reports_of(
@@ -243,20 +230,10 @@ def table_of(law: Any, reports: CountedWords) -> NDArray[np.int64]:
 
 
 def dummies(
-    law: ShuffledCountsLaw | ShuffledTreeLaw, epoch: int, users: int, rng: np.random.Generator
+    law: ShuffledCountsLaw, epoch: int, users: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """What so many devices add, by word."""
-    if isinstance(law, ShuffledCountsLaw):
-        return np.array([in_cell(law.noise, users, rng)], np.int64)
-    table = np.zeros((len(law.noises), 2), np.int64)
-    for order in range(law.orders_due(epoch)):
-        for cell in range(law.cells):
-            table[order, cell] = in_cell(law.noises[order], users, rng)
-    return table.ravel()
-
-
-def in_cell(noise: CellNoiseLaw, users: int, rng: np.random.Generator) -> int:
-    return dummies_in_cell(noise.of_contributors(1), users, rng)
+    return np.array([dummies_in_cell(law.noise.of_contributors(1), users, rng)], np.int64)
 
 
 def root_mean_square(values: NDArray[np.float64]) -> float:

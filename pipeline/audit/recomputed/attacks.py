@@ -14,12 +14,10 @@ from pipeline.audit.recomputed.crowds import crowds
 from pipeline.audit.recomputed.rounded import rounding
 from pipeline.audit.recomputed.sets import sets_of_items
 from pipeline.audit.recomputed.small_laws import SUBJECT
-from pipeline.audit.recomputed.trees import trees_of_counts
 
 _RECOMPUTED: dict[str, Callable[[], Iterator[Finding]]] = {
     "compositions": compositions,
     "shifted noise": shifted_cells,
-    "trees of counts": trees_of_counts,
     "sets of items": sets_of_items,
     "crowds": crowds,
     "permanent answers": answers_and_horizons,

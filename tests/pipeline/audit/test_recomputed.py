@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed import answers, cells, compositions, crowds, rounded, sets, trees
+from pipeline.audit.recomputed import answers, cells, compositions, crowds, rounded, sets
 from pipeline.audit.recomputed.small_laws import (
     UNIT,
     excess,
@@ -151,27 +151,6 @@ def test_a_delta_is_the_least_whichever_world_is_the_true_one(shift: int) -> Non
     alone = least_delta([shifted(PoissonNoise(0.5), shift)], 1.0)
     assert alone >= Fraction(math.exp(-0.5)) - Fraction(1, 10**12)
     assert least_delta([shifted(PoissonNoise(0.5), each) for each in (1, -1)], 1.0) > alone
-
-
-def test_trees_with_the_noise_of_one_change_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    calibrate = installed(trees, "calibrate")
-    assert reasons(trees.trees_of_counts()) == ""
-
-    def of_one(parameters: Any, last_epoch: int, minimum: int) -> Any:
-        return calibrate(replace(parameters, changes=1), last_epoch, minimum)
-
-    monkeypatch.setattr(trees, "calibrate", of_one)
-    assert "in a tree for 2 changes" in reasons(trees.trees_of_counts())
-
-
-def test_messages_of_trees_are_those_of_the_definition() -> None:
-    assert trees.messages_of((1, 0, 0, 1), 3) == {
-        (0, 0, 1): 1,
-        (0, 1, -1): 1,
-        (0, 3, 1): 1,
-        (1, 1, 1): 1,
-        (2, 0, 1): 1,
-    }
 
 
 def test_sets_that_are_charged_like_an_item_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,10 +47,9 @@ def own(made: Plan, changes: int | None) -> tuple[str, int | None, float, float,
     return (made.protocol, changes, made.rmse, made.messages_per_user, made.guarantee.trust)
 
 
-@pytest.mark.parametrize("protocol", ["shuffled_counts", "shuffled_tree"])
-def test_all_have_the_numbers_of_their_own_plans(protocol: str) -> None:
+def test_all_have_the_numbers_of_their_own_plans() -> None:
     shared: dict[str, Any] = {"delta": 1e-6, "changes": 2}
-    made = planned(protocol, **shared)
+    made = planned("shuffled_counts", **shared)
     first, *others = made.alternatives
     assert first.planned
     assert not any(other.planned for other in others)
@@ -59,7 +58,6 @@ def test_all_have_the_numbers_of_their_own_plans(protocol: str) -> None:
     expected = [
         own(planned("shuffled_counts", compared=False, **shared), 2),
         own(planned("shuffled_counts", compared=False, delta=1e-6), None),
-        own(planned("shuffled_tree", compared=False, **shared), 2),
         own(planned("value_stream", compared=False, changes=2), 2),
         own(planned("future_rand", compared=False, changes=2), 2),
     ]
@@ -72,26 +70,26 @@ def test_who_must_be_trusted_is_told_and_what_it_is_worth() -> None:
     assert by_name["future_rand"].trust.startswith("nobody")
     # Without a number of changes all are followed, by every protocol.
     assert by_name["shuffled_counts"].changes is None
-    for name in ("shuffled_tree", "value_stream", "future_rand"):
+    for name in ("value_stream", "future_rand"):
         assert by_name[name].changes == EPOCHS
     assert by_name["value_stream"].trusted == by_name["future_rand"].trusted
     assert by_name["future_rand"].rmse > 10 * by_name["shuffled_counts"].rmse
 
 
 def test_whoever_has_the_stage_add_dummies_compares_others_that_do() -> None:
-    found = planned("shuffled_tree", delta=1e-6, changes=2, dummies="shuffle").alternatives
+    found = planned("shuffled_counts", delta=1e-6, changes=2, dummies="shuffle").alternatives
     shuffled = [each.trust for each in found if each.protocol.startswith("shuffled")]
-    assert len(shuffled) == 3
+    assert len(shuffled) == 2
     assert not any("honest contributors" in trust for trust in shuffled)
 
 
 def test_items_have_alternatives_too() -> None:
     items = [f"item{number}" for number in range(20)]
-    asked: dict[str, Any] = {"delta": 1e-6, "changes": 3, "domain": items}
-    made = planned("shuffled_tree", **asked)
+    shared: dict[str, Any] = {"delta": 1e-6, "domain": items, "cells": "count_min"}
+    made = planned("shuffled_counts", **shared, changes=3)
     first, counts, by_letters, by_changes = made.alternatives
     assert shown(first) == own(made, 3)
-    every_epoch = planned("shuffled_counts", compared=False, delta=1e-6, domain=items)
+    every_epoch = planned("shuffled_counts", compared=False, **shared)
     assert shown(counts) == own(every_epoch, None)
     # The first item of a user is a change to shuffled protocols, and none to the others.
     for other in (by_letters, by_changes):
@@ -270,7 +268,7 @@ def test_over_one_epoch_it_is_better_to_be_asked_once_with_all_of_epsilon() -> N
 
 def test_other_protocols_have_none_and_nobody_pays_for_what_was_not_asked() -> None:
     assert planned("count_min", delta=1e-6, domain=["a", "b"]).alternatives == ()
-    cheap = planned("shuffled_tree", compared=False, delta=1e-6, changes=2)
+    cheap = planned("shuffled_counts", compared=False, delta=1e-6, changes=2)
     assert (cheap.alternatives, cheap.contributors) == ((), ())
 
 

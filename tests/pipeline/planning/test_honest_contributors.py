@@ -55,11 +55,8 @@ LAWS: list[tuple[str, dict[str, Any]]] = [
     ("shuffled_counts", {"dummies": "negative_binomial"}),
     ("shuffled_counts", {"changes": 2, "boost": 1}),
     ("shuffled_counts", {"changes": 2, "boost": 1, "calibration": "conditional"}),
-    ("shuffled_tree", {"changes": 2}),
-    ("shuffled_tree", {"changes": 2, "dummies": "negative_binomial"}),
     ("shuffled_counts", {"domain": ITEMS}),
     ("shuffled_counts", {"domain": ITEMS, "changes": 2, "boost": 1, "cells": "count_min"}),
-    ("shuffled_tree", {"domain": ITEMS, "changes": 2, "buckets": 11}),
 ]
 
 
@@ -83,9 +80,7 @@ SETTING_ASIDE = (
     "hadamard.calibration",
     "shuffled_counts.calibration",
     "shuffled_item_counts.calibration",
-    "shuffled_item_tree.calibration",
     "shuffled_level_counts.calibration",
-    "shuffled_tree.calibration",
     "shuffled_value_stream.calibration",
 )
 
@@ -102,8 +97,6 @@ SETTING_ASIDE = (
         ("shuffled_counts", {"domain": ITEMS, "buckets": 11}),
         ("shuffled_counts", {"domain": {"low": 0, "high": 8, "buckets": 8}}),
         ("shuffled_counts", {"changes": 2, "dummies": "shuffle"}),
-        ("shuffled_tree", {"changes": 2}),
-        ("shuffled_tree", {"domain": ITEMS, "changes": 2, "buckets": 11}),
     ],
 )
 def test_what_of_delta_is_set_aside_for_tables_is_spent_on_nothing_else(
@@ -168,7 +161,6 @@ def test_the_published_noise_allows_for_cells_raised_repeatedly() -> None:
     [
         ("count_min", {"domain": ITEMS, "dummies": "shuffle"}),
         ("shuffled_counts", {"dummies": "shuffle"}),
-        ("shuffled_tree", {"changes": 2, "dummies": "shuffle"}),
         ("future_rand", {"changes": 2}),
     ],
 )

@@ -7,7 +7,6 @@ import pytest
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.item_domains import Bits, Numbers, StreamDomain
 from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_tree import ShuffledTreeParameters
 
 
 @pytest.mark.parametrize(
@@ -19,16 +18,11 @@ from randomizers.shuffled_tree import ShuffledTreeParameters
         (Bits(4), []),
     ],
 )
-@pytest.mark.parametrize("protocol", ["shuffled_counts", "shuffled_tree"])
 def test_those_that_count_the_same_are_named(
-    protocol: str, domain: StreamDomain | None, others: list[str]
+    domain: StreamDomain | None, others: list[str]
 ) -> None:
-    asked = (
-        ShuffledCountsParameters(1.0, 1e-6, domain=domain)
-        if protocol == "shuffled_counts"
-        else ShuffledTreeParameters(1.0, 1e-6, changes=2, domain=domain)
-    )
-    named = dict(PROTOCOLS[protocol].alternatives(asked, 8))
-    assert list(named) == ["shuffled_counts", "shuffled_tree", *others]
+    asked = ShuffledCountsParameters(1.0, 1e-6, domain=domain)
+    named = dict(PROTOCOLS["shuffled_counts"].alternatives(asked, 8))
+    assert list(named) == ["shuffled_counts", *others]
     for name in others:
         assert isinstance(named[name](), PROTOCOLS[name].parameters)

@@ -1,4 +1,4 @@
-"""Jobs of shuffled counts and shuffled trees, from the job file to what is published."""
+"""Jobs of shuffled counts, from the job file to what is published."""
 
 from __future__ import annotations
 
@@ -23,33 +23,26 @@ from topics.manifests import Fate
 MINIMUM = 100
 
 JOBS = [
-    ("shuffled_counts", ""),
-    ("shuffled_counts", ", dummies: negative_binomial"),
-    ("shuffled_counts", ", dummies: shuffle"),
-    ("shuffled_counts", ", changes: 1"),
-    ("shuffled_counts", ", changes: 1, boost: 2, dummies: shuffle"),
-    (
-        "shuffled_counts",
-        ", changes: 1, boost: 2, calibration: conditional, dummies: negative_binomial",
-    ),
-    ("shuffled_tree", ", changes: 1"),
-    ("shuffled_tree", ", changes: 2"),
-    ("shuffled_tree", ", changes: 2, dummies: negative_binomial"),
-    ("shuffled_tree", ", changes: 2, dummies: shuffle"),
+    "",
+    ", dummies: negative_binomial",
+    ", dummies: shuffle",
+    ", changes: 1",
+    ", changes: 1, boost: 2, dummies: shuffle",
+    ", changes: 1, boost: 2, calibration: conditional, dummies: negative_binomial",
 ]
 
 
-def job_of(protocol: str, more: str) -> Job:
+def job_of(more: str) -> Job:
     return parse_job(
-        f"name: small\nprotocol: {protocol}\n"
+        f"name: small\nprotocol: shuffled_counts\n"
         f"parameters: {{epsilon: 20, delta: 1e-3{more}}}\n"
         f"epochs: {{count: {EPOCHS}}}\nshuffle: {{minimum: {MINIMUM}}}\n"
         "topics: {partitions: 2}\n"
     )
 
 
-def deployed(protocol: str, more: str) -> DeployedJob:
-    return deploy_job(job_of(protocol, more), deployed_at=0, deployment=bytes(16))
+def deployed(more: str) -> DeployedJob:
+    return deploy_job(job_of(more), deployed_at=0, deployment=bytes(16))
 
 
 @pytest.fixture
@@ -57,11 +50,11 @@ def changes(tmp_path: Path) -> ChangeLog:
     return load_change_log(write_changes(tmp_path / "changes.csv"), last_epoch=EPOCHS)
 
 
-@pytest.mark.parametrize(("protocol", "more"), JOBS)
-def test_a_job_publishes_what_it_planned(protocol: str, more: str, changes: ChangeLog) -> None:
-    job = deployed(protocol, more)
+@pytest.mark.parametrize("more", JOBS)
+def test_a_job_publishes_what_it_planned(more: str, changes: ChangeLog) -> None:
+    job = deployed(more)
     done = simulate(job, changes, seed=1, smooth=True)
-    expected = plan(job_of(protocol, more), USERS)
+    expected = plan(job_of(more), USERS)
     assert [record.fate for record in done.records] == [Fate.RELEASED] * EPOCHS
     for record, planned in zip(done.records, expected.epochs, strict=True):
         estimate = record.headline
@@ -72,13 +65,13 @@ def test_a_job_publishes_what_it_planned(protocol: str, more: str, changes: Chan
     deviations = np.array([planned.standard_deviation for planned in expected.epochs])
     assert np.abs(done.errors() / deviations).max() < 7
     assert np.abs((done.errors() + 40 * deviations) / deviations).min() > 7
-    assert (expected.smoothed_rmse is None) == (protocol == "shuffled_counts")
+    assert expected.smoothed_rmse is None
     assert expected.guarantee.unit == "stream"
 
 
-@pytest.mark.parametrize(("protocol", "more"), [JOBS[2], JOBS[4], JOBS[6], JOBS[9]])
-def test_a_window_below_the_minimum_is_a_gap(protocol: str, more: str, changes: ChangeLog) -> None:
-    cluster = SimulatedCluster(deployed(protocol, more), generators)
+@pytest.mark.parametrize("more", [JOBS[2], JOBS[4]])
+def test_a_window_below_the_minimum_is_a_gap(more: str, changes: ChangeLog) -> None:
+    cluster = SimulatedCluster(deployed(more), generators)
     producer = Producer(
         cluster.job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
     )
@@ -97,26 +90,23 @@ def test_a_window_below_the_minimum_is_a_gap(protocol: str, more: str, changes: 
 
 def test_too_many_messages_are_refused_with_what_to_do() -> None:
     with pytest.raises(JobError, match=r"allows 2: .*raise shuffle\.minimum.*`dummies: shuffle`"):
-        job_of("shuffled_counts", ", messages_per_user: 2").calibrate()
+        job_of(", messages_per_user: 2").calibrate()
 
 
 def test_what_must_be_trusted_is_said() -> None:
-    ours = plan(job_of("shuffled_counts", ", changes: 1"), USERS).guarantee.trust
+    ours = plan(job_of(", changes: 1"), USERS).guarantee.trust
     assert f"{MINIMUM} honest contributors" in ours
-    stage = plan(job_of("shuffled_counts", ", changes: 1, dummies: shuffle"), USERS).guarantee.trust
+    stage = plan(job_of(", changes: 1, dummies: shuffle"), USERS).guarantee.trust
     assert "honest" not in stage
     assert "shuffle stage" in stage
 
 
 ITEM_JOBS = [
-    ("shuffled_counts", ""),
-    ("shuffled_counts", ", buckets: 5"),
-    ("shuffled_counts", ", cells: count_min, changes: 2"),
-    ("shuffled_counts", ", buckets: 5, changes: 2, boost: 2, calibration: conditional"),
-    ("shuffled_counts", ", cells: count_min, dummies: shuffle"),
-    ("shuffled_tree", ", changes: 2"),
-    ("shuffled_tree", ", changes: 1, buckets: 7"),
-    ("shuffled_tree", ", changes: 2, buckets: 5, dummies: shuffle"),
+    "",
+    ", buckets: 5",
+    ", cells: count_min, changes: 2",
+    ", buckets: 5, changes: 2, boost: 2, calibration: conditional",
+    ", cells: count_min, dummies: shuffle",
 ]
 LABELS = tuple("abcdefghijk")
 
@@ -130,19 +120,17 @@ def item_changes(tmp_path: Path) -> ChangeLog:
     return load_change_log(path, domain=CategoryDomain(LABELS), last_epoch=EPOCHS)
 
 
-@pytest.mark.parametrize(("protocol", "more"), ITEM_JOBS)
-def test_a_job_of_items_publishes_what_it_planned(
-    protocol: str, more: str, item_changes: ChangeLog
-) -> None:
+@pytest.mark.parametrize("more", ITEM_JOBS)
+def test_a_job_of_items_publishes_what_it_planned(more: str, item_changes: ChangeLog) -> None:
     more += f", domain: [{', '.join(LABELS)}]"
-    job = deployed(protocol, more)
+    job = deployed(more)
     done = simulate(job, item_changes, seed=1, smooth=True)
-    expected = plan(job_of(protocol, more), USERS)
+    expected = plan(job_of(more), USERS)
     deviations = np.array([planned.standard_deviation for planned in expected.epochs])
     assert [record.fate for record in done.records] == [Fate.RELEASED] * EPOCHS
     errors = done.errors().reshape(EPOCHS, len(LABELS)) / deviations[:, None]
     assert np.abs(errors).max() < 8
     assert 0.5 < np.square(errors).mean() < 2
     assert expected.guarantee.unit == "stream"
-    assert (expected.smoothed_rmse is None) == (protocol == "shuffled_counts")
+    assert expected.smoothed_rmse is None
     assert done.to_json()["epochs"][-1]["population"] == USERS

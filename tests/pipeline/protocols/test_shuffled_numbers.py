@@ -48,9 +48,9 @@ def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     return Commands(capsys)
 
 
-def job_text(parameters: str, protocol: str = "shuffled_counts") -> str:
+def job_text(parameters: str) -> str:
     return (
-        f"name: hours\nprotocol: {protocol}\n"
+        f"name: hours\nprotocol: shuffled_counts\n"
         f"parameters: {{epsilon: 2, delta: 1.0e-6, {parameters}}}\n"
         f"epochs: {{count: {EPOCHS}}}\nshuffle: {{minimum: {MINIMUM}}}\ntopics: {{partitions: 2}}\n"
     )
@@ -66,10 +66,8 @@ def write(folder: Path) -> Path:
     return path
 
 
-def run(
-    parameters: str, folder: Path, protocol: str = "shuffled_counts"
-) -> tuple[Job, ChangeLog, Simulation]:
-    job = parse_job(job_text(parameters, protocol))
+def run(parameters: str, folder: Path) -> tuple[Job, ChangeLog, Simulation]:
+    job = parse_job(job_text(parameters))
     changes = load_change_log(write(folder), domain=job.domain, last_epoch=EPOCHS)
     deployed = deploy_job(job, deployed_at=0, deployment=bytes(16))
     return job, changes, simulate(deployed, changes, seed=1, smooth=True)
@@ -92,41 +90,6 @@ def test_a_job_publishes_what_it_planned(parameters: str, tmp_path: Path) -> Non
     assert np.abs(errors).max() < 7
     assert 0.6 < np.square(errors).mean() < 1.6
     assert expected.guarantee.unit == "stream"
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [f"domain: {HOURS}, changes: 2", "domain: {bits: 5}, changes: 3, dummies: shuffle"],
-)
-def test_a_tree_of_changes_has_ranges_too(parameters: str, tmp_path: Path) -> None:
-    """Online and looking back; the values of a range are added up, and so are their variances."""
-    job, _, done = run(parameters, tmp_path, "shuffled_tree")
-    assert make_job(job.to_json()) == job
-    ranges, quartiles = (
-        make_query(job.domain, Asked(ranges=["5:10", ":20"])),
-        make_query(job.domain, Asked(quantiles=["0.5"])),
-    )
-    assert ranges is not None
-    assert quartiles is not None
-    planned = [epoch.standard_deviation for epoch in plan(job, USERS).epochs]
-    for simulation in (done, done.looked_back()):
-        for record in simulation.records:
-            estimate, truth = record.estimate, simulation.truth[record.epoch]
-            assert isinstance(estimate, LevelEstimates)
-            assert EstimateRecord.from_bytes(record.to_bytes()) is not None
-            errors = (estimate.values - truth) / estimate.standard_deviation
-            assert np.abs(errors).max() < 7
-            for answer in ranges.answers(estimate, truth):
-                assert answer.truth is not None
-                assert answer.standard_deviation is not None
-                assert abs(answer.value - answer.truth) < 7 * answer.standard_deviation
-            wide = estimate.range(0, 16).standard_deviation
-            assert wide == pytest.approx(4 * estimate.standard_deviation)
-            (median,) = quartiles.answers(estimate, truth)
-            assert median.truth is not None
-            assert median.low <= median.truth <= median.high
-    online = [record.estimate.standard_deviation for record in done.records]  # type: ignore[union-attr]
-    assert online == pytest.approx(planned, rel=0.05)
 
 
 @pytest.mark.verify
@@ -220,20 +183,14 @@ def test_published_estimates_are_asked_the_same(
 
 
 @pytest.mark.parametrize(
-    ("protocol", "parameters"),
-    [
-        ("shuffled_counts", "cells: count_min"),
-        ("shuffled_counts", "buckets: 7"),
-        ("shuffled_counts", "cells: count_min, changes: 1, boost: 1"),
-        ("shuffled_tree", "changes: 1"),
-    ],
+    "parameters", ["cells: count_min", "buckets: 7", "cells: count_min, changes: 1, boost: 1"]
 )
 def test_the_largest_of_labels_are_shown_at_every_epoch(
-    dpstream: Commands, tmp_path: Path, protocol: str, parameters: str
+    dpstream: Commands, tmp_path: Path, parameters: str
 ) -> None:
     job, changes = tmp_path / "job.yaml", tmp_path / "modes.csv"
     labels = ["walk", "bus", "car", "bike", "tram"]
-    job.write_text(job_text(f"{parameters}, domain: [{', '.join(labels)}]", protocol))
+    job.write_text(job_text(f"{parameters}, domain: [{', '.join(labels)}]"))
     rows = [f"user{u},1,{labels[min(u % 10, 3)]}" for u in range(USERS)]
     changes.write_text("user,epoch,value\n" + "\n".join(rows) + "\n")
     said = dpstream("simulate", job, "--input", changes, "--seed", 1, "--top", 1, "--json").json
@@ -253,16 +210,16 @@ def test_ways_without_trust_stand_beside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "domain", "problem"),
+    ("domain", "problem"),
     [
-        ("shuffled_counts", "{grid: [3, 4]}", r"list of labels, .*\{bits: b\} or \{low: x"),
-        ("shuffled_counts", "{bits: 13}", "must have at most 4,096"),
-        ("shuffled_counts", "{low: 3, high: 3, buckets: 4}", "low must be below high"),
+        ("{grid: [3, 4]}", r"list of labels, .*\{bits: b\} or \{low: x"),
+        ("{bits: 13}", "must have at most 4,096"),
+        ("{low: 3, high: 3, buckets: 4}", "low must be below high"),
     ],
 )
-def test_other_domains_are_refused(protocol: str, domain: str, problem: str) -> None:
+def test_other_domains_are_refused(domain: str, problem: str) -> None:
     with pytest.raises(JobError, match=problem):
-        parse_job(job_text(f"changes: 1, domain: {domain}", protocol))
+        parse_job(job_text(f"changes: 1, domain: {domain}"))
 
 
 def test_an_empty_value_is_none_where_there_may_be_none() -> None:
