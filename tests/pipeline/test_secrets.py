@@ -152,8 +152,6 @@ def test_whatever_listens_does_so_on_loopback_by_default() -> None:
 
 
 LISTENERS = {
-    # Tries whether ports of loopback are free.
-    "docker/rehearsal/story.py",
     "pipeline/collector/accepting.py",
     "pipeline/demo/devices/page.py",
     "pipeline/kafka/local_kafka/broker.py",

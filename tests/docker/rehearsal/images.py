@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import yaml
 
-from docker.rehearsal.engine import COMPOSE, Podman, RehearsalError
 from pipeline.kafka.local_kafka.jars import kafka_jars, locked_jars
+from tests.docker.rehearsal.engine import COMPOSE, Podman, RehearsalError
 
 DOCKERFILE: Final = COMPOSE.parent / "Dockerfile"
 STAND_INS: Final = Path(__file__).parent / "stand-ins"

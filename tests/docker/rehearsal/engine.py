@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-COMPOSE: Final = Path(__file__).parents[1] / "compose.yaml"
+COMPOSE: Final = Path(__file__).parents[3] / "docker" / "compose.yaml"
 PROJECT: Final = "dpstream"
 _PATIENCE: Final = 3600.0
 _ROUNDS: Final = 20

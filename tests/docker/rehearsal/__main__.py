@@ -1,9 +1,9 @@
 """Builds the images and really runs the whole compose file, without Docker and without a registry.
 
-``python -m docker.rehearsal``, as root, with podman, runc, netavark, aardvark-dns and debootstrap
-installed and podman-compose beside Python. It prints a line for each thing seen, and ends with exit
-code 1 and a sentence if one was not. Everything that it makes is removed again; ``--folder FOLDER``
-keeps images there, for the next time.
+``python -m tests.docker.rehearsal``, as root, with podman, runc, netavark, aardvark-dns and
+debootstrap installed and podman-compose beside Python. It prints a line for each thing seen, and
+ends with exit code 1 and a sentence if one was not. Everything that it makes is removed again;
+``--folder FOLDER`` keeps images there, for the next time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from docker.rehearsal.engine import Podman, RehearsalError
-from docker.rehearsal.images import make_images
-from docker.rehearsal.story import play
+from tests.docker.rehearsal.engine import Podman, RehearsalError
+from tests.docker.rehearsal.images import make_images
+from tests.docker.rehearsal.story import play
 
 PROGRAMS = ("podman", "runc", "debootstrap")
 

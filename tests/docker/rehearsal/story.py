@@ -14,9 +14,9 @@ from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from docker.rehearsal.engine import Podman, RehearsalError
-from docker.rehearsal.images import image_names
 from pipeline.demo.devices.job import NAME as DEVICES_JOB
+from tests.docker.rehearsal.engine import Podman, RehearsalError
+from tests.docker.rehearsal.images import image_names
 
 PAGE: Final = "http://127.0.0.1:8765"
 PROMETHEUS: Final = "http://127.0.0.1:9090"

@@ -1,1 +1,0 @@
-"""Really runs what this folder describes."""

@@ -1,0 +1,1 @@
+"""Run the compose file of the folder docker in real containers."""
