@@ -10,6 +10,6 @@
 * `recording`: record and replay; `serve`: the live page; `demo`
 * `cli`: the command ``dpstream``
 
-Here at the root are the few modules that all of them stand on, what is public (`public_facts`), and
-`connect`, the way in for programs: a producer in one line.
+Here at the root are the few modules that all of them stand on, and `connect`, the way in for
+programs: a producer in one line.
 """

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.public_facts import OBSERVABLES
 from pipeline.stages.shuffle_decision import ShuffleDecision
 from pipeline.stages.stage_noise import StageNoise
 from tests.support.commands import Commands
 from tests.support.memory_run import run_in_memory
 from tests.support.neighbour_inputs import CHANGED, PRODUCERS, USERS, Inputs
+from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease, Seen
 from topics.manifests import Manifest
 from topics.words import Words

@@ -3,7 +3,8 @@
 Runs from rows of input to the page, by the commands that a user gives, with the same public coins,
 of which some users' rows differ. The randomized view is the words of reports, and the words that
 the shuffle stage releases; the latter are made those of the first run, so that everything after
-them must be the same bit for bit. What there is to be seen is listed in `pipeline.public_facts`.
+them must be the same bit for bit. What there is to be seen is listed in
+`tests.support.public_facts`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.public_facts import OBSERVABLES
 from pipeline.state import sealing_keys_folder
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, run_in_memory
 from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
+from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease
 from tests.support.sealing import (
     SHUFFLE_KEYS,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.public_facts import OBSERVABLES
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.kafka_run import run_on_kafka
 from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
+from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease
 
 

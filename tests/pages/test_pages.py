@@ -238,7 +238,7 @@ def test_what_modules_print_is_what_stands_there(page: Page) -> None:
 
 
 def test_a_page_says_all_that_is_public() -> None:
-    assert "pipeline.public_facts" in PAGES["PRIVACY.md"].generated
+    assert "tests.support.public_facts" in PAGES["PRIVACY.md"].generated
 
 
 def test_the_readme_promises_what_plan_says() -> None:

@@ -1,4 +1,4 @@
-"""All that parties can see of a run, under the names of `pipeline.public_facts`.
+"""All that parties can see of a run, under the names of `tests.support.public_facts`.
 
 The randomized view is what `SameRelease` makes the same in two runs, the words of released windows,
 and what `seen_reports` leaves out, the words of reports. Everything else is there to be compared.

@@ -3,7 +3,7 @@
 Beside the randomized view, which is what guarantees are about, everything that a party can see is a
 function of the facts listed here, and of no value. ``tests/conformance/test_neighbours.py`` runs
 neighbouring inputs and compares every `Observable`. PRIVACY.md holds what `markdown` makes of
-them (``python -m pipeline.public_facts``).
+them (``python -m tests.support.public_facts``).
 """
 
 from __future__ import annotations
