@@ -135,20 +135,6 @@ def carry_out(steps: Steps[Result], reply_to: Callable[[Action], object]) -> Res
         reply = reply_to(action)
 
 
-def replacing(
-    steps: Steps[Result], replacement: Callable[[Action], Steps[object]]
-) -> Steps[Result]:
-    """The same steps, with others in the place of each action; what they return is its reply."""
-    reply: object = None
-    while True:
-        try:
-            action = steps.send(reply)
-        except StopIteration as finished:
-            result: Result = finished.value
-            return result
-        reply = yield from replacement(action)
-
-
 def ends_of(action: EndOffsets, topic_ends: Callable[[Role], Sequence[int]]) -> Ends:
     """The reply of whoever knows where all partitions of a topic end, by its role."""
     ends = {role: topic_ends(role) for role in dict(action.places)}
