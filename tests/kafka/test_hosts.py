@@ -1,9 +1,9 @@
-"""A fleet of real hosts is upgraded under load, and loses hosts, links and addresses.
+"""A fleet of real hosts is restarted under load, and loses hosts, links and addresses.
 
 Three brokers, four hosts of workers, two of collectors and three of gateways are machines of their
-own in a network, and run what is installed from a wheel: at first that of an earlier version. In
-one job every report is its own cell, so that nothing can be lost or counted twice; to the other,
-devices report over HTTP what follows from a seed.
+own in a network, and run what is installed from a wheel. In one job every report is its own cell,
+so that nothing can be lost or counted twice; to the other, devices report over HTTP what follows
+from a seed.
 """
 
 from __future__ import annotations
@@ -153,10 +153,10 @@ class Fleet:
             self.wait_until(done.done, what)
             done.result()
 
-    def services(self, version: Installation) -> dict[str, dict[str, Sequence[str]]]:
+    def services(self, installation: Installation) -> dict[str, dict[str, Sequence[str]]]:
         """The commands of all services by host and name."""
         servers = ("--bootstrap-servers", self.brokers.servers)
-        dpstream = version.dpstream
+        dpstream = installation.dpstream
         key = self.hosts.disk(DESK) / "home" / "collector-keys" / "phones"
         found: dict[str, dict[str, Sequence[str]]] = {}
         for host, stages in WORKERS.items():
@@ -170,7 +170,7 @@ class Fleet:
         for host, numbers in GATEWAYS.items():
             state = str(self.hosts.disk(host) / "state")
             arguments = ["cells", host, self.brokers.servers, state, *map(str, numbers), str(PACE)]
-            program = (version.python, "-P", str(GATEWAY), *arguments, str(self.stop))
+            program = (installation.python, "-P", str(GATEWAY), *arguments, str(self.stop))
             found[host] = {host: program}
         return found
 
@@ -193,20 +193,26 @@ class Fleet:
         )
 
 
-def deploy(fleet: Fleet, version: Installation, name: str, **sections: object) -> DeployedJob:
+def deploy(fleet: Fleet, installation: Installation, name: str, **sections: object) -> DeployedJob:
     """Deploy a job as an operator does, from the desk."""
     path = fleet.hosts.disk(DESK) / f"{name}.json"
     path.write_text(json.dumps({"name": name, **sections}))
-    command = (version.dpstream, "deploy", str(path), "--bootstrap-servers", fleet.brokers.servers)
+    command = (
+        installation.dpstream,
+        "deploy",
+        str(path),
+        "--bootstrap-servers",
+        fleet.brokers.servers,
+    )
     fleet.hosts.command(DESK, *command)
     return find_deployed(fleet.cluster, name)
 
 
-def deploy_both(fleet: Fleet, version: Installation) -> tuple[DeployedJob, DeployedJob]:
+def deploy_both(fleet: Fleet, installation: Installation) -> tuple[DeployedJob, DeployedJob]:
     """The job of the gateways and that of the devices."""
     by_gateways = deploy(
         fleet,
-        version,
+        installation,
         "cells",
         protocol=cells.NAME,
         parameters={"cells": CELLS},
@@ -217,7 +223,7 @@ def deploy_both(fleet: Fleet, version: Installation) -> tuple[DeployedJob, Deplo
     begins = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=BEGINS)
     by_phones = deploy(
         fleet,
-        version,
+        installation,
         "phones",
         protocol="future_rand",
         parameters={"epsilon": 4, "changes": 2},
@@ -229,11 +235,11 @@ def deploy_both(fleet: Fleet, version: Installation) -> tuple[DeployedJob, Deplo
     return by_gateways, by_phones
 
 
-def upgrade(fleet: Fleet, before: Installation, after: Installation) -> None:
-    """Host by host: stop in good order, start what is installed new, go on."""
-    services = fleet.services(after)
+def restart(fleet: Fleet, installation: Installation) -> None:
+    """Host by host: stop in good order, start again, go on."""
+    services = fleet.services(installation)
     for host in (*WORKERS, *COLLECTORS, *GATEWAYS):
-        with fleet.event(f"{host} is upgraded"):
+        with fleet.event(f"{host} is restarted"):
             ready = fleet.ready(host)
             fleet.beside(partial(fleet.hosts.replace, host, services[host], READY), host)
             # A worker of each job for each of its stages.
@@ -298,14 +304,14 @@ def wait_for_replicas(fleet: Fleet) -> None:
 
 @pytest.mark.verify
 @pytest.mark.timeout(2 * 3_600)
-def test_nothing_is_lost_or_doubled_while_hosts_are_upgraded_lost_cut_off_and_moved(
+def test_nothing_is_lost_or_doubled_while_hosts_are_restarted_lost_cut_off_and_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for reason in (namespaces.refusal(), wheels.refusal()):
-        if reason is not None:
-            pytest.skip(f"no hosts: {reason}")
+    reason = namespaces.refusal()
+    if reason is not None:
+        pytest.skip(f"no hosts: {reason}")
     monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
-    versions = installed(tmp_path)
+    installation = installed(tmp_path)
     names = [broker_name(node) for node in NODES]
     groups = {"brokers": list(names), "workers": list(WORKERS)}
     names += [*WORKERS, *COLLECTORS, *GATEWAYS, DESK]
@@ -317,19 +323,19 @@ def test_nothing_is_lost_or_doubled_while_hosts_are_upgraded_lost_cut_off_and_mo
         brokers = stack.enter_context(BrokersByName(tmp_path / "brokers", network))
         cluster = stack.enter_context(Cluster(brokers.connection, patience=5.0))
         fleet = Fleet(network, hosts, brokers, cluster, tmp_path)
-        by_gateways, by_phones = deploy_both(fleet, versions["earlier"])
+        by_gateways, by_phones = deploy_both(fleet, installation)
         fleet.watches = {
             "cells": Publications(cluster, by_gateways),
             "phones": Publications(cluster, by_phones),
         }
-        for host, services in fleet.services(versions["earlier"]).items():
+        for host, services in fleet.services(installation).items():
             for name, command in services.items():
                 hosts.run(host, name, command)
         with reporting(fleet, by_phones) as (devices, last_phones):
             fleet.wait_until(lambda: fleet.published >= HELD, "the first epochs are published")
             with fleet.event(f"nothing, for {2 * HELD} epochs"):
                 fleet.go_on(2 * HELD)
-            upgrade(fleet, versions["earlier"], versions["this"])
+            restart(fleet, installation)
             lose_hosts(fleet, ("worker-1", "broker-2", "worker-4", "collector-1"))
             cut_links(
                 fleet,
@@ -364,16 +370,11 @@ def test_nothing_is_lost_or_doubled_while_hosts_are_upgraded_lost_cut_off_and_mo
         expect_every_device_once(fleet, by_phones, devices, last_phones[0])
 
 
-def installed(folder: Path) -> dict[str, Installation]:
-    """The earlier version and this one, each from its wheel."""
-    wheels.sources_of_earlier(folder / "earlier")
-    wheels.sources_of_this(folder / "this")
-    return {
-        name: wheels.install(
-            wheels.build_wheel(folder / name, folder / f"{name}-wheel"), folder / f"{name}-venv"
-        )
-        for name in ("earlier", "this")
-    }
+def installed(folder: Path) -> Installation:
+    """These sources, from their wheel."""
+    wheels.copy_sources(folder / "sources")
+    wheel = wheels.build_wheel(folder / "sources", folder / "wheel")
+    return wheels.install(wheel, folder / "venv")
 
 
 @contextmanager

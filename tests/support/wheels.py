@@ -1,4 +1,4 @@
-"""Wheels of this version and of an earlier one, installed beside the libraries of the tests."""
+"""A wheel of these sources, installed beside the libraries of the tests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,6 @@ from pathlib import Path
 from tests.support import cells
 
 ROOT = Path(__file__).parents[2]
-EARLIER = os.environ.get("DPSTREAM_EARLIER", "dd34a5e8b446408f2d33df4cf1701cdf97f48a0b")
-"""The commit that hosts are upgraded from.
-
-There has been no release. This is the first whose wheel has what a release needs, and the list of
-changes begins with it. Signed stages, the ledger, short manifests, bundles and documents of
-results, all of them records of their own, came later.
-"""
 _CELLS = "cells_of_tests"
 
 
@@ -40,32 +33,8 @@ class Installation:
         return str(self.folder / "bin" / "dpstream")
 
 
-def refusal() -> str | None:
-    """Why the earlier version cannot be had; None if it can."""
-    if shutil.which("git") is None:
-        return "there is no git: apt install git"
-    found = subprocess.run(
-        ["git", "cat-file", "-e", f"{EARLIER}^{{commit}}"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    if found.returncode != 0:
-        return f"these sources have no commit {EARLIER[:7]}: git fetch --unshallow"
-    return None
-
-
-def sources_of_earlier(folder: Path) -> None:
-    """Write the sources of the earlier version into a new folder."""
-    folder.mkdir()
-    archive = subprocess.run(
-        ["git", "archive", EARLIER], cwd=ROOT, stdout=subprocess.PIPE, check=True
-    )
-    subprocess.run(["tar", "--extract"], cwd=folder, input=archive.stdout, check=True)
-
-
-def sources_of_this(folder: Path) -> None:
-    """Write the sources of this version, as they lie here, into a new folder."""
+def copy_sources(folder: Path) -> None:
+    """Write the sources, as they lie here, into a new folder."""
     folder.mkdir()
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
