@@ -21,7 +21,6 @@ from pipeline.kafka.errors import ANY_ROLE, AccessError
 from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
 from pipeline.whole_files import NO_ROOM
-from topics.names import Role
 
 _OUTPUT = "standard output"
 # What Typer says of text where a number should be.
@@ -61,13 +60,9 @@ def _role_of(arguments: Sequence[str], lacking: str) -> str:
         lacking: the name of what may not be read or written.
     """
     verb, *rest = arguments or ("",)
-    job, _, topic = lacking.partition(".")
+    job = lacking.partition(".")[0]
     if verb == "run":
         return next((each for each in rest if not each.startswith("-")), ANY_ROLE)
-    if "--raw" in rest and topic.startswith(Role.REPORTS):
-        # For the stage alone that reads them, which one then has to be trusted as.
-        instance = topic.removeprefix(Role.REPORTS)
-        return f"instance{instance}" if instance else "shuffle"
     if verb == "estimates" and "--smoothed" in rest:
         verb = "query"
     if verb == "replay" and job not in [

@@ -21,7 +21,6 @@ from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.kafka.cluster import Cluster
 from pipeline.operations.deployment_check import DeploymentCheck
 from pipeline.recording.record import Recorded, Recorder, open_recording
-from pipeline.recording.record_raw import check_raw
 from pipeline.recording.record_verify import Verification, verify
 from pipeline.recording.recording_index import RecordingError
 from pipeline.recording.recordings import RecordingFolder, RecordingIndex
@@ -54,15 +53,6 @@ def record(
     follow: Annotated[
         bool, typer.Option("--follow", help="Go on until the job's last epoch is recorded.")
     ] = False,
-    raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw",
-            help="Raw reports too, by producer and batch: only with the shuffle stage's access to "
-            "Kafka, only for protocols whose reports are private by themselves, and only as long "
-            "as they are there. It keeps for good what the pipeline deletes.",
-        ),
-    ] = False,
     verify: Annotated[
         Path | None,
         typer.Option(
@@ -89,7 +79,7 @@ def record(
     are for their owner alone (0600). What is missing, since it was deleted before, is named.
     """
     if verify is not None:
-        if job is not None or output is not None or follow or raw or from_epoch is not None:
+        if job is not None or output is not None or follow or from_epoch is not None:
             raise UsageProblem("--verify DIR stands alone, with --deep, --keys and --json at most")
         _verify(verify, deep, keys, as_json)
         return
@@ -102,7 +92,7 @@ def record(
     # Whoever stops this process wants what it has read to count, as with Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with cluster_of(servers, kafka_config) as cluster:
-        _record(cluster, find_job(cluster, job), output, from_epoch, follow, raw, as_json)
+        _record(cluster, find_job(cluster, job), output, from_epoch, follow, as_json)
 
 
 def _record(
@@ -111,15 +101,14 @@ def _record(
     output: Path,
     from_epoch: int | None,
     follow: bool,
-    raw: bool,
     as_json: bool,
 ) -> None:
     if from_epoch is not None:
         check_epochs(job, from_epoch, from_epoch)
-    if raw:
-        check_raw(job)
     with FolderLock(output, "dpstream record"):
-        recorder = _open(cluster, job, RecordingFolder(output), from_epoch, raw)
+        folder = RecordingFolder(output)
+        index = open_recording(folder, job, from_epoch=from_epoch)
+        recorder = Recorder(job, folder, index, ClusterReader(cluster, job))
         added = reports = 0
         try:
             for epoch in _shown(recorder, DeploymentCheck(cluster, job), job, follow):
@@ -130,23 +119,6 @@ def _record(
             say_json(_to_json(recorder, job, output, added, reports))
         else:
             _say_recorded(recorder, job, output, added, reports)
-
-
-def _open(
-    cluster: Cluster,
-    job: DeployedJob,
-    folder: RecordingFolder,
-    from_epoch: int | None,
-    raw: bool,
-) -> Recorder:
-    index = open_recording(folder, job, from_epoch=from_epoch, raw=raw)
-    if raw:
-        tell(
-            f"raw reports of job {job.name} are kept in {folder.path} for good, by producer and "
-            "batch, where the pipeline deletes them: whoever has the folder can follow a "
-            "producer's reports over time, and only their own randomness protects them"
-        )
-    return Recorder(job, folder, index, ClusterReader(cluster, job))
 
 
 def _shown(
@@ -187,7 +159,6 @@ def _to_json(
         "complete": recorder.complete and not index.missing,
         "epochs_added": added,
         "pieces_added" if job.shared else "reports_added": reports,
-        "raw": index.raw,
         "files": len(index.files),
         "bytes": sum(file.size for file in index.files),
         "missing": [

@@ -15,10 +15,8 @@ from importlib.metadata import version
 from pipeline.actions import Run, Steps
 from pipeline.jobs.deployed_job import DeployedJob
 from pipeline.recording.estimate_rows import recorded_estimate
-from pipeline.recording.record_raw import RawLog, check_raw
 from pipeline.recording.recordings import (
     INDEX_FILE,
-    LostRange,
     Missing,
     Place,
     RecordedEpoch,
@@ -46,7 +44,7 @@ class Recorded:
     Attributes:
         epoch: of the job.
         reports: in its window, or pieces of tables in shares; None where there is none.
-        missing: why its window is missing, or its raw reports are.
+        missing: why its window is missing.
     """
 
     epoch: int
@@ -55,7 +53,7 @@ class Recorded:
 
 
 def open_recording(
-    folder: RecordingFolder, job: DeployedJob, *, from_epoch: int | None, raw: bool
+    folder: RecordingFolder, job: DeployedJob, *, from_epoch: int | None
 ) -> RecordingIndex:
     """The index of a folder's recording, which must be one of this deployment; or a new one.
 
@@ -63,14 +61,10 @@ def open_recording(
         folder: its lock is held.
         job: as deployed.
         from_epoch: the first epoch to record; None: the first one there is, or the recording's.
-        raw: whether raw reports are to be recorded.
 
     Raises:
         RecordingError: the folder holds something else, or a recording begun with other options.
-        RawRecordingError: raw reports of this job are not to be kept.
     """
-    if raw:
-        check_raw(job)
     path = folder.path
     if INDEX_FILE not in folder.sizes():
         _check_free(folder)
@@ -84,7 +78,6 @@ def open_recording(
             word_bytes=form.dtype.itemsize,
             word_width=form.width,
             from_epoch=from_epoch or 1,
-            raw=raw,
         )
     index = Recording.open(path).index
     if index.job != job.name or index.deployment != job.deployment:
@@ -96,11 +89,6 @@ def open_recording(
         raise RecordingError(
             f"{path} was begun with --from-epoch {index.from_epoch}: go on without the option, or "
             "give another folder"
-        )
-    if raw != index.raw:
-        raise RecordingError(
-            f"{path} was begun {'with' if index.raw else 'without'} --raw: go on "
-            f"{'with' if index.raw else 'without'} it, or give another folder"
         )
     return index
 
@@ -132,13 +120,7 @@ class Recorder:
         self._run = run
         self._clock = clock
         self._committed = clock()
-        places = {(Role(place.topic), place.partition): place.offset for place in index.places}
-        floors = {
-            partition: offset
-            for (role, partition), offset in places.items()
-            if role is Role.SHUFFLED
-        }
-        self._raw = RawLog(job, index.from_epoch, places, index.lost) if index.raw else None
+        floors = {place.partition: place.offset for place in index.places}
         self._whole = True
         self._found: DecidedEpoch | None = None
         with self._writing():
@@ -169,12 +151,9 @@ class Recorder:
             ClusterError: a topic is gone.
             KafkaError: the broker does not answer; nothing is lost, go on with another round.
         """
-        self._record_raw()
         # In this order: windows were written before what is made of them.
         self._run(self._epochs.find_end())
         self._run(self._windows.find_end())
-        # Once more: now all is there that the windows published by then were made of.
-        self._record_raw()
         while (epoch := self._run(self._next())) is not None:
             with self._writing():
                 missing = tuple(self._missing(epoch))
@@ -202,17 +181,6 @@ class Recorder:
                     self._commit()
         if not self._whole:
             self._writer.abandon()
-
-    def _record_raw(self) -> None:
-        if self._raw is None:
-            return
-        self._run(self._raw.find_end())
-        while (found := self._run(self._raw.next())) is not None:
-            with self._writing():
-                for reports in found:
-                    self._writer.add_reports(reports)
-                self._note_places()
-                self._commit_in_time()
 
     def _next(self) -> Steps[RecordedEpoch | None]:
         """The next published epoch; None if there is no further one yet.
@@ -247,17 +215,6 @@ class Recorder:
                 number,
                 f"deleted from {job.topic(Role.SHUFFLED)}, by its retention or by hand",
             )
-        lacking = [] if self._raw is None else self._raw.lacking(epoch.manifest)
-        if lacking:
-            topics = " and ".join(map(job.topic, lacking))
-            known = Role.REPORTS in lacking or epoch.manifest.fate is Fate.RELEASED
-            how_many = "all or some" if known else "all, some or none"
-            yield Missing(
-                RecordKind.REPORTS,
-                number,
-                number,
-                f"deleted from {topics} before they were read, {how_many}",
-            )
 
     def _commit_in_time(self) -> None:
         waited = self._clock() - self._committed
@@ -268,14 +225,9 @@ class Recorder:
         """Where to go on after what has been added by now."""
         floors = sorted(self._windows.floors.items())
         self._places = [Place(Role.SHUFFLED.value, *at) for at in floors]
-        self._lost: tuple[LostRange, ...] = ()
-        if self._raw is not None:
-            raw = sorted(self._raw.positions.items())
-            self._places += [Place(role.value, partition, at) for (role, partition), at in raw]
-            self._lost = self._raw.lost
 
     def _commit(self) -> None:
-        self._writer.commit(self._places, self._lost)
+        self._writer.commit(self._places)
         self._committed = self._clock()
 
     @contextmanager

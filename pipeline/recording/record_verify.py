@@ -154,7 +154,7 @@ def _file_bounds(recording: Recording) -> Iterator[str]:
     for kind in RecordKind:
         files = recording.index.of_kind(kind)
         for file, following in pairwise(files):
-            if kind is not RecordKind.REPORTS and file.last_epoch >= following.first_epoch:
+            if file.last_epoch >= following.first_epoch:
                 yield f"{file.path} and {following.path} are about the same epochs"
 
 

@@ -136,17 +136,9 @@ class TableFile:
             raise RecordingError(
                 f"{self._folder.path / file.path} was altered: its checksum does not match"
             )
-        self._write(self._as_written_now(pq.read_table(pa.BufferReader(data), use_threads=False)))
+        self._write(pq.read_table(pa.BufferReader(data), use_threads=False))
         self._first, self._last = file.first_epoch, file.last_epoch
         self.absorbed = file
-
-    def _as_written_now(self, table: Any) -> Any:
-        """A table that an earlier version may have written, with the columns of this one."""
-        schema = schema_of(self._kind, self._words)
-        for field_ in schema:
-            if field_.name not in table.column_names:
-                table = table.append_column(field_, pa.nulls(table.num_rows, field_.type))
-        return table.select(schema.names)
 
     def add(self, epoch: int, row: Any, size: int) -> None:
         """Add a row, or all rows of a window."""

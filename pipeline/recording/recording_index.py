@@ -15,11 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 from pipeline.errors import DpstreamError
-from topics.names import Role
 
-VERSION = 3
-# Manifests of version 1 have more columns than are written now; estimates and reports have fewer.
-_EARLIER = (1, 2)
+VERSION = 1
 INDEX_FILE = "recording.json"
 
 _WORD_BYTES = (1, 2, 4, 8)
@@ -36,7 +33,6 @@ class RecordKind(StrEnum):
     WINDOWS = "windows"
     PARTIALS = "partials"
     ESTIMATES = "estimates"
-    REPORTS = "reports"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class Missing:
     """Epochs of which something could not be recorded.
 
     Attributes:
-        what: is missing: windows or reports.
+        what: is missing.
         first_epoch, last_epoch: from the first to the last, both included.
         why: in words.
     """
@@ -98,22 +94,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class LostRange:
-    """Raw records that were deleted before they could be recorded.
-
-    Attributes:
-        partition: of the topic.
-        start, stop: the first offset, and the one after the last.
-        topic: the last part of its name.
-    """
-
-    partition: int
-    start: int
-    stop: int
-    topic: str = Role.REPORTS.value
-
-
-@dataclass(frozen=True, slots=True)
 class RecordingIndex:
     """The contents of ``recording.json``.
 
@@ -125,11 +105,9 @@ class RecordingIndex:
         word_bytes, word_width: bytes of a word, and words of a report.
         from_epoch: the first epoch that was asked for.
         first_epoch, last_epoch: of what is recorded; None as long as nothing is.
-        raw: whether raw reports are recorded too.
         files: in the order of epochs within a kind.
         missing: in the order of epochs within what is missing.
         places: where in the topics to go on.
-        lost: raw records that are gone.
     """
 
     software: str
@@ -142,11 +120,9 @@ class RecordingIndex:
     from_epoch: int = 1
     first_epoch: int | None = None
     last_epoch: int | None = None
-    raw: bool = False
     files: tuple[RecordingFile, ...] = ()
     missing: tuple[Missing, ...] = ()
     places: tuple[Place, ...] = ()
-    lost: tuple[LostRange, ...] = ()
 
     def of_kind(self, kind: RecordKind) -> list[RecordingFile]:
         """The files of a kind."""
@@ -176,7 +152,6 @@ class RecordingIndex:
             "from_epoch": self.from_epoch,
             "first_epoch": self.first_epoch,
             "last_epoch": self.last_epoch,
-            "raw": self.raw,
             "files": [
                 {
                     "path": file.path,
@@ -199,7 +174,6 @@ class RecordingIndex:
                 for gap in self.missing
             ],
             "places": [[place.topic, place.partition, place.offset] for place in self.places],
-            "lost": [[lost.partition, lost.start, lost.stop, lost.topic] for lost in self.lost],
         }
         return _spell({**body, "sha256": _digest(body)})
 
@@ -208,14 +182,13 @@ class RecordingIndex:
         """Read the file.
 
         Raises:
-            RecordingError: it is not what this software or an earlier one wrote, to the last bit.
+            RecordingError: it is not what this software wrote, to the last bit.
         """
         try:
             body = json.loads(data)
-            if body["version"] not in (*_EARLIER, VERSION):
+            if body["version"] != VERSION:
                 raise RecordingError(
-                    f"it is of version {body['version']!r:.20}, this software reads {_EARLIER[0]} "
-                    f"to {VERSION}"
+                    f"it is of version {body['version']!r:.20}, this software reads {VERSION}"
                 )
             digest = body.pop("sha256")
             if digest != _digest(body) or data != _spell({**body, "sha256": digest}):
@@ -232,14 +205,12 @@ class RecordingIndex:
                 from_epoch=_number(body["from_epoch"]),
                 first_epoch=None if first is None else _number(first),
                 last_epoch=None if last is None else _number(last),
-                raw=body["raw"] is True,
                 files=tuple(map(_file, body["files"])),
                 missing=tuple(map(_missing, body["missing"])),
                 places=tuple(
                     Place(_text(topic), _number(partition), _number(offset))
                     for topic, partition, offset in body["places"]
                 ),
-                lost=tuple(map(_lost, body["lost"])),
             )
         except RecordingError:
             raise
@@ -280,13 +251,6 @@ def _missing(body: dict[str, Any]) -> Missing:
         last_epoch=_number(body["last_epoch"]),
         why=_text(body["why"]),
     )
-
-
-def _lost(body: list[Any]) -> LostRange:
-    # Earlier versions recorded one topic alone, and did not name it.
-    partition, start, stop = map(_number, body[:3])
-    (topic,) = body[3:] or [Role.REPORTS.value]
-    return LostRange(partition, start, stop, _text(topic))
 
 
 def _number(value: object, least: int = 0) -> int:

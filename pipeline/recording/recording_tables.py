@@ -1,6 +1,6 @@
 """Rows of a recording as Parquet tables, and back.
 
-Every table but that of raw reports has a column ``epoch``, which never decreases. Reports are
+Every table has a column ``epoch``, which never decreases. Reports are
 opaque: numbers where they are single words, else all bytes of a row (little-endian).
 """
 
@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from pipeline.recording.recording_index import RecordKind
 from topics.manifests import Fate, Manifest
-from topics.names import Role
 from topics.words import WordArray, Words
 
 Numbers: TypeAlias = tuple[float | None, float | None, float | None, float | None]
 
-_REASON, _TOPIC = "reason", "topic"
 _OPTIONS = {"compression": "zstd", "compression_level": 1}
 
 
@@ -45,7 +43,7 @@ class RecordedEstimate:
         guarantee: JSON text.
         numbers: value, low, high and standard deviation, where the estimate is a single one that
             has them.
-        reason: why the window is spoiled; None of others, and in recordings of earlier versions.
+        reason: why the window is spoiled; None of others.
     """
 
     epoch: int
@@ -57,26 +55,6 @@ class RecordedEstimate:
     guarantee: str
     numbers: Numbers = (None, None, None, None)
     reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedReports:
-    """A raw record: reports of one producer, as it sent them.
-
-    Attributes:
-        epoch: as the record says.
-        partition, offset: where it was.
-        timestamp: milliseconds since 1970.
-        value: of the record.
-        topic: where it was, the last part of the name: of several shuffle instances each has one.
-    """
-
-    epoch: int
-    partition: int
-    offset: int
-    timestamp: int
-    value: bytes
-    topic: str = Role.REPORTS.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,36 +111,10 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
             "estimate": text,
             "guarantee": text,
             **dict.fromkeys(("value", "low", "high", "standard_deviation"), pa.float64()),
-            _REASON: text,
-        },
-        RecordKind.REPORTS: {
-            "partition": pa.uint32(),
-            "offset": unsigned,
-            "timestamp": pa.int64(),
-            "value": pa.binary(),
-            _TOPIC: text,
+            "reason": text,
         },
     }
     return pa.schema([("epoch", unsigned), *columns[kind].items()])
-
-
-def readable_schemas(kind: RecordKind, words: WordColumn) -> list[Any]:
-    """The schemas of tables of a kind: as they are written, and as earlier versions wrote them.
-
-    Manifests had offsets besides, which nobody needs; estimates did not say why a window is
-    spoiled, nor raw reports of which topic they are: there was one.
-    """
-    schema = schema_of(kind, words)
-    later = {RecordKind.ESTIMATES: _REASON, RecordKind.REPORTS: _TOPIC}.get(kind)
-    if later is not None:
-        return [schema, schema.remove(schema.get_field_index(later))]
-    if kind is not RecordKind.MANIFESTS:
-        return [schema]
-    first, cut, manifest = (
-        pa.field(f"{name}_offset", pa.uint64()) for name in ("first", "cut", "manifest")
-    )
-    fields = list(schema)
-    return [schema, pa.schema([*fields[:2], first, cut, *fields[2:], manifest])]
 
 
 def writer_options(kind: RecordKind, words: WordColumn) -> dict[str, Any]:
@@ -239,14 +191,6 @@ _CELLS: dict[RecordKind, Any] = {
     RecordKind.MANIFESTS: _manifest_cells,
     RecordKind.PARTIALS: lambda row: (row.epoch, row.payload),
     RecordKind.ESTIMATES: _estimate_cells,
-    RecordKind.REPORTS: lambda row: (
-        row.epoch,
-        row.partition,
-        row.offset,
-        row.timestamp,
-        row.value,
-        row.topic,
-    ),
 }
 
 
@@ -291,15 +235,8 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
             estimate=row["estimate"],
             guarantee=row["guarantee"],
             numbers=(row["value"], row["low"], row["high"], row["standard_deviation"]),
-            reason=row.get(_REASON),
+            reason=row["reason"],
         )
-
-
-def reports_of(table: Any) -> Iterator[RecordedReports]:
-    """The rows of a table of raw reports."""
-    for row in table.to_pylist():
-        topic = row.pop(_TOPIC, None)
-        yield RecordedReports(**row, topic=topic or Role.REPORTS.value)
 
 
 def windows_of(table: Any, words: WordColumn) -> Iterator[tuple[int, WordArray, Any]]:

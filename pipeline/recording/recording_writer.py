@@ -18,7 +18,6 @@ import numpy as np
 from pipeline.recording.recording_files import RecordingFolder, TableFile
 from pipeline.recording.recording_index import (
     INDEX_FILE,
-    LostRange,
     Missing,
     Place,
     RecordingError,
@@ -29,7 +28,6 @@ from pipeline.recording.recording_index import (
 from pipeline.recording.recording_tables import (
     RecordedEstimate,
     RecordedPartial,
-    RecordedReports,
     WordColumn,
 )
 from pipeline.whole_files import naming
@@ -129,20 +127,15 @@ class RecordingWriter:
         text = len(epoch.estimate.estimate) + len(epoch.estimate.guarantee)
         self._add(RecordKind.ESTIMATES, number, epoch.estimate, text)
 
-    def add_reports(self, reports: RecordedReports) -> None:
-        """Add a record of the raw topic."""
-        self._add(RecordKind.REPORTS, reports.epoch, reports, len(reports.value))
-
     def add_missing(self, gap: Missing) -> None:
         """Say that something could not be recorded."""
         self._missing = with_missing(self._missing, gap)
 
-    def commit(self, places: Iterable[Place], lost: Iterable[LostRange] = ()) -> None:
+    def commit(self, places: Iterable[Place]) -> None:
         """Finish what was added and make it count: from here on it outlives any accident.
 
         Args:
             places: where in the topics to go on after it.
-            lost: all records of the raw topic that are known to be gone.
 
         Raises:
             OSError: there is no room, or the disk is gone. What counted before still does.
@@ -166,7 +159,6 @@ class RecordingWriter:
             files=tuple(files),
             missing=self._missing,
             places=tuple(places),
-            lost=tuple(lost),
         )
         self._write_index(index)
         # It counts, so none of its files is to be removed, even if the disk fails now.

@@ -13,7 +13,6 @@ file              rows
                   is the bytes of all of them, little-endian
 ``partials-*``    one for each released epoch: what the aggregator made of the window
 ``estimates-*``   one for each epoch, as published; ``estimate`` is JSON
-``reports-*``     raw records of producers, only where they were asked for
 ================  ====================================================================
 
 Reading is streaming: one row group at a time is held, and one window.
@@ -34,7 +33,6 @@ import pyarrow.parquet as pq
 from pipeline.recording.recording_files import RecordingFolder
 from pipeline.recording.recording_index import (
     INDEX_FILE,
-    LostRange,
     Missing,
     Place,
     RecordingError,
@@ -45,13 +43,11 @@ from pipeline.recording.recording_index import (
 from pipeline.recording.recording_tables import (
     RecordedEstimate,
     RecordedPartial,
-    RecordedReports,
     WordColumn,
     estimates_of,
     manifests_of,
     partials_of,
-    readable_schemas,
-    reports_of,
+    schema_of,
     windows_of,
 )
 from pipeline.recording.recording_writer import RecordedEpoch, RecordingWriter
@@ -61,14 +57,12 @@ from topics.words import Words
 
 __all__ = [
     "INDEX_FILE",
-    "LostRange",
     "Missing",
     "Place",
     "RecordKind",
     "RecordedEpoch",
     "RecordedEstimate",
     "RecordedPartial",
-    "RecordedReports",
     "Recording",
     "RecordingError",
     "RecordingFolder",
@@ -182,14 +176,6 @@ class Recording:
             if row.epoch >= from_epoch:
                 yield row
 
-    def reports(self) -> Iterator[RecordedReports]:
-        """The raw records, in the order of each partition.
-
-        Raises:
-            RecordingError: a file is missing, was altered or cut short.
-        """
-        yield from self._rows(RecordKind.REPORTS, reports_of, 0)
-
     def check_file(self, file: RecordingFile) -> None:
         """Compare a file with its checksum.
 
@@ -249,8 +235,7 @@ class Recording:
     def _tables(self, file: RecordingFile, from_epoch: int) -> Iterator[Any]:
         """The row groups of a file, as far as they may hold an epoch from `from_epoch` on."""
         with pq.ParquetFile(self.path / file.path) as opened:
-            known = readable_schemas(file.kind, self._words)
-            if not any(map(opened.schema_arrow.equals, known)):
+            if not opened.schema_arrow.equals(schema_of(file.kind, self._words)):
                 raise RecordingError(f"{self.path / file.path} has other columns than {file.kind}")
             if opened.metadata.num_rows != file.rows:
                 raise RecordingError(

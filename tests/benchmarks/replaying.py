@@ -121,7 +121,7 @@ def record(job: DeployedJob, log: FileLog, folder: Path) -> None:
     """Record the job."""
     folder.mkdir()
     place = RecordingFolder(folder)
-    index = open_recording(place, job, from_epoch=None, raw=False)
+    index = open_recording(place, job, from_epoch=None)
     recorder = Recorder(job, place, index, MemoryDriver(log).run)
     for _ in recorder.round():
         pass

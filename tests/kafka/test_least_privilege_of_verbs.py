@@ -422,7 +422,6 @@ VERBS = {
     ("estimates", ORIGIN, "--smoothed"): {PAGE, RECORDER, OPERATOR},
     ("diff", ORIGIN, ORIGIN): {PAGE, RECORDER, OPERATOR},
     ("record", ORIGIN, "--output", "kept"): {RECORDER},
-    ("record", ORIGIN, "--output", "raw", "--raw"): set(),
     ("replay", ORIGIN, "--in-memory"): {RECORDER},
     ("replay", ORIGIN, "--as", STOLEN, "--no-workers"): set(),
 }

@@ -113,9 +113,9 @@ class _Written:
         self.file.close()
 
 
-def index_of(word_bytes: int = 2, width: int = 1, *, raw: bool = False) -> RecordingIndex:
+def index_of(word_bytes: int = 2, width: int = 1) -> RecordingIndex:
     """An empty recording."""
-    return RecordingIndex("0.1", "students", IDENTITY, IDENTITY, "{}", word_bytes, width, raw=raw)
+    return RecordingIndex("0.1", "students", IDENTITY, IDENTITY, "{}", word_bytes, width)
 
 
 def epoch_of(number: int, form: tuple[str, int] = ("<u2", 1), rows: int = 40) -> RecordedEpoch:

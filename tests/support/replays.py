@@ -166,7 +166,7 @@ class LiveRun:
         """A recording of it."""
         folder.mkdir()
         place = RecordingFolder(folder)
-        asked = {"from_epoch": None, "raw": False, **options}
+        asked = {"from_epoch": None, **options}
         recorder = Recorder(
             self.job,
             place,

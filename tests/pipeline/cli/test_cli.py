@@ -529,8 +529,6 @@ def test_what_can_be_expected_is_told_in_a_line(
         ("query small --top 3", "small.partials", "recorder"),
         ("diff small other", "other.partials", "recorder"),
         ("record small --output kept", "small.shuffled", "recorder"),
-        ("record small --output kept --raw", "small.reports", "shuffle"),
-        ("record small --output kept --raw", "small.reports-2", "instance-2"),
         ("replay small", "small.shuffled", "recorder"),
         ("replay small", "small-replay.shuffled", "operator"),
         ("replay --as small-2 small", "small-2.shuffled", "operator"),

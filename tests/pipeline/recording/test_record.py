@@ -19,18 +19,15 @@ from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.protocols.registry import PROTOCOLS
 from pipeline.recording.estimate_rows import published_estimate, recorded_estimate
 from pipeline.recording.record import Recorder, open_recording
-from pipeline.recording.record_raw import RawRecordingError
 from pipeline.recording.record_verify import verify
 from pipeline.recording.recordings import (
     INDEX_FILE,
-    Missing,
     RecordedEpoch,
     Recording,
     RecordingError,
     RecordingFolder,
     RecordingIndex,
     RecordingWriter,
-    RecordKind,
 )
 from pipeline.results import follow as following
 from pipeline.simulation.memory import MemoryLog
@@ -163,14 +160,13 @@ def recorder_of(
     world: World,
     path: Path,
     *,
-    raw: bool = False,
     from_epoch: int | None = None,
     folder: RecordingFolder | None = None,
     run: Reader | None = None,
 ) -> Recorder:
     path.mkdir(exist_ok=True)
     folder = folder or RecordingFolder(path)
-    index = open_recording(folder, world.job, from_epoch=from_epoch, raw=raw)
+    index = open_recording(folder, world.job, from_epoch=from_epoch)
     return Recorder(world.job, folder, index, run or Reader(world.log), clock=lambda: 0.0)
 
 
@@ -411,13 +407,13 @@ def test_a_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
     other = world.job.model_copy(update={"deployment": bytes(16)})
     folder = RecordingFolder(tmp_path / "kept")
     with pytest.raises(RecordingError, match="is a recording of job watched, deployment 00010203"):
-        open_recording(folder, other, from_epoch=None, raw=False)
+        open_recording(folder, other, from_epoch=None)
     with pytest.raises(RecordingError, match="was begun with --from-epoch 1"):
-        open_recording(folder, world.job, from_epoch=2, raw=False)
+        open_recording(folder, world.job, from_epoch=2)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("three years of work")
     with pytest.raises(RecordingError, match=r"holds thesis.txt and no recording"):
-        open_recording(RecordingFolder(tmp_path / "mine"), world.job, from_epoch=None, raw=False)
+        open_recording(RecordingFolder(tmp_path / "mine"), world.job, from_epoch=None)
 
 
 def test_a_full_disk_is_said_and_gone_on_from(tmp_path: Path) -> None:
@@ -435,107 +431,6 @@ def test_a_full_disk_is_said_and_gone_on_from(tmp_path: Path) -> None:
 
 
 LOCAL: dict[str, Any] = {"protocol": "future_rand", "epsilon": 2.0, "changes": 2}
-
-
-@pytest.mark.parametrize(
-    ("protocol", "instances"), [("future_rand", 1), ("future_rand", 3), ("value_stream", 1)]
-)
-def test_raw_reports_are_kept_where_that_is_no_secret(
-    tmp_path: Path, protocol: str, instances: int
-) -> None:
-    """Of several shuffle instances, the part of each."""
-    job = deployed(instances=instances, **{**LOCAL, "protocol": protocol})
-    world = ran(tmp_path / "producers", job, to=0)
-    sent: set[tuple[str, bytes]] = set()
-    recorder = recorder_of(world, tmp_path / "kept", raw=True)
-    for epoch in range(1, EPOCHS + 1):
-        for name in world.values:
-            world.close_epoch(name, epoch)
-        sent |= {
-            (role.value, value)
-            for role in job.report_roles
-            for part in range(2)
-            for value in world.log.values(role, part)
-        }
-        list(recorder.round())
-        world.settle()
-    list(recorder.round())
-    recorder.stop()
-    world.shut()
-    recording = Recording.open(tmp_path / "kept")
-    assert recording.index.missing == ()
-    rows = list(recording.reports())
-    assert sorted((row.topic, row.value) for row in rows) == sorted(sent)
-    assert {row.topic for row in rows} == set(job.report_roles)
-    assert verify(tmp_path / "kept", deep=True).problems == []
-
-
-def test_raw_reports_of_epochs_that_nobody_asked_for_are_not_kept(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers", deployed(**LOCAL), to=0)
-    for epoch in (1, 2):
-        for name in world.values:
-            world.close_epoch(name, epoch)
-    recording = record(world, tmp_path / "kept", raw=True, from_epoch=2)
-    assert {row.epoch for row in recording.reports()} == {2}
-    world.shut()
-
-
-def test_raw_reports_that_were_deleted_first_are_named(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers", deployed(**LOCAL), to=2)
-    recorder = recorder_of(world, tmp_path / "kept", raw=True)
-    list(recorder.round())
-    recorder.stop()
-    for name in world.values:
-        world.close_epoch(name, 3)
-    recorder = recorder_of(world, tmp_path / "kept", raw=True)
-    list(recorder.round())
-    world.settle()
-    go_on(world, 4, 4)
-    list(recorder.round())
-    recorder.stop()
-    recording = Recording.open(tmp_path / "kept")
-    why = "deleted from watched.reports before they were read, all or some"
-    assert recording.index.missing == (
-        Missing(RecordKind.REPORTS, 1, 2, why),
-        Missing(RecordKind.REPORTS, 4, 4, why),
-    )
-    assert {row.epoch for row in recording.reports()} == {3}
-    with pytest.raises(RecordingError, match="was begun with --raw"):
-        recorder_of(world, tmp_path / "kept")
-
-
-def test_raw_reports_of_instances_that_were_deleted_first_are_named(tmp_path: Path) -> None:
-    """Of all epochs but the second they are recorded before the stages have deleted them."""
-    job = deployed(instances=2, partitions=1, **LOCAL)
-    world = ran(tmp_path / "producers", job, to=0)
-    for epoch in range(1, EPOCHS + 1):
-        for name in world.values:
-            world.close_epoch(name, epoch)
-        if epoch != 2:
-            record(world, tmp_path / "kept", raw=True)
-        world.settle()
-    recording = record(world, tmp_path / "kept", raw=True)
-    world.shut()
-    assert {lost.topic for lost in recording.index.lost} == {"reports", "reports-2"}
-    assert {row.epoch for row in recording.reports()} == {1, 3, 4}
-    assert [(gap.first_epoch, gap.why) for gap in recording.index.missing] == [
-        (
-            2,
-            "deleted from watched.reports and watched.reports-2 before they were read, all or some",
-        ),
-        # Nobody says where the other instance had the records of a window that is withheld.
-        (3, "deleted from watched.reports-2 before they were read, all, some or none"),
-    ]
-
-
-@pytest.mark.parametrize("more", [{}, {"changes": 1, "dummies": "shuffle"}], ids=["words", "sums"])
-def test_raw_reports_that_only_the_shuffle_hides_are_not_kept(
-    tmp_path: Path, more: dict[str, Any]
-) -> None:
-    job = deployed("shuffled_counts", epsilon=2.0, delta=1e-3, **more)
-    with pytest.raises(RawRecordingError, match="not private before they are shuffled"):
-        open_recording(RecordingFolder(tmp_path), job, from_epoch=None, raw=True)
-    assert not list(tmp_path.iterdir())
 
 
 def forged(world: World, path: Path, change: Callable[[RecordedEpoch], RecordedEpoch]) -> Path:
@@ -733,22 +628,6 @@ def test_options_that_do_not_go_together_are_refused(
     said = dpstream("record", *arguments)
     assert said.code == 2
     assert problem in said.errors
-
-
-def test_raw_is_warned_of_and_refused_by_name(
-    tmp_path: Path, dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    world = ran(tmp_path / "producers", deployed(**LOCAL), to=1)
-    publish(cluster, world)
-    said = dpstream("record", "watched", "--output", tmp_path / "kept", "--raw")
-    assert said.code == 0, said.errors
-    assert "where the pipeline deletes them" in said.errors
-    job = deployed("shuffled_counts", epsilon=2.0, delta=1e-3)
-    cluster.append(JOBS_TOPIC, job.to_bytes(), key=b"watched")
-    said = dpstream("record", "watched", "--output", tmp_path / "other", "--raw")
-    assert said.code == 2
-    assert "not private before they are shuffled" in said.errors
-    assert not (tmp_path / "other").exists()
 
 
 def test_epochs_that_the_job_does_not_have_are_refused(

@@ -18,11 +18,9 @@ import pytest
 
 from pipeline.recording.recordings import (
     INDEX_FILE,
-    LostRange,
     Missing,
     Place,
     RecordedEpoch,
-    RecordedReports,
     Recording,
     RecordingError,
     RecordingFolder,
@@ -144,20 +142,6 @@ def test_what_is_missing_is_no_empty_window(tmp_path: Path) -> None:
     ]
 
 
-def test_raw_records_are_kept_byte_by_byte(tmp_path: Path) -> None:
-    rows = [RecordedReports(3 - n % 2, n % 2, 10 + n, 1_700 + n, bytes([n])) for n in range(6)]
-    with RecordingWriter(RecordingFolder(tmp_path), index_of(raw=True)) as writer:
-        for row in rows[:4]:
-            writer.add_reports(row)
-        writer.commit([Place("reports", 0, 5)], [LostRange(0, 1, 3)])
-        for row in rows[4:]:
-            writer.add_reports(row)
-        writer.commit([Place("reports", 0, 9)], [LostRange(0, 1, 3), LostRange(1, 7, 8)])
-    recording = Recording.open(tmp_path)
-    assert list(recording.reports()) == rows
-    assert recording.index.lost == (LostRange(0, 1, 3), LostRange(1, 7, 8))
-
-
 def test_epochs_are_added_in_their_order(tmp_path: Path) -> None:
     with RecordingWriter(RecordingFolder(tmp_path), index_of()) as writer:
         writer.add(epoch_of(4))
@@ -231,7 +215,7 @@ def test_a_folder_without_a_recording_is_none(tmp_path: Path) -> None:
         with pytest.raises(RecordingError, match="there is no recording"):
             Recording.open(path)
     (tmp_path / INDEX_FILE).write_text('{"version": 4}')
-    with pytest.raises(RecordingError, match="version 4, this software reads 1 to 3"):
+    with pytest.raises(RecordingError, match="version 4, this software reads 1"):
         Recording.open(tmp_path)
 
 
@@ -256,7 +240,6 @@ def test_an_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> 
         {"job_record": 5},
         {"places": (Place("shuffled", 0, -1),)},
         {"missing": (Missing(RecordKind.WINDOWS, None, 3, "gone"),)},  # type: ignore[arg-type]
-        {"lost": (LostRange(0, 1.5, 3),)},  # type: ignore[arg-type]
     ],
 )
 def test_an_index_of_other_things_is_refused_even_with_its_right_sum(
