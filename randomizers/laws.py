@@ -11,15 +11,12 @@ from typing import Any, Self, TypeAlias, Union, get_args, get_origin, get_type_h
 
 Reader: TypeAlias = Callable[[Any], Any]
 
-_LATER = "later"
-
 
 class Constants:
     """A frozen dataclass of constants that is JSON by its fields.
 
     What a field holds follows from its type: numbers, words, other constants, or tuples of them. A
-    field whose type does not tell names what reads it: ``field(metadata={"read": ...})``. One that
-    is `added_later` is not written where it says nothing.
+    field whose type does not tell names what reads it: ``field(metadata={"read": ...})``.
 
     >>> from randomizers.cell_noise_law import CellNoiseLaw
     >>> CellNoiseLaw.from_json(CellNoiseLaw("poisson", 43.0, 1000).to_json()).minimum
@@ -30,8 +27,7 @@ class Constants:
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
-        written = {name: write(getattr(self, name)) for name, write in _writers(type(self)).items()}
-        return without_later(self, written)
+        return {name: write(getattr(self, name)) for name, write in _writers(type(self)).items()}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
@@ -50,24 +46,9 @@ class Constants:
             raise ValueError(f"not a law of {_name(cls)}: {why}") from error
 
 
-def added_later(default: Any) -> Any:
-    """A field of a dataclass that software which knows of none can do without, at its default."""
-    return field(default=default, metadata={_LATER: True})
-
-
 def hexadecimal() -> Any:
     """A field for a number that devices calculate with: written so that it is read bit by bit."""
     return field(metadata={"read": float.fromhex, "write": float.hex})
-
-
-def without_later(held: Any, written: Mapping[str, Any]) -> dict[str, Any]:
-    """What is written of a dataclass, without what was `added_later` and has its default."""
-    absent = {
-        each.name
-        for each in fields(held)
-        if _LATER in each.metadata and getattr(held, each.name) == each.default
-    }
-    return {name: value for name, value in written.items() if name not in absent}
 
 
 def _readers(law: type[Any]) -> dict[str, Reader]:

@@ -12,19 +12,13 @@ from topics.frames import (
     Kind,
     check_identities,
     check_range,
-    kind_of,
-    version_of,
 )
 from topics.words import WORDS_FIELDS, Words
 
 _BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
-# That of earlier versions, which does not say of which drawing it is, and the present one.
-_ANY_DRAWING = Frame(Kind.PUNCTUATION, "16sQQQI")
-_OWN_DRAWING = Frame(Kind.PUNCTUATION, "16sQQQI8s", version=2)
+_PUNCTUATION = Frame(Kind.PUNCTUATION, "16sQQQI8s")
 
 DRAWING_BYTES = 8
-# Says that an id names its drawing: those of earlier versions are random throughout.
-_NAMES_DRAWING = b"draw"
 
 
 def batch_id(drawing: bytes, index: int) -> bytes:
@@ -38,16 +32,15 @@ def batch_id(drawing: bytes, index: int) -> bytes:
         drawing: 8 random bytes, new whenever an epoch is drawn.
         index: of the batch, from 0.
 
-    >>> drawing_of(batch_id(bytes(8), 3)) == bytes(8), drawing_of(bytes(16)) is None
-    (True, True)
+    >>> drawing_of(batch_id(bytes(8), 3)) == bytes(8)
+    True
     """
-    return drawing + _NAMES_DRAWING + index.to_bytes(4, "little")
+    return drawing + index.to_bytes(8, "little")
 
 
-def drawing_of(batch: bytes) -> bytes | None:
-    """The drawing of a batch id; None for those of earlier versions, which name none."""
-    mark = batch[DRAWING_BYTES : DRAWING_BYTES + len(_NAMES_DRAWING)]
-    return batch[:DRAWING_BYTES] if mark == _NAMES_DRAWING else None
+def drawing_of(batch: bytes) -> bytes:
+    """The drawing of a batch id."""
+    return batch[:DRAWING_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +121,7 @@ class Punctuation:
         batches: how many batches it sent for the epoch, at most 2^32 - 1.
         contributors: devices that were present, whether or not a report was due.
         population: devices enrolled with it, at least as many.
-        drawing: 8 bytes; of which drawing this was said, see `batch_id`. None where it does not
-            say so, as in earlier versions.
+        drawing: 8 bytes; of which drawing this was said, see `batch_id`.
 
     Raises:
         CodecError: a field has another length or lies outside its range.
@@ -142,13 +134,13 @@ class Punctuation:
     batches: int
     contributors: int
     population: int
-    drawing: bytes | None = None
+    drawing: bytes
 
     def __post_init__(self) -> None:
         check_identities(
             fingerprint=self.fingerprint, deployment=self.deployment, enrolment=self.enrolment
         )
-        if self.drawing is not None and len(self.drawing) != DRAWING_BYTES:
+        if len(self.drawing) != DRAWING_BYTES:
             raise CodecError(f"drawing has {len(self.drawing)} bytes, must have {DRAWING_BYTES}")
         check_range("epoch", self.epoch, 1)
         check_range("batches", self.batches, 0, U4_MAX)
@@ -158,7 +150,7 @@ class Punctuation:
 
 def encode_punctuation(punctuation: Punctuation) -> bytes:
     """The record of a punctuation."""
-    said = (
+    return _PUNCTUATION.seal(
         punctuation.fingerprint,
         punctuation.deployment,
         punctuation.enrolment,
@@ -166,25 +158,21 @@ def encode_punctuation(punctuation: Punctuation) -> bytes:
         punctuation.contributors,
         punctuation.population,
         punctuation.batches,
+        punctuation.drawing,
     )
-    if punctuation.drawing is None:
-        return _ANY_DRAWING.seal(*said)
-    return _OWN_DRAWING.seal(*said, punctuation.drawing)
 
 
 def decode_punctuation(data: bytes) -> Punctuation:
-    """The punctuation of a record, of this version or an earlier one.
+    """The punctuation of a record.
 
     Raises:
         CodecError: the record is not a valid punctuation.
     """
-    names_drawing = kind_of(data) is Kind.PUNCTUATION and version_of(data) == _OWN_DRAWING.version
-    frame = _OWN_DRAWING if names_drawing else _ANY_DRAWING
-    fingerprint, deployment, enrolment, epoch, contributors, population, batches, *drawing = (
-        frame.open(data)
+    fingerprint, deployment, enrolment, epoch, contributors, population, batches, drawing = (
+        _PUNCTUATION.open(data)
     )
-    if len(data) != frame.size:
-        raise CodecError(f"punctuation with {len(data) - frame.size} bytes of payload")
+    if len(data) != _PUNCTUATION.size:
+        raise CodecError(f"punctuation with {len(data) - _PUNCTUATION.size} bytes of payload")
     return Punctuation(
-        fingerprint, deployment, enrolment, epoch, batches, contributors, population, *drawing
+        fingerprint, deployment, enrolment, epoch, batches, contributors, population, drawing
     )

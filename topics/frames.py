@@ -64,7 +64,7 @@ class Kind(IntEnum):
 
 _KINDS: Mapping[int, Kind] = {kind.value: kind for kind in Kind}
 # Of kinds that have more than one version.
-_NEWEST: Mapping[int, int] = {Kind.PUNCTUATION: 2, Kind.MANIFEST: 3, Kind.CHUNK: 2}
+_NEWEST: Mapping[int, int] = {Kind.MANIFEST: 3, Kind.CHUNK: 2}
 
 
 def kind_of(data: bytes) -> Kind:

@@ -30,7 +30,7 @@ from randomizers.crowds import CrowdsLaw, sum_rounded_up
 from randomizers.devices import Devices
 from randomizers.guarantee import Guarantee
 from topics.envelopes import ContentForm
-from topics.names import SUMS, Role, TopicSettings
+from topics.names import Role
 from topics.sealed_words import sealed_form
 from topics.sealing import Lock
 from topics.shares import ShareForm
@@ -89,21 +89,6 @@ class Origin(Section):
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
 
 
-# Roles that are thought of later belong to the deployments that were made with them.
-_ALWAYS = frozenset(
-    {
-        Role.REPORTS,
-        Role.MANIFESTS,
-        Role.SHUFFLED,
-        Role.PARTIALS,
-        Role.ESTIMATES,
-        Role.PRODUCERS,
-        Role.STATUS,
-        Role.DEAD_LETTERS,
-    }
-)
-
-
 class DeployedJob(Job):
     """A job and what `deploy` added to it.
 
@@ -119,8 +104,6 @@ class DeployedJob(Job):
             none, and until one has been made.
         collector_key: SHA-256 of the key that its collectors share; None where it has none.
         signed_description: what devices are told, where they report for themselves.
-        short_manifests: whether manifests may say what differs from an earlier one; so those of
-            jobs that are deployed to wait for many producers. Earlier software reads no such job.
         replay_of: of a replay, whose windows it aggregates again; it has no devices and no shuffle
             stage, and charges nobody.
     """
@@ -135,14 +118,12 @@ class DeployedJob(Job):
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     collector_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
     signed_description: SignedDescription | None = None
-    short_manifests: bool = False
     replay_of: Origin | None = None
 
     @model_validator(mode="after")
     def _every_partition_begins_somewhere(self) -> Self:
-        wanted = super().topic_settings()
-        needed = {Role.MODEL, Role.DEVICES, *self.report_roles, *SUMS} & wanted.keys()
-        for role in _ALWAYS | needed | self.start_offsets.keys():
+        wanted = self.topic_settings()
+        for role in wanted.keys() | self.start_offsets.keys():
             if role not in wanted:
                 raise ValueError(f"start_offsets of {role}, {self.protocol} has no such topic")
             offsets, settings = self.start_offsets.get(role, ()), wanted[role]
@@ -159,11 +140,6 @@ class DeployedJob(Job):
         if self.epochs.renew and self.horizons is not None:
             return self.horizons * self.epochs.count
         return super().last_epoch
-
-    def topic_settings(self) -> dict[Role, TopicSettings]:
-        """The topics of this deployment: it has none whose role was thought of later."""
-        wanted = super().topic_settings()
-        return {role: wanted[role] for role in wanted if role in self.start_offsets}
 
     def start_offset(self, role: Role, partition: int = 0) -> int:
         """The first offset of a partition that may belong to this deployment."""
@@ -286,6 +262,11 @@ class DeployedJob(Job):
         return [*map(stage_party, later), AGGREGATE]
 
     @property
+    def short_manifests(self) -> bool:
+        """Whether manifests may say what differs from an earlier one: where many are waited for."""
+        return self.shuffle.producers >= MANY_PRODUCERS and self.replay_of is None
+
+    @property
     def window_parts(self) -> int:
         """How many shuffle instances each write a part of every window; a replay has none."""
         return self.instances if self.replay_of is None else 1
@@ -317,9 +298,9 @@ class DeployedJob(Job):
 
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
-        # Only in jobs that have them: software that knows of none reads all others.
-        later = ("replay_of", "collector_key", "signed_description", "short_manifests")
-        left_out = self._absent | {name for name in later if not getattr(self, name)}
+        # Only in jobs that have them.
+        optional = ("replay_of", "collector_key", "signed_description")
+        left_out = self._absent | {name for name in optional if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 
     @classmethod
@@ -337,7 +318,6 @@ class DeployedJob(Job):
         if not isinstance(values, dict):
             raise JobError([Problem((), "not the record of a deployed job: no JSON object")])
         job = validate(cls, values)
-        # Of the values as written: a later version may know more parameters, with defaults.
         try:
             altered = job.fingerprint != fingerprint_of(values)
         except ValueError:
@@ -406,7 +386,6 @@ def deploy_job(
         "start_offsets": {role.value: list(offsets) for role, offsets in start_offsets.items()},
         "deployed_at": deployed_at,
         "deployment": (deployment or secrets.token_bytes(IDENTIFIER_BYTES)).hex(),
-        "short_manifests": job.shuffle.producers >= MANY_PRODUCERS,
     }
     return validate(DeployedJob, {**values, "fingerprint": fingerprint_of(values).hex()})
 

@@ -97,7 +97,7 @@ class Epochs(Section):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Software that knows no time zones reads jobs that have none."""
+        """What a job does not have is not written."""
         values: dict[str, Any] = write(self)
         return {key: value for key, value in values.items() if (key, value) != ("timezone", None)}
 

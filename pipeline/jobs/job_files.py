@@ -25,10 +25,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
     create_model,
-    field_serializer,
     model_validator,
 )
 
@@ -64,7 +62,6 @@ from pipeline.protocols.registry import PROTOCOLS
 from pipeline.values.value_domains import ValueDomain
 from randomizers.guarantee import Guarantee
 from randomizers.item_domains import MOST_PUBLISHED
-from randomizers.laws import without_later
 from randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
 from topics.fixed_sizes import table_cells
 from topics.names import (
@@ -108,13 +105,6 @@ class Job(Wording):
     sealed: Sealed | None = None
     devices: DeviceReports | None = None
     input: InputForm | None = None
-
-    @field_serializer("parameters", mode="wrap")
-    def _written_parameters(
-        self, parameters: Any, write: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        """Software that knows nothing of later parameters reads jobs that leave them out."""
-        return without_later(parameters, write(parameters))
 
     @model_validator(mode="after")
     def _sealed_reports_can_be(self) -> Self:

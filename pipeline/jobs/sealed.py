@@ -106,7 +106,7 @@ class Sealed(Section):
 
     @model_serializer(mode="wrap")
     def _without_other_parties(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Software that knows of no shares reads jobs without any."""
+        """What a job does not have is not written."""
         values: dict[str, Any] = handler(self)
         absent = ("aggregate", "stages") if self.shares else ("shares",)
         return {key: value for key, value in values.items() if key not in absent}

@@ -21,7 +21,7 @@ from pipeline.stages.device_admission import RawRecord
 from topics.batches import Batch, Punctuation, drawing_of
 from topics.names import Role
 
-_Drawing: TypeAlias = tuple[int, bytes, bytes | None]
+_Drawing: TypeAlias = tuple[int, bytes, bytes]
 """An epoch, who has drawn it, and which of its drawings: ids."""
 
 

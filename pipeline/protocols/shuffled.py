@@ -6,7 +6,7 @@ law, and devices and aggregators that know these; the law says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +55,7 @@ def shuffled(
     """A protocol of all kinds of values that there are modules for.
 
     With `sums` it is those that run for values 0 and 1 where parameters are `summed`: then the
-    shuffle stage releases one noisy sum of a window, instead of its words. Jobs that were deployed
-    before there were any have the law of `booleans` with the same parameters, and keep it.
+    shuffle stage releases one noisy sum of a window, instead of its words.
     """
     kinds = (booleans, items, numbers, sums)
 
@@ -76,8 +75,7 @@ def shuffled(
         return law
 
     def reader_for(asked: Any) -> LawReader:
-        kind = kind_for(asked)
-        reader: LawReader = kind.law if kind is not sums else _EitherLaw(kind.law, booleans.law)
+        reader: LawReader = kind_for(asked).law
         return reader
 
     def kind_of(law: Any) -> Kind:
@@ -117,19 +115,6 @@ def shuffled(
         alternatives=alternatives,
         examples=examples,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _EitherLaw:
-    """Reads a law of noisy sums, or the older one that goes on: `calibration` tells them apart."""
-
-    sums: Any
-    older: Any
-
-    def from_json(self, body: Mapping[str, Any]) -> Law:
-        kind = self.sums if body.get("calibration") == "normal" else self.older
-        law: Law = kind.from_json(body)
-        return law
 
 
 def _values(domain: StreamDomain | None) -> ValueDomain:

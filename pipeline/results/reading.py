@@ -103,8 +103,7 @@ class Results:
 
     @property
     def _words(self) -> Wording:
-        # Files of earlier versions have none, those of later ones may have more.
-        found = json.loads(self.table.schema.metadata.get(b"words", b"{}"))
+        found = json.loads(self._told("words"))
         return Wording.model_validate({key: found.get(key) for key in WORDS})
 
     def _told(self, key: str) -> bytes:

@@ -20,7 +20,7 @@ from pipeline.operations.status import (
 def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:
     """As of the API.
 
-    Where devices rely on the shuffle stage, what an older worker says of raw messages is left out.
+    Where devices rely on the shuffle stage, what tells of raw messages is left out.
 
     Args:
         job: as deployed.

@@ -172,11 +172,6 @@ class Admission:
         problem = place_problem(self._job, record.epoch, partition)
         if problem is not None:
             return Refusal(Reason.EPOCH, problem)
-        if isinstance(record, Punctuation) and self._job.instances > 1 and record.drawing is None:
-            return Refusal(
-                Reason.PUNCTUATION,
-                "names no drawing, by which shuffle instances agree on what is in a window",
-            )
         if isinstance(record, Batch) and self._job.seals_batches:
             return Refusal(Reason.SEALED, "not sealed, as all reports of this job must be")
         if isinstance(record, SealedBatch) and not self._job.seals_batches:

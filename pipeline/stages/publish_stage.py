@@ -54,8 +54,7 @@ class PublishStage(SingleWriter):
         job = self._job
         self._estimation = Estimation(job)
         self._undocumented: dict[int, EstimateRecord] = {}
-        # Jobs that were deployed before there were documents have no topic of them.
-        self._documents = ResultDocuments(job) if Role.RESULTS in job.start_offsets else None
+        self._documents = ResultDocuments(job)
         self._documented = WrittenDocuments(job)
         if self._watcher is not None:
             self._watcher.start_over()
@@ -104,9 +103,7 @@ class PublishStage(SingleWriter):
         """
         job = self._job
         # Before the estimates are read: those that have a document are not held.
-        documents = (
-            () if self._documents is None else ((yield from self._documented.near_the_end()),)
-        )
+        documents = yield from self._documented.near_the_end()
         place = yield from place_of_latest(job, self._first_shown, after_checkpoint=True)
         self._published = FirstEstimates(job, place.before)
         self._estimate_log = job.cursor(Role.ESTIMATES, self._take_in)
@@ -118,7 +115,7 @@ class PublishStage(SingleWriter):
         self._latest = None
         self._checkpoints.clear()
         models = () if self._models is None else (self._models.log,)
-        self._logs = (*documents, self._estimate_log, *models)
+        self._logs = (documents, self._estimate_log, *models)
         return epochs
 
     def _after_checkpoint(self, first: int) -> Steps[EpochLog | None]:
@@ -148,7 +145,7 @@ class PublishStage(SingleWriter):
 
     def _first_shown(self, latest: int) -> int:
         """The first epoch whose estimate has to be read, where `latest` is the last published."""
-        first = latest if self._documents is None else min(latest, self._documented.latest + 1)
+        first = min(latest, self._documented.latest + 1)
         if self._watcher is None:
             return first
         # With the epoch before, there is a change of the latest one.
@@ -212,7 +209,7 @@ class PublishStage(SingleWriter):
 
     def _document(self) -> Steps[None]:
         """Write the documents that are missing of what is published."""
-        if self._documents is None or not self._undocumented:
+        if not self._undocumented:
             return
         for record in self._undocumented.values():
             yield self._documents.append(record)
@@ -234,7 +231,7 @@ class PublishStage(SingleWriter):
             self._latest[estimate.epoch] = estimate
         if self._watcher is not None:
             self._watcher.next(estimate)
-        if self._documents is not None and estimate.epoch > self._documented.latest:
+        if estimate.epoch > self._documented.latest:
             self._undocumented[estimate.epoch] = estimate
 
     @property

@@ -105,7 +105,7 @@ class ShuffleDecision(WindowDecision[Window]):
             if punctuation is not None:
                 contributors += punctuation.contributors
                 populations.append(punctuation.population)
-                drawings += [punctuation.drawing] if punctuation.drawing is not None else []
+                drawings.append(punctuation.drawing)
                 population += punctuation.population
             elif not self._left_before_horizon(producer, window.epoch):
                 population += self._log.population(producer.index)

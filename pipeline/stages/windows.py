@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline.stages.multisets import WordMultiset
@@ -46,14 +46,18 @@ class Drawing:
     messages: int = 0
     punctuation: Punctuation | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether its punctuation and all its batches are there."""
+        said = self.punctuation
+        return said is not None and len(self.batches) == said.batches
+
 
 @dataclass(slots=True)
 class Contribution:
     """What one producer sent for one epoch, until it is complete.
 
-    There is one drawing, unless its folder was copied and the copy draws too. Batches of earlier
-    versions do not say of which drawing they are, and are taken for one, None. Punctuation of
-    earlier versions lies there too, and is that of every drawing without one of its own.
+    There is one drawing, unless its folder was copied and the copy draws too.
 
     Attributes:
         drawings: by what their batches and punctuation say, in the order of their first records;
@@ -61,7 +65,7 @@ class Contribution:
         complete: the punctuation of the drawing that has joined the window; None before.
     """
 
-    drawings: dict[bytes | None, Drawing] = field(default_factory=dict)
+    drawings: dict[bytes, Drawing] = field(default_factory=dict)
     complete: Punctuation | None = None
 
     @property
@@ -75,26 +79,10 @@ class Contribution:
         """Devices, as far as it has been said."""
         return 0 if self.punctuation is None else self.punctuation.contributors
 
-    def said_before(self, name: bytes | None) -> Punctuation | None:
+    def said_before(self, name: bytes) -> Punctuation | None:
         """What makes another punctuation of a drawing of no use: its own, or the one that is in."""
         drawing = self.drawings.get(name)
         return self.complete or (None if drawing is None else drawing.punctuation)
-
-    def ended_by(self, punctuation: Punctuation) -> Collection[Drawing]:
-        """The drawings that a punctuation says are all there."""
-        if punctuation.drawing is not None:
-            return (self.drawings[punctuation.drawing],)
-        return [each for each in self.drawings.values() if each.punctuation is None]
-
-    def announced(self, drawing: Drawing) -> Punctuation | None:
-        """The punctuation of one of its drawings; None until it has arrived."""
-        unnamed = self.drawings.get(None)
-        return drawing.punctuation or (None if unnamed is None else unnamed.punctuation)
-
-    def is_whole(self, drawing: Drawing) -> bool:
-        """Whether the punctuation of one of its drawings and all its batches are there."""
-        announced = self.announced(drawing)
-        return announced is not None and len(drawing.batches) == announced.batches
 
     def close(self) -> None:
         """Give back scratch files."""
@@ -240,7 +228,7 @@ class Window(OpenWindow):
             before = drawing.words.held_bytes
             drawing.words.add(batch.words)
             self._held_bytes += drawing.words.held_bytes - before
-        self._complete(batch.enrolment, (drawing,))
+        self._complete(batch.enrolment, drawing)
         return True
 
     def _punctuate(self, punctuation: Punctuation) -> bool:
@@ -258,17 +246,15 @@ class Window(OpenWindow):
                 )
             return False
         drawing = self._drawing(contribution, punctuation.drawing)
-        ended = contribution.ended_by(punctuation)
-        sent = max(len(each.batches) for each in ended)
-        if sent > punctuation.batches:
+        if len(drawing.batches) > punctuation.batches:
             raise PunctuationError(
                 f"epoch {self.epoch}: the producer announces {punctuation.batches} batches "
-                f"and has sent {sent}"
+                f"and has sent {len(drawing.batches)}"
             )
         said = contribution.contributors
         drawing.punctuation = punctuation
         self._contributors += contribution.contributors - said
-        self._complete(punctuation.enrolment, ended)
+        self._complete(punctuation.enrolment, drawing)
         return True
 
     def complete(self, enrolment: bytes) -> Punctuation | None:
@@ -299,31 +285,30 @@ class Window(OpenWindow):
             self.unfinished.add(enrolment)
         return contribution
 
-    def _drawing(self, contribution: Contribution, name: bytes | None) -> Drawing:
+    def _drawing(self, contribution: Contribution, name: bytes) -> Drawing:
         drawing = contribution.drawings.get(name)
         if drawing is None:
             drawing = contribution.drawings[name] = Drawing(self._multiset())
         return drawing
 
-    def _complete(self, enrolment: bytes, changed: Iterable[Drawing]) -> None:
-        """Have the first drawing that is whole now join the window, and no other.
+    def _complete(self, enrolment: bytes, changed: Drawing) -> None:
+        """Have a drawing join the window if it is whole now: the first, and no other.
 
-        Only those changed are looked at: one that had been whole before would be in.
+        Only the one that has changed is looked at: one that had been whole before would be in.
         """
         contribution = self.contributions[enrolment]
-        whole = next(filter(contribution.is_whole, changed), None)
-        if whole is None:
+        if not changed.whole:
             return
         if not self.set_aside:
             before = self.words.held_bytes
             drawn = sum(drawing.words.held_bytes for drawing in contribution.drawings.values())
-            self.words.merge(whole.words)
+            self.words.merge(changed.words)
             self._held_bytes += self.words.held_bytes - before - drawn
         said = contribution.contributors
-        contribution.complete = contribution.announced(whole)
+        contribution.complete = changed.punctuation
         self._contributors += contribution.contributors - said
         sent = sum(drawing.messages for drawing in contribution.drawings.values())
-        self._messages += whole.messages - sent
+        self._messages += changed.messages - sent
         self.inside.append(enrolment)
         self.unfinished.discard(enrolment)
         contribution.close()

@@ -43,7 +43,7 @@ from randomizers.guarantee import (
 )
 from randomizers.hadamard import check_domain, narrowest
 from randomizers.item_domains import ItemDomain, domain_size
-from randomizers.laws import Constants, added_later
+from randomizers.laws import Constants
 from randomizers.permanent_bits import KEY_BYTES, WORD_BITS, PermanentBits
 from randomizers.permanent_loss import stream_loss, unchanged_loss
 from randomizers.set_rows import set_rows
@@ -88,7 +88,7 @@ class FragmentsParameters:
     reports: int = 1
     neighbours: Neighbours = "replacement"
     calibration: Calibration = "exact"
-    permanent: bool = added_later(False)
+    permanent: bool = False
 
     def __post_init__(self) -> None:
         check_approximate(self.epsilon, self.delta)
@@ -167,7 +167,7 @@ class FragmentsLaw(Constants):
     epsilon: float
     delta: float
     stream_epsilon: float
-    permanent: bool = added_later(False)
+    permanent: bool = False
 
     def __post_init__(self) -> None:
         check_domain(self.items)

@@ -155,7 +155,6 @@ def _in_two(sent: Sent) -> tuple[bytes, bytes, bytes]:
     """The same reports of a first epoch in two batches, as of a larger producer, and their end."""
     batch = decode_batch(sent.records[1][0])
     drawing = drawing_of(batch.batch)
-    assert drawing is not None
     assert batch.words.counts is None
 
     def half(index: int, values: WordArray) -> bytes:

@@ -22,7 +22,7 @@ from pipeline.stages.shuffle_stage import ShuffleStage
 from pipeline.stages.stage_noise import StageNoise
 from pipeline.stages.window_decision import WindowDecision
 from pipeline.stages.window_writer import ProducerWindows
-from pipeline.stages.windows import Contribution, Window
+from pipeline.stages.windows import Drawing, Window
 from randomizers.randomness import cryptographic_generator, keyed_generator, seeded_generator
 from tests.attacks.boxes_and_shares import attack_boxes_and_shares
 from tests.attacks.crowds_left import MINIMUM, attack_crowds
@@ -83,9 +83,7 @@ def batches_counted_twice(patch: Patch) -> None:
 
 
 def ended_by_punctuation(patch: Patch) -> None:
-    patch.setattr(
-        Contribution, "is_whole", lambda sent, drawing: sent.announced(drawing) is not None
-    )
+    patch.setattr(Drawing, "whole", property(lambda sent: sent.punctuation is not None))
 
 
 def strangers_taken_in(patch: Patch) -> None:

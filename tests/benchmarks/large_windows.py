@@ -47,7 +47,14 @@ from tests.benchmarks.measuring import (
     resident_megabytes,
 )
 from tests.benchmarks.one_core import shuffle_stage
-from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.batches import (
+    DRAWING_BYTES,
+    Batch,
+    Punctuation,
+    batch_id,
+    encode_batch,
+    encode_punctuation,
+)
 from topics.names import Role
 from topics.records import Registration
 from topics.words import Words
@@ -241,14 +248,16 @@ def _records(
 ) -> Iterator[bytes]:
     rng = np.random.default_rng(1)
     batches = millions * 1_000_000 // BATCH // len(enrolments)
-    for _ in range(batches):
+    drawing = secrets.token_bytes(DRAWING_BYTES)
+    for index in range(batches):
         for enrolment in enrolments:
             words = rng.integers(0, ROWS * BUCKETS, (BATCH, 1), np.uint32)
-            batch = Batch(*identity, secrets.token_bytes(16), enrolment, 1, Words(words))
+            batch = Batch(*identity, batch_id(drawing, index), enrolment, 1, Words(words))
             yield encode_batch(batch)
     share = batches * BATCH
     for enrolment in enrolments:
-        yield encode_punctuation(Punctuation(*identity, enrolment, 1, batches, share, share))
+        said = Punctuation(*identity, enrolment, 1, batches, share, share, drawing)
+        yield encode_punctuation(said)
 
 
 def job_values(order: str) -> dict[str, Any]:

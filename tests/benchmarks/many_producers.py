@@ -26,7 +26,14 @@ from pipeline.simulation.memory import MemoryLog, MemoryWorker
 from pipeline.stages.decision_log import DecisionLog
 from tests.benchmarks.measuring import MEGABYTE
 from tests.benchmarks.one_core import shuffle_stage
-from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.batches import (
+    DRAWING_BYTES,
+    Batch,
+    Punctuation,
+    batch_id,
+    encode_batch,
+    encode_punctuation,
+)
 from topics.manifests import Fate, Manifest
 from topics.names import Role
 from topics.records import Registration
@@ -96,15 +103,16 @@ def closing(producers: int, order: Order, epochs: int = 3) -> Closing:
     words = Words(np.zeros((1, job.word_form.width), job.word_form.dtype))
     identity = job.fingerprint, job.deployment
     spent = []
+    drawing = secrets.token_bytes(DRAWING_BYTES)
     for epoch in range(1, epochs + 1):
         for enrolment in reversed(enrolments):
-            batch = Batch(*identity, secrets.token_bytes(16), enrolment, epoch, words)
+            batch = Batch(*identity, batch_id(drawing, 0), enrolment, epoch, words)
             log.append(Append(Role.REPORTS, 0, encode_batch(batch)))
         shuffled = list(enrolments)
         if order == "random":
             np.random.default_rng(epoch).shuffle(shuffled)
         for enrolment in shuffled:
-            said = Punctuation(*identity, enrolment, epoch, 1, 1, 1000)
+            said = Punctuation(*identity, enrolment, epoch, 1, 1, 1000, drawing)
             log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
         before = time.process_time()
         worker.run(worker.drain())

@@ -33,7 +33,15 @@ from randomizers.projective_geometry import (
 from randomizers.projective_geometry.calibration import calibrate
 from randomizers.randomness import cryptographic_generator
 from tests.benchmarks.measuring import Rate, rate
-from topics.batches import Batch, Punctuation, decode_batch, encode_batch, encode_punctuation
+from topics.batches import (
+    DRAWING_BYTES,
+    Batch,
+    Punctuation,
+    batch_id,
+    decode_batch,
+    encode_batch,
+    encode_punctuation,
+)
 from topics.names import Role
 from topics.records import Registration
 from topics.words import Words, split_words
@@ -117,12 +125,13 @@ class DrawnReports:
         words = self._rng.integers(0, different, (reports, 1)).astype(form.dtype)
         pieces = split_words(Words(words))
         identity = (self._job.fingerprint, self._job.deployment)
+        drawing = secrets.token_bytes(DRAWING_BYTES)
         records = [
-            encode_batch(Batch(*identity, secrets.token_bytes(16), self._enrolment, epoch, piece))
-            for piece in pieces
+            encode_batch(Batch(*identity, batch_id(drawing, index), self._enrolment, epoch, piece))
+            for index, piece in enumerate(pieces)
         ]
         punctuation = Punctuation(
-            *identity, self._enrolment, epoch, len(pieces), contributors=reports, population=reports
+            *identity, self._enrolment, epoch, len(pieces), reports, reports, drawing
         )
         return [*records, encode_punctuation(punctuation)]
 

@@ -29,7 +29,14 @@ from pipeline.stages.aggregate_stage import AggregateStage
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import MEGABYTE, peak_megabytes
 from tests.benchmarks.one_core import shuffle_stage
-from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.batches import (
+    DRAWING_BYTES,
+    Batch,
+    Punctuation,
+    batch_id,
+    encode_batch,
+    encode_punctuation,
+)
 from topics.chunks import Chunk, encode_chunk
 from topics.names import Role
 from topics.records import Registration
@@ -136,13 +143,14 @@ class Passing:
         if self._window.arrives == "pairs":
             words = Words.canonical(words.values)
         pieces = split_words(words)
-        for piece in pieces:
+        drawing = secrets.token_bytes(DRAWING_BYTES)
+        for index, piece in enumerate(pieces):
             for enrolment in self._enrolments:
-                batch = secrets.token_bytes(16)
+                batch = batch_id(drawing, index)
                 yield encode_batch(Batch(*self._identity, batch, enrolment, epoch, piece))
         for enrolment in self._enrolments:
             yield encode_punctuation(
-                Punctuation(*self._identity, enrolment, epoch, len(pieces), share, share)
+                Punctuation(*self._identity, enrolment, epoch, len(pieces), share, share, drawing)
             )
 
     def _chunks(self, epoch: int) -> Iterator[bytes]:

@@ -21,7 +21,6 @@ import numpy as np
 from pipeline.protocols.protocol import Law
 from pipeline.protocols.registry import PROTOCOLS
 from randomizers.counted_words import CountedWords
-from randomizers.laws import without_later
 from randomizers.randomness import seeded_generator
 from tests.conformance.cases import CASES, Case, WordArray
 from topics.batches import Batch, encode_batch
@@ -56,7 +55,7 @@ def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
         reports.append(written_out_bytes(words).hex())
         batches.append(encode_batch(batch_of(epoch, words)).hex())
     return {
-        "parameters": without_later(parameters, asdict(parameters)),
+        "parameters": asdict(parameters),
         "last_epoch": case.last_epoch,
         "law": law.to_json(),
         "devices": drawn,

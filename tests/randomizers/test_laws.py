@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from randomizers.laws import Constants, added_later
+from randomizers.laws import Constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,6 @@ class CoinTossLaw(Constants):
     def __post_init__(self) -> None:
         if self.tosses < 1:
             raise ValueError(f"{self.tosses} tosses, must be at least 1")
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatedLaw(Constants):
-    times: int = added_later(2)
 
 
 BODY: dict[str, Any] = {
@@ -54,13 +49,6 @@ def test_constants_are_read_by_the_types_of_their_fields() -> None:
 def test_constants_are_written_as_their_fields() -> None:
     written = CoinTossLaw(3, (Coin(2.5), Coin(1.0, 0.5)), None, Fraction(1, 3)).to_json()
     assert json.loads(json.dumps({**written, "share": "1/3"})) == BODY
-
-
-@pytest.mark.parametrize("times", [1, 2, 3])
-def test_what_was_added_later_is_left_out_at_its_default_alone(times: int) -> None:
-    written = RepeatedLaw(times).to_json()
-    assert written == ({} if times == 2 else {"times": times})
-    assert RepeatedLaw.from_json(json.loads(json.dumps(written))) == RepeatedLaw(times)
 
 
 @pytest.mark.parametrize(

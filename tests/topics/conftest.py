@@ -87,10 +87,7 @@ def examples() -> dict[str, Any]:
             FINGERPRINT, DEPLOYMENT, 7, np.array([5, 2**64 - 1, 5], np.uint64)
         ),
         "watermark": Watermark(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7),
-        "punctuation": Punctuation(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000),
-        "punctuation of a drawing": Punctuation(
-            FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000, BATCH[:8]
-        ),
+        "punctuation": Punctuation(FINGERPRINT, DEPLOYMENT, ENROLMENT, 7, 2, 900, 1000, BATCH[:8]),
         "chunk": Chunk(
             FINGERPRINT,
             DEPLOYMENT,

@@ -47,9 +47,8 @@ class OpenWindow:
         epoch: of the window.
         reports: so far; None where their number is hidden.
         waits_for: some of the producers who are expected and have not punctuated.
-        devices: present with the producers that are in; None from older workers.
-        grace_left: seconds until it is decided without them; None as long as its time has not come,
-            and from older workers.
+        devices: present with the producers that are in.
+        grace_left: seconds until it is decided without them; None as long as its time has not come.
     """
 
     epoch: int

@@ -25,7 +25,15 @@ BATCH = encode_batch(
     Batch(**IDENTITIES, batch=b"b" * 16, enrolment=b"e" * 16, epoch=7, words=WORDS)
 )
 PUNCTUATION = encode_punctuation(
-    Punctuation(**IDENTITIES, enrolment=b"e" * 16, epoch=8, batches=1, contributors=3, population=4)
+    Punctuation(
+        **IDENTITIES,
+        enrolment=b"e" * 16,
+        epoch=8,
+        batches=1,
+        contributors=3,
+        population=4,
+        drawing=b"d" * 8,
+    )
 )
 CHUNK = encode_chunk(
     Chunk(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +80,6 @@ def test_keys_are_kept_over_a_restart_and_drawn_anew_in_each_horizon(tmp_path: P
     # Reports after a restart are those of the same bits.
     assert list(log.values(Role.REPORTS, 0)) == list(undisturbed.values(Role.REPORTS, 0))
     assert (tmp_path / "two" / "producer.sqlite3").stat().st_mode & 0o777 == 0o600
-
-
-def test_records_of_jobs_without_it_are_as_they_were_before_there_was_any() -> None:
-    for parameters in ({}, {"permanent": False}):
-        job = deployed(reports=2, **parameters)
-        assert "permanent" not in json.loads(job.to_bytes())["parameters"]
-        assert "permanent" not in json.loads(job.to_bytes())["constants"]
-        assert "permanent" not in job.to_json()["parameters"]
-        assert job.fingerprint == deployed(reports=2).fingerprint
-        assert not DeployedJob.from_bytes(job.to_bytes()).parameters.permanent
-    lasting = deployed(reports=2, permanent=True)
-    assert json.loads(lasting.to_bytes())["parameters"]["permanent"] is True
-    assert DeployedJob.from_bytes(lasting.to_bytes()) == lasting
-    assert lasting.fingerprint != deployed(reports=2).fingerprint
 
 
 def test_a_plan_says_what_unchanged_values_cost_and_what_changes_do() -> None:

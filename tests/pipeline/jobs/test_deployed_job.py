@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs.deployed_job import _ALWAYS, DeployedJob, deploy_job, fingerprint_of
+from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
 from pipeline.jobs.job_differences import describe_difference
 from pipeline.jobs.job_files import make_job
 from pipeline.jobs.job_problems import JobError
@@ -72,24 +72,11 @@ def test_new_topics_begin_at_offset_0() -> None:
     }
 
 
-def test_a_deployment_from_before_a_role_was_thought_of_has_no_topic_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_deployment_begins_somewhere_in_every_topic() -> None:
     body = json.loads(deployed().to_bytes())
     del body["start_offsets"]["status"]
     with pytest.raises(JobError, match="of status are 0, it has 1 partitions"):
         DeployedJob.from_bytes(json.dumps(body).encode())
-
-    # As if nobody had thought of it when the first deployments were made.
-    monkeypatch.setattr("pipeline.jobs.deployed_job._ALWAYS", _ALWAYS - {Role.STATUS})
-    earlier = DeployedJob.from_bytes(json.dumps(body).encode())
-    assert earlier.topic_settings().keys() == {*_ALWAYS, Role.RESULTS} - {Role.STATUS}
-    assert Role.STATUS in deployed().topic_settings()
-    body = json.loads(deployed().to_bytes())
-    del body["start_offsets"]["results"]
-    before_documents = DeployedJob.from_bytes(json.dumps(body).encode())
-    assert before_documents.topic_settings().keys() == _ALWAYS
-    assert before_documents.fingerprint == deployed().fingerprint
 
 
 def test_jobs_that_learn_have_a_topic_of_models_and_others_have_none() -> None:

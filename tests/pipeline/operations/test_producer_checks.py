@@ -174,7 +174,7 @@ def test_a_start_reads_as_many_manifests_as_windows_may_run_ahead() -> None:
 
 
 def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
-    said = Punctuation(JOB.fingerprint, JOB.deployment, folder.enrolment, epoch, 0, 1, 1)
+    said = Punctuation(JOB.fingerprint, JOB.deployment, folder.enrolment, epoch, 0, 1, 1, bytes(8))
     cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(said))
 
 

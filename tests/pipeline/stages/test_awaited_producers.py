@@ -96,9 +96,8 @@ class Plain:
         # Of those who have not registered nothing gets here.
         if self.roster.find(enrolment(number)) is None or number in self.arrived[epoch].anything:
             return
-        said = Punctuation(
-            JOB.fingerprint, DEPLOYMENT, enrolment(number), epoch, batches, number + 1, number + 2
-        )
+        numbers = epoch, batches, number + 1, number + 2
+        said = Punctuation(JOB.fingerprint, DEPLOYMENT, enrolment(number), *numbers, bytes(8))
         self.windows[epoch].add(said)
         self.timeline.note_punctuation(enrolment(number), epoch)
         self.arrived[epoch].anything.add(number)

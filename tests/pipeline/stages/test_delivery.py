@@ -716,7 +716,7 @@ def hostile_records(job: DeployedJob, enrolment: bytes) -> dict[str, bytes]:
             Batch(job.fingerprint, job.deployment, bytes(16), enrolment, 1, billions)
         ),
         "more devices than a manifest can tell": encode_punctuation(
-            Punctuation(job.fingerprint, job.deployment, enrolment, 1, 0, 2**40, 2**40)
+            Punctuation(job.fingerprint, job.deployment, enrolment, 1, 0, 2**40, 2**40, bytes(8))
         ),
     }
 

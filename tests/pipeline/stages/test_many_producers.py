@@ -21,7 +21,7 @@ from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from pipeline.stages.decision_log import DecisionLog, manifest_reader
 from pipeline.stages.epoch_log import EpochLog
 from pipeline.stages.shuffle_stage import ShuffleStage
-from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
 from topics.chunks import decode_chunk
 from topics.manifests import Fate, Manifest, decode_manifest, is_short
 from topics.names import Role
@@ -78,9 +78,9 @@ def send(job: DeployedJob, log: MemoryLog, epoch: int, number: int) -> None:
     """One report, which says whose it is."""
     identity = job.fingerprint, job.deployment
     words = Words(np.full((1, job.word_form.width), number % 2, job.word_form.dtype))
-    batch = Batch(*identity, enrolment(1000 * epoch + number), enrolment(number), epoch, words)
+    batch = Batch(*identity, batch_id(bytes(8), 0), enrolment(number), epoch, words)
     log.append(Append(Role.REPORTS, 0, encode_batch(batch)))
-    said = Punctuation(*identity, enrolment(number), epoch, 1, 1, 500 + 7 * number)
+    said = Punctuation(*identity, enrolment(number), epoch, 1, 1, 500 + 7 * number, bytes(8))
     log.append(Append(Role.REPORTS, 0, encode_punctuation(said)))
 
 
@@ -174,22 +174,6 @@ def test_all_who_read_manifests_read_short_ones() -> None:
 def test_jobs_that_wait_for_many_producers_have_short_manifests(producers: int) -> None:
     job = deployed(producers)
     assert job.short_manifests == (producers == MANY_PRODUCERS)
-    # Earlier software reads the jobs that have none.
-    assert (b"short_manifests" in job.to_bytes()) == job.short_manifests
-    assert DeployedJob.from_bytes(job.to_bytes()) == job
-
-
-def test_a_job_of_an_earlier_version_goes_on_with_whole_manifests() -> None:
-    job = deployed(MANY_PRODUCERS).model_copy(update={"short_manifests": False})
-    log = MemoryLog()
-    register(job, log, MANY_PRODUCERS)
-    worker = worker_of(job, log, count(1))
-    worker.run(worker.assign(0))
-    for epoch in (1, 2):
-        for number in range(MANY_PRODUCERS):
-            send(job, log, epoch, number)
-        worker.run(worker.drain())
-    assert [is_short(record) for record in log.values(Role.MANIFESTS)] == [False, False]
 
 
 @dataclass

@@ -660,7 +660,7 @@ def test_nothing_comes_after_the_last_horizon() -> None:
         with pytest.raises(ProducerError, match="epoch 9 lies after the last epoch of job renewal"):
             producer.close(2 * HORIZON + 1)
     late = encode_punctuation(
-        Punctuation(counted.fingerprint, counted.deployment, bytes(16), 9, 0, 0, 0)
+        Punctuation(counted.fingerprint, counted.deployment, bytes(16), 9, 0, 0, 0, bytes(8))
     )
     refusal = Admission(counted).admit(1, late)
     assert isinstance(refusal, Refusal)

@@ -71,7 +71,9 @@ class Worker:
         """A producer is in, with no report."""
         fingerprint, epoch = self.job.fingerprint, window.epoch
         window.add(
-            Punctuation(fingerprint, DEPLOYMENT, enrolment, epoch, 0, contributors, population)
+            Punctuation(
+                fingerprint, DEPLOYMENT, enrolment, epoch, 0, contributors, population, bytes(8)
+            )
         )
 
 

@@ -379,7 +379,7 @@ def test_past_epochs_of_a_calendar_go_as_fast_as_they_come(folder: Path) -> None
 
 
 def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> None:
-    """Topics of an earlier version have their writers' times: then the majority's word counts."""
+    """Where topics have their writers' times the majority's word counts."""
     world = World(deployed(calendar=True), folder, values())
     world.now = 100 * HOUR
     stage = ShuffleStage(
@@ -481,7 +481,8 @@ def hostile_record(kind: str, job: DeployedJob, epoch: int, first: int) -> tuple
         case "drain":
             return Role.PRODUCERS, Drain(DEPLOYMENT, epoch, first).to_bytes()
         case "punctuation":
-            punctuation = Punctuation(job.fingerprint, DEPLOYMENT, enrolment, epoch, 0, 0, 0)
+            identity = job.fingerprint, DEPLOYMENT, enrolment
+            punctuation = Punctuation(*identity, epoch, 0, 0, 0, bytes(8))
             return Role.REPORTS, encode_punctuation(punctuation)
         case "chunk":
             words = Words(np.array([[0]], "<u2"))

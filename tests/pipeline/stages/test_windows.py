@@ -1,4 +1,4 @@
-"""Open windows: which records of a producer belong together, of this version and earlier ones."""
+"""Open windows: which records of a producer belong together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.windows import Contribution, Drawing, PunctuationError, Window
+from pipeline.stages.windows import Drawing, PunctuationError, Window
 from topics.batches import Batch, Punctuation, batch_id
 from topics.word_forms import WordForm
 from topics.words import Words
@@ -22,14 +22,13 @@ def window() -> Window:
     return Window(1, 0.0, lambda: WordMultiset(FORM))
 
 
-def batch(drawing: bytes | None, index: int, word: int) -> Batch:
-    """A batch of one report; of earlier versions, whose ids are random, without a drawing."""
-    batch = bytes([255, index]) * 8 if drawing is None else batch_id(drawing, index)
+def batch(drawing: bytes, index: int, word: int) -> Batch:
+    """A batch of one report."""
     words = Words(np.array([[word]], np.uint8))
-    return Batch(bytes(16), bytes(16), batch, PRODUCER, 1, words)
+    return Batch(bytes(16), bytes(16), batch_id(drawing, index), PRODUCER, 1, words)
 
 
-def punctuation(drawing: bytes | None, batches: int, contributors: int) -> Punctuation:
+def punctuation(drawing: bytes, batches: int, contributors: int) -> Punctuation:
     return Punctuation(bytes(16), bytes(16), PRODUCER, 1, batches, contributors, 9, drawing)
 
 
@@ -38,24 +37,6 @@ def words_of(window: Window) -> list[int]:
     counts = np.ones(words.rows, np.uint32) if words.counts is None else words.counts
     repeated: list[int] = np.repeat(words.values[:, 0], counts).tolist()
     return repeated
-
-
-@pytest.mark.parametrize("of_batches", [ONE, None], ids=["named", "unnamed"])
-def test_punctuation_of_earlier_versions_ends_any_drawing(of_batches: bytes | None) -> None:
-    said = punctuation(None, 2, 5)
-    for order in ((0, 1, 2), (0, 2, 1), (2, 0, 1)):
-        records: list[Batch | Punctuation] = [
-            batch(of_batches, 0, 7),
-            batch(of_batches, 1, 8),
-            said,
-        ]
-        one = window()
-        for place in order:
-            assert one.complete(PRODUCER) is None
-            assert one.add(records[place])
-        assert one.complete(PRODUCER) == said
-        assert words_of(one) == [7, 8]
-        assert one.messages == 2
 
 
 def test_a_drawing_is_not_ended_by_what_another_one_said() -> None:
@@ -85,7 +66,6 @@ def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
     late: list[Batch | Punctuation] = [
         batch(OTHER, 1, 9),
         punctuation(OTHER, 2, 4),
-        punctuation(None, 2, 4),
         batch(ONE, 0, 7),
         punctuation(ONE, 1, 5),
     ]
@@ -95,17 +75,16 @@ def test_what_another_drawing_sends_once_one_is_in_is_a_duplicate() -> None:
 
 
 def test_a_drawing_that_contradicts_itself_is_refused() -> None:
-    for drawing in (ONE, None):
-        one = window()
-        one.add(punctuation(drawing, 2, 5))
-        assert not one.add(punctuation(drawing, 2, 5))
-        with pytest.raises(PunctuationError, match="second punctuation differs"):
-            one.add(punctuation(drawing, 2, 4))
-        one.add(batch(drawing, 0, 7))
-        one.add(batch(drawing, 1, 8))
-        assert one.complete(PRODUCER) is not None
-        with pytest.raises(PunctuationError, match="second punctuation differs"):
-            one.add(punctuation(drawing, 3, 5))
+    one = window()
+    one.add(punctuation(ONE, 2, 5))
+    assert not one.add(punctuation(ONE, 2, 5))
+    with pytest.raises(PunctuationError, match="second punctuation differs"):
+        one.add(punctuation(ONE, 2, 4))
+    one.add(batch(ONE, 0, 7))
+    one.add(batch(ONE, 1, 8))
+    assert one.complete(PRODUCER) is not None
+    with pytest.raises(PunctuationError, match="second punctuation differs"):
+        one.add(punctuation(ONE, 3, 5))
 
 
 def test_more_batches_than_announced_are_refused() -> None:
@@ -116,11 +95,6 @@ def test_more_batches_than_announced_are_refused() -> None:
     one.add(punctuation(ONE, 1, 5))
     with pytest.raises(PunctuationError, match="announces 1 batches and has sent 2"):
         one.add(punctuation(OTHER, 1, 5))
-    earlier = window()
-    earlier.add(batch(None, 0, 1))
-    earlier.add(batch(None, 1, 1))
-    with pytest.raises(PunctuationError, match="announces 1 batches and has sent 2"):
-        earlier.add(punctuation(None, 1, 5))
 
 
 def test_a_producer_with_nothing_to_report_is_in() -> None:
@@ -135,11 +109,11 @@ def test_a_record_costs_the_same_however_many_drawings_its_producer_has_begun(
     monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     """A registered producer that lies begins another drawing with every batch."""
-    looked, announced = Counter[str](), Contribution.announced
+    looked = Counter[str]()
 
-    def count_drawings(self: Contribution, drawing: Drawing) -> Punctuation | None:
+    def count_drawings(self: Drawing) -> bool:
         looked["drawings"] += 1
-        return announced(self, drawing)
+        return self.punctuation is not None and len(self.batches) == self.punctuation.batches
 
     class CountedMultiset(WordMultiset):
         @property
@@ -147,7 +121,7 @@ def test_a_record_costs_the_same_however_many_drawings_its_producer_has_begun(
             looked["multisets"] += 1
             return super().held_bytes
 
-    monkeypatch.setattr(Contribution, "announced", count_drawings)
+    monkeypatch.setattr(Drawing, "whole", property(count_drawings))
     one, most = Window(1, 0.0, lambda: CountedMultiset(FORM)), Counter[str]()
     for drawing in range(200):
         name = drawing.to_bytes(8, "big")
