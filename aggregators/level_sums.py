@@ -104,7 +104,7 @@ class LevelSums(Generic[LevelT]):
 
         Args:
             epoch: 1 to the horizon.
-            words: uint32, shape (rows, 1), as `RangeStream.report` returns.
+            words: uint32, shape (rows, 1), as `RangeValues.report` returns.
             counts: unsigned, shape (rows,), how often each word was received; None for once each.
 
         Raises:

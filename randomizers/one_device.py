@@ -58,10 +58,6 @@ class _Kind:
 _KINDS: Final[Mapping[str, tuple[_Kind, ...]]] = {
     "future_rand": (_Kind("future_rand", "FutureRandLaw", "FutureRand", "order_weights"),),
     "value_stream": (_Kind("value_stream", "ValueStreamLaw", "ValueStream", "theta"),),
-    "hadamard_stream": (
-        _Kind("hadamard_stream", "HadamardStreamLaw", "HadamardStream", "future_rand"),
-    ),
-    "range_stream": (_Kind("range_stream", "RangeStreamLaw", "RangeStream", "level_weights"),),
     "hadamard_values": (
         _Kind("hadamard_values", "HadamardValuesLaw", "HadamardValues", "booleans"),
     ),

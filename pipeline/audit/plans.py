@@ -29,7 +29,6 @@ LONG_TO_ENUMERATE = frozenset(
         "hadamard_values-1",
         "jl_hh-1",
         "laplace_histogram-1",
-        "range_stream-2",
         "range_values-1",
         "shuffled_counts-5",
         "shuffled_counts-6",

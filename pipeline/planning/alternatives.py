@@ -1,8 +1,8 @@
 """Continual counts of one and the same population by several protocols, side by side.
 
 Who trusts the shuffle stage gets much smaller errors for the same privacy loss, and sends more;
-value_stream and future_rand ask for no trust, nor do hadamard_values and hadamard_stream (items),
-range_values and range_stream (numbers). Which of them is best depends on the horizon and on how
+value_stream and future_rand ask for no trust, nor do hadamard_values (items) and range_values
+(numbers). Which of them is best depends on the horizon and on how
 often users change; over a few epochs it may be one that pays for each of them: split_budget, or
 projective_geometry of items.
 """

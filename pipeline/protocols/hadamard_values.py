@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.hadamard_values import HadamardValuesAggregator
-from pipeline.protocols.hadamard_stream import trusting_or_anew
 from pipeline.protocols.late_calibration import late_calibration
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
+from pipeline.protocols.shuffled_alternatives import trusting_with_values
 from pipeline.protocols.value_stream import ValueStreamForecast
 from pipeline.values.value_domains import CategoryDomain
-from randomizers.composed import MAX_SIGNS
-from randomizers.hadamard_stream import HadamardStreamParameters
 from randomizers.hadamard_values import (
     HadamardValues,
     HadamardValuesLaw,
     HadamardValuesParameters,
 )
+from randomizers.projective_geometry import ProjectiveGeometryParameters
+
+FEW_EPOCHS: Final = 16
+"""Up to so many, a protocol that pays for every epoch is looked at besides."""
 
 
 class HadamardValuesForecast:
@@ -64,13 +67,16 @@ def unboosted_caveat(changes: int, boosted: int, share: float, value: str) -> st
 
 
 def alternatives(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The protocol that reports changes, and `trusting_or_anew`."""
-    if asked.changes < MAX_SIGNS:
+    """The one that trusts the shuffle stage, and one that is asked anew.
+
+    The last one is for few epochs, which it pays for one by one.
+    """
+    yield from trusting_with_values(asked.epsilon, asked.changes, asked.domain)
+    if last_epoch <= FEW_EPOCHS:
         yield (
-            "hadamard_stream",
-            partial(HadamardStreamParameters, asked.epsilon, asked.changes, asked.domain),
+            "projective_geometry",
+            partial(ProjectiveGeometryParameters, asked.epsilon / last_epoch, asked.domain),
         )
-    yield from trusting_or_anew(asked, last_epoch)
 
 
 PROTOCOL = Protocol(

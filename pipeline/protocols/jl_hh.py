@@ -12,8 +12,8 @@ def _caveats(law: JlHhLaw, asked: JlHhParameters) -> tuple[str, ...]:
     if law.odds is None:
         return ()
     return (
-        "one row of each user by randomized response: hadamard_stream has the same rows, follows "
-        "items over time, and errs twice as much at one epoch",
+        "one row of each user by randomized response: hadamard_values has the same rows, follows "
+        "items over time, and errs up to 1.3 times as much at one epoch",
     )
 
 

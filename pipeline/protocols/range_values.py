@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 from aggregators.range_values import RangeValuesAggregator
 from pipeline.protocols.hadamard_values import HadamardValuesForecast, unboosted_caveat
@@ -12,9 +11,7 @@ from pipeline.protocols.level_forecasts import LevelForecast
 from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
 from pipeline.protocols.shuffled_alternatives import trusting_with_values
 from pipeline.values.numbers import NumericDomain
-from randomizers.composed import MAX_SIGNS
 from randomizers.item_domains import Numbers
-from randomizers.range_stream import RangeStreamParameters
 from randomizers.range_values import RangeValues, RangeValuesLaw, RangeValuesParameters
 
 
@@ -56,20 +53,7 @@ class RangeValuesForecast(LevelForecast):
 
 
 def alternatives(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The protocol that reports changes, and the one that trusts the shuffle stage."""
-    if asked.changes < MAX_SIGNS:
-        yield (
-            "range_stream",
-            partial(
-                RangeStreamParameters,
-                asked.epsilon,
-                asked.changes,
-                asked.low,
-                asked.high,
-                asked.buckets,
-                asked.initial,
-            ),
-        )
+    """The one that trusts the shuffle stage."""
     buckets = Numbers(asked.low, asked.high, asked.buckets)
     yield from trusting_with_values(asked.epsilon, asked.changes, buckets)
 

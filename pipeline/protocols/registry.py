@@ -18,8 +18,6 @@ OWN: Final = (
     "future_rand",
     "hadamard_values",
     "range_values",
-    "hadamard_stream",
-    "range_stream",
     "projective_geometry",
     "count_min",
     "independent_response",

@@ -9,10 +9,8 @@ from typing import Any
 from pipeline.protocols.boolean_alternatives import DELTA, untrusting
 from pipeline.protocols.protocol import Alternative
 from randomizers.composed import MAX_SIGNS
-from randomizers.hadamard_stream import HadamardStreamParameters
 from randomizers.hadamard_values import HadamardValuesParameters
 from randomizers.item_domains import Bits, Numbers
-from randomizers.range_stream import RangeStreamParameters
 from randomizers.range_values import RangeValuesParameters
 from randomizers.shuffled_counts import ShuffledCountsParameters
 
@@ -38,12 +36,10 @@ def alternatives(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[A
     elif isinstance(domain, Numbers):
         numbers = asked.epsilon, changes, domain.low, domain.high, domain.buckets
         yield "range_values", partial(RangeValuesParameters, *numbers)
-        yield "range_stream", partial(RangeStreamParameters, *numbers)
     elif not isinstance(domain, Bits):
         # There the first item of a user does not count as a change.
         items = asked.epsilon, changes - 1, domain
         yield "hadamard_values", partial(HadamardValuesParameters, *items)
-        yield "hadamard_stream", partial(HadamardStreamParameters, *items)
 
 
 def trusting_with_values(

@@ -1,9 +1,8 @@
 """Items over time, each device reporting letters of one Boolean: the Hadamard lift of value_stream.
 
-As in `randomizers.hadamard_stream`, a device draws a row of the Hadamard matrix, once and for all
-and for everybody to see, and follows whether its item has +1 there, b = (1 + H[r, x]) / 2. What it
-reports of b at every epoch is a letter (`randomizers.value_stream`) in place of a change now and
-then: that is about half as far off, and nobody freezes.
+A device draws a row of the Hadamard matrix, once and for all and for everybody to see, and follows
+whether its item has +1 there, b = (1 + H[r, x]) / 2 (`randomizers.hadamard_rows`). What it reports
+of b at every epoch is a letter (`randomizers.value_stream`).
 
 When the item changes to another one, b flips for half of the rows only. So fewer flips have to be
 boosted than an item may have changes; later ones are followed more slowly.
@@ -17,14 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.hadamard_stream import (
-    MAX_ITEMS,
-    MIN_ITEMS,
-    check_items,
-    check_labels,
-    rows_for,
-    tracked,
-)
+from randomizers.hadamard_rows import check_items, check_labels, check_size, rows_for, tracked
 from randomizers.laws import Constants
 from randomizers.value_stream import (
     MAX_CHANGES,
@@ -62,7 +54,6 @@ class HadamardValuesParameters:
         object.__setattr__(self, "epsilon", ValueStreamParameters(self.epsilon, 1).epsilon)
         check_changes(self.changes, self.boosted)
         check_labels(self.domain)
-        check_size(len(self.domain))
 
 
 def check_changes(changes: int, boosted: int | None) -> None:
@@ -77,12 +68,6 @@ def check_changes(changes: int, boosted: int | None) -> None:
             f"boosted is {boosted!r}, must be a whole number from 1 to changes + 1, {most}: no "
             "more flips than that are possible"
         )
-
-
-def check_size(items: int) -> None:
-    """Raise `ValueError` if there are not as many items as a job may have."""
-    if not MIN_ITEMS <= items <= MAX_ITEMS:
-        raise ValueError(f"{items:,} items, must be from {MIN_ITEMS} to {MAX_ITEMS:,}")
 
 
 @dataclass(frozen=True, slots=True)

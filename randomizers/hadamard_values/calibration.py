@@ -11,12 +11,16 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.hadamard_stream.calibration import REFERENCE_ERROR, flip_law
-from randomizers.hadamard_values import HadamardValuesLaw, HadamardValuesParameters, check_size
+from randomizers.flip_laws import flip_law
+from randomizers.hadamard_values import HadamardValuesLaw, HadamardValuesParameters
 from randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
 from randomizers.value_stream.calibration import best_kernel
 from randomizers.value_stream.calibration import calibrate as value_stream_calibrate
 from randomizers.value_stream.kernel import Kernel
+
+REFERENCE_ERROR = 0.1
+"""The standard deviation of an estimate as a share of the count, for which `best_boosts` weighs
+noise against bias. At larger errors fewer boosts would do, but estimates are of little use then."""
 
 _DIGITS = 6
 
@@ -40,7 +44,6 @@ def calibrate(parameters: HadamardValuesParameters, last_epoch: int) -> Hadamard
     (5, 0.299913)
     """
     items = len(parameters.domain)
-    check_size(items)
     # No value changes more often than there are epochs.
     changes = max(0, min(parameters.changes, last_epoch - 1))
     # Who has one item flips once at most, whatever the item and the row.
@@ -70,7 +73,7 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
     such flips lie anywhere in the horizon, and b counts twice.
 
     Args:
-        flips: from `hadamard_stream.calibration.flip_law`.
+        flips: from `randomizers.flip_laws`.
         last_epoch: number of epochs.
     """
     most = len(flips) - 1

@@ -8,8 +8,8 @@ to being at right angles as independent signs are, or closer, which is all that 
 
 The paper's number of rows, ln(N + 1) ln(2 / beta) n^4, cannot be sent: here it is a parameter. Its
 noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not 1/sqrt(m). Sampled, a
-device reports its entry in one of all rows. `hadamard_stream` has the same rows, but follows
-whether the entry is +1, from 0 on, which at one epoch makes errors twice as large.
+device reports its entry in one of all rows. `hadamard_values` has the same rows, but follows
+whether the entry is +1 over time, which at one epoch makes errors up to 1.3 times as large.
 """
 
 from __future__ import annotations

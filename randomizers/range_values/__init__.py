@@ -1,22 +1,28 @@
 """Numeric values over time, by letters: each device reports on one level of a tree over the values.
 
-As `randomizers.range_stream`, with what `randomizers.hadamard_values` reports of the node of its
-level that a device's value lies in: a letter at every epoch in place of a change now and then.
+The values are cut up into 2^L buckets, numbered from 1. Level l of the tree over them has 2^l
+nodes, each of 2^(L-l) neighbouring buckets. A device draws one level from 1 to L, once and for all
+and for everybody to see, and reports at every epoch, as with items over time
+(`randomizers.hadamard_values`), in which node of that level its value lies. Coarse levels tell the
+server how many values lie in wide ranges, fine ones how they are spread in them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from randomizers.hadamard_rows import MAX_ITEMS
 from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, check_changes
 from randomizers.laws import Constants
 from randomizers.level_devices import LevelDevices, LevelLaw
-from randomizers.range_stream import check_numbers
 from randomizers.value_stream import ValueStreamParameters
+
+MAX_BUCKETS = MAX_ITEMS
 
 LEVEL_SHIFT = 24
 """A word is the level * 2^24, and the word of `HadamardValues` for the node."""
@@ -53,7 +59,7 @@ class RangeValuesParameters:
         # Epsilon is that of the Boolean.
         object.__setattr__(self, "epsilon", ValueStreamParameters(self.epsilon, 1).epsilon)
         check_changes(self.changes, self.boosted)
-        check_numbers(self.low, self.high, self.initial, self.buckets)
+        _check_numbers(self.low, self.high, self.initial, self.buckets)
         for name in ("low", "high"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.initial is not None:
@@ -63,6 +69,32 @@ class RangeValuesParameters:
     def levels(self) -> int:
         """L: there are 2^L buckets."""
         return (self.buckets - 1).bit_length()
+
+
+def _check_numbers(low: float, high: float, initial: float | None, buckets: int) -> None:
+    """Raise `ValueError` unless numbers from low to high can be cut up into so many buckets."""
+    for name, value in (("low", low), ("high", high), ("initial", initial)):
+        if value is not None and not _is_number(value):
+            raise ValueError(f"{name} is {value!r}, must be a number")
+    if low >= high or not math.isfinite(float(high) - float(low)):
+        raise ValueError(f"high is {high:g}, must be a number above low, {low:g}")
+    if initial is not None and not low <= initial < high:
+        raise ValueError(
+            f"initial is {initial:g}, must be from low, {low:g}, to below high, {high:g}"
+        )
+    if type(buckets) is not int or not 2 <= buckets <= MAX_BUCKETS:
+        raise ValueError(
+            f"buckets is {buckets!r}, must be a whole number from 2 to {MAX_BUCKETS:,}"
+        )
+    levels = (buckets - 1).bit_length()
+    if buckets != 1 << levels:
+        raise ValueError(
+            f"buckets is {buckets}, must be a power of two: give {1 << levels - 1} or {1 << levels}"
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)

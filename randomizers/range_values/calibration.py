@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from randomizers.accounting.level_weights import optimal_level_weights
+from randomizers.flip_laws import level_flip_law
 from randomizers.hadamard_values import HadamardValuesLaw
 from randomizers.hadamard_values.calibration import best_boosts, mean_variance, unboosted_share
-from randomizers.range_stream.calibration import flip_law
 from randomizers.range_values import RangeValuesLaw, RangeValuesParameters
 from randomizers.value_stream import ValueStreamParameters
 from randomizers.value_stream.calibration import calibrate as value_stream_calibrate
@@ -35,7 +35,7 @@ def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValues
     levels = range(1, parameters.levels + 1)
     # No value changes more often than there are epochs.
     changes = max(0, min(parameters.changes, last_epoch - 1))
-    flips = [flip_law(level, parameters.levels, changes + 1) for level in levels]
+    flips = [level_flip_law(level, parameters.levels, changes + 1) for level in levels]
     boosted = [parameters.boosted or best_boosts(law, last_epoch) for law in flips]
     booleans = {
         number: value_stream_calibrate(

@@ -13,13 +13,10 @@ from aggregators.attendance import Attendance
 from aggregators.dyadic_aggregator import Estimator
 from aggregators.estimate import GAP, NORMAL_95
 from aggregators.future_rand import FutureRandAggregator
-from aggregators.hadamard_stream import HadamardStreamAggregator
 from aggregators.smoothed_estimates import clipped
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 from randomizers.future_rand.calibration import calibrate
-from randomizers.hadamard_stream import HadamardStreamParameters
-from randomizers.hadamard_stream.calibration import calibrate as calibrate_hadamard
 from randomizers.randomness import seeded_generator
 
 Array = NDArray[np.float64]
@@ -122,46 +119,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> 
             assert (2 * tail > FALSE_ALARM) == right
 
 
-def test_items_are_smoothed_like_booleans() -> None:
-    """Item by item weighted least squares of the intervals' own estimates."""
-    law = calibrate_hadamard(HadamardStreamParameters(2.0, 2, ("a", "b", "c")), 8)
-    aggregator, rng = HadamardStreamAggregator(law), np.random.default_rng(3)
-    for epoch in range(1, 9):
-        received = rng.integers(40, 60, (orders_due(epoch), 1))
-        signs = rng.integers(-10, 10, (orders_due(epoch), law.rows))
-        aggregator.tree.add(epoch, np.hstack([received, signs]))
-    attendance = Attendance.constant(8, 1000)
-    found = aggregator.smoothed(7, attendance)
-    online = aggregator.estimate(7, attendance)
-    assert found.shrunk is not None
-    assert found.online_shrunk is not None
-    assert found.values.shape == found.shrunk.shape == found.online_shrunk.shape == (7, 3)
-    assert found.values[-1] == pytest.approx(online.values)
-    assert found.standard_deviations[-1] == pytest.approx(online.standard_deviation)
-    assert found.half_widths[-1] == pytest.approx(online.half_width)
-    rows, values, variances = [], [], []
-    for epoch in range(1, 8):
-        for order, increment in enumerate(aggregator.own_increments(epoch, attendance)):
-            assert increment is not None
-            rows.append([float(epoch - (1 << order) < other <= epoch) for other in range(1, 8)])
-            variances.append(increment.prior_variance)
-            values.append(aggregator_items(increment.value)[1:4])
-    design, prior = np.array(rows), np.array(variances)
-    solution = np.linalg.solve(design.T / prior @ design, design.T / prior @ np.array(values))
-    assert found.values == pytest.approx(np.cumsum(solution, axis=0), rel=1e-6)
-
-
 def test_clipped_is_moved_into_the_population() -> None:
     values = np.array([[[-5.0, 3.0], [50.0, 200.0]]])
     assert clipped(values, np.array([10, 100])).tolist() == [[[0.0, 3.0], [50.0, 100.0]]]
-
-
-def aggregator_items(rows: Array) -> Array:
-    """Items of rows, before an orthonormal transform."""
-    indices = np.arange(len(rows))
-    signs = np.array([[(-1) ** int(r & z).bit_count() for r in indices] for z in indices])
-    items: Array = signs @ rows / math.sqrt(len(rows))
-    return items
 
 
 def constant_reports(

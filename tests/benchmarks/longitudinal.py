@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aggregators.attendance import Attendance
 from aggregators.future_rand import FutureRandAggregator
-from aggregators.hadamard_stream import HadamardStreamAggregator
+from aggregators.hadamard_values import HadamardValuesAggregator
 from aggregators.value_stream import ValueStreamAggregator
 from pipeline.jobs.noise_keys import NoiseKey
 from pipeline.protocols.protocol import Aggregator
@@ -26,14 +26,15 @@ from randomizers.devices import Devices
 from randomizers.dyadic import orders_due
 from randomizers.future_rand import FutureRand, FutureRandParameters
 from randomizers.future_rand.calibration import calibrate
-from randomizers.hadamard_stream import ORDER_BITS, HadamardStreamParameters
-from randomizers.hadamard_stream.calibration import calibrate as calibrate_hadamard
+from randomizers.hadamard_values import LETTER_BITS, HadamardValuesParameters
+from randomizers.hadamard_values.calibration import calibrate as calibrate_hadamard
 from randomizers.randomness import cryptographic_generator
 from randomizers.shuffled_counts import ShuffledCountsParameters
 from randomizers.shuffled_value_stream import ShuffledValueStream
 from randomizers.shuffled_value_stream.calibration import calibrate as calibrate_twin
 from randomizers.value_stream import ValueStream, ValueStreamParameters
 from randomizers.value_stream.calibration import calibrate as calibrate_values
+from randomizers.value_stream.lattice import FIRST, LAST
 from tests.benchmarks.measuring import peak_megabytes
 from topics.words import Words
 
@@ -151,16 +152,15 @@ def item_estimates() -> None:
     """Estimates of all items at every epoch."""
     rng = np.random.default_rng(3)
     domain = tuple(f"item {number}" for number in range(ITEMS))
-    law = calibrate_hadamard(HadamardStreamParameters(1.0, CHANGES, domain), EPOCHS)
-    aggregator = HadamardStreamAggregator(law)
+    law = calibrate_hadamard(HadamardValuesParameters(1.0, CHANGES, domain), EPOCHS)
+    aggregator = HadamardValuesAggregator(law)
     attendance = Attendance.constant(EPOCHS, USERS)
-    drawn = np.flatnonzero(law.future_rand.order_weights)
     milliseconds = []
     for epoch in range(1, EPOCHS + 1):
-        due = drawn[drawn < orders_due(epoch)].astype(np.uint32)
-        rows, signs = rng.integers(0, law.rows, REPORTS), rng.integers(0, 2, REPORTS)
-        words = rows.astype(np.uint32) << ORDER_BITS | rng.choice(due, REPORTS)
-        aggregator.add(epoch, (words << 1 | signs.astype(np.uint32))[:, None], None)
+        rows = rng.integers(0, law.rows, REPORTS, dtype=np.uint32)
+        letters = rng.integers(FIRST, LAST, REPORTS, dtype=np.uint32, endpoint=True)
+        words = (rows << LETTER_BITS | letters).astype(np.uint32)
+        aggregator.add(epoch, words[:, None], None)
         milliseconds.append(timed(lambda: aggregator.estimate(epoch, attendance)))  # noqa: B023
     say_milliseconds(f"estimates of {ITEMS:,} items, {EPOCHS:,} epochs", milliseconds)
     say(what="the same, memory", peak_megabytes=round(peak_megabytes(os.getpid())))

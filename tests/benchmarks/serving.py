@@ -33,7 +33,7 @@ RUNS = 5
 
 _LABELS = ", ".join(f"item{number}" for number in range(ITEMS))
 _JOB = (
-    "name: items\nprotocol: hadamard_stream\n"
+    "name: items\nprotocol: hadamard_values\n"
     f"parameters: {{epsilon: 8, changes: 1, domain: [{_LABELS}]}}\n"
     "epochs: {count: 8192}\n"
 )

@@ -60,7 +60,7 @@ epochs: {count: 64}
 
 def item_job(labels: list[str], epochs: int = 64) -> str:
     return (
-        "name: transport\nprotocol: hadamard_stream\n"
+        "name: transport\nprotocol: hadamard_values\n"
         f"parameters: {{epsilon: 4, changes: 2, domain: {json.dumps(labels)}}}\n"
         f"epochs: {{count: {epochs}}}\n"
     )

@@ -47,7 +47,7 @@ def count_job(name: str, *lines: str, epochs: str = "{count: 64}") -> str:
 
 def item_job(name: str, labels: str) -> str:
     return (
-        f"name: {name}\nprotocol: hadamard_stream\n"
+        f"name: {name}\nprotocol: hadamard_values\n"
         f"parameters: {{epsilon: 4, changes: 2, domain: [{labels}]}}\n"
         "epochs: {count: 32}\n"
     )

@@ -36,7 +36,7 @@ description: In at least one course.
 """
 CLINIC = """
 name: clinic
-protocol: hadamard_stream
+protocol: hadamard_values
 parameters: {epsilon: 4, changes: 2, domain: [chir, kard, uro]}
 epochs: {count: 64, start: 2024-03-25, length: P1D, timezone: Europe/Berlin}
 title: Departments visited

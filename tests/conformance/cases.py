@@ -28,7 +28,6 @@ MANY_STREAMS = 40
 
 EXHAUSTIVE = (
     "count_min-3",
-    "range_stream-2",
     "hadamard_values-1",
     "range_values-1",
     "shuffled_counts-5",
@@ -44,7 +43,6 @@ LONG_TO_SAMPLE = (
     *EXHAUSTIVE,
     "count_min-2",
     "shuffled_counts-6",
-    "range_stream-1",
     "sparse_recovery-0",
     "count_mean_sketch-0",
     "fragments-1",
@@ -55,7 +53,6 @@ LONG_TO_SAMPLE = (
     "independent_response-1",
     "erlingsson-1",
     "bun-1",
-    "hadamard_stream-1",
     "projective_geometry-3",
     "value_stream-1",
 )

@@ -52,8 +52,6 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     ("bun", _STREAMS, 24, ""),
     ("hadamard_values", _grid(_STREAMS, (_ITEMS,), ("", "boosted: 2")), 12, ""),
     ("range_values", _grid(_STREAMS, (_RANGE,), ("", "initial: 20, boosted: 2")), 12, ""),
-    ("hadamard_stream", _grid(_STREAMS, (_ITEMS,), ("", "signs: 2")), 12, ""),
-    ("range_stream", _grid(_STREAMS, (_RANGE,), ("", "initial: 20, signs: 2")), 12, ""),
     (
         "projective_geometry",
         _grid(("epsilon: 1", "epsilon: 5"), (_ITEMS,), ("", "items: 3", "delta: 1.0e-3")),
@@ -194,10 +192,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
         (protocol, _grid(("epsilon: 2",), (_BITS, _STRINGS)), 2, _FEWEST)
         for protocol in ("projective_geometry", "bucket", "jl_hh")
     ),
-    *(
-        (protocol, _grid(("epsilon: 2, changes: 2",), (_BITS, _STRINGS)), 8, "")
-        for protocol in ("hadamard_stream", "hadamard_values")
-    ),
+    ("hadamard_values", _grid(("epsilon: 2, changes: 2",), (_BITS, _STRINGS)), 8, ""),
     *(
         (
             protocol,

@@ -40,11 +40,6 @@ PROTOCOLS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         [[], ["a"], ["c"], ["a", "b", "c"], ["b", "b"]],
     ),
     "future_rand": ({"epsilon": 4, "changes": 2}, [False, True]),
-    "hadamard_stream": ({"epsilon": 2, "changes": 2, **ITEMS}, [None, "a", "c"]),
-    "range_stream": (
-        {"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8},
-        [0, 7, -3, 99],
-    ),
     "hadamard_values": ({"epsilon": 8, "changes": 2, **ITEMS}, [None, "a", "c"]),
     "range_values": (
         {"epsilon": 8, "changes": 2, "low": 0, "high": 8, "buckets": 8},

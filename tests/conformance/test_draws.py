@@ -34,17 +34,15 @@ DRAWN: dict[str, set[str]] = {
     "independent_response": {"order", "signs"},
     "memoized_response": {"memo"},
     "value_stream": {"noise"},
-    "hadamard_stream": {"order", "signs", "row"},
     "hadamard_values": {"noise", "row"},
-    "range_stream": {"level", "order", "signs", "row"},
     "range_values": {"level", "noise", "row"},
     "fragments": {"key"},
 }
 """Arrays of the state that are drawn at enrolment, and read only from then on."""
 
 MORE: dict[str, tuple[dict[str, Any], ...]] = {
-    "hadamard_stream": ({"domain": ("a", "b", "c"), "changes": 2},),
-    "range_stream": ({"buckets": 8, "changes": 2},),
+    "hadamard_values": ({"domain": ("a", "b", "c"), "changes": 2},),
+    "range_values": ({"buckets": 8, "changes": 2},),
     "shuffled_counts": (
         {"changes": 2, "boost": 2},
         {"changes": 2, "boost": 2, "dummies": "shuffle"},

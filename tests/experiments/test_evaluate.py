@@ -269,7 +269,7 @@ def test_items_are_measured_together(experiments: Commands, experiment: Path) ->
     rows = [f"{user},{user % 4 + 1},{'ab'[user % 2]}\n" for user in range(USERS)]
     Path("changes.csv").write_text("user,epoch,value\n" + "".join(rows))
     experiment.write_text(
-        EXPERIMENT.replace("future_rand", "hadamard_stream").replace(
+        EXPERIMENT.replace("future_rand", "hadamard_values").replace(
             "{epsilon: [2, 4], changes: 2}", "{epsilon: 8, changes: 0, domain: [a, b]}"
         )
     )

@@ -64,7 +64,7 @@ def test_a_parameter_that_is_a_list_is_one_value_and_a_list_of_lists_is_a_grid(
     for domain in ("[a, b]", "[[a, b], [a, b, c]]"):
         experiment = parse_experiment(
             "name: items\ndata: [{change_log: log.csv, epochs: {count: 4}}]\n"
-            "jobs: [{protocol: hadamard_stream, "
+            "jobs: [{protocol: hadamard_values, "
             f"parameters: {{epsilon: 1, changes: 1, domain: {domain}}}}}]\nseeds: 1\n",
             folder=tmp_path,
         )
@@ -132,7 +132,7 @@ def test_synthetic_users_change_at_most_so_often_at_epochs_uniformly_drawn() -> 
 @pytest.mark.parametrize(
     ("job", "initial", "size"),
     [
-        ("protocol: hadamard_stream, parameters: {epsilon: 1, changes: 1, domain: [a, b]}", 0, 2),
+        ("protocol: hadamard_values, parameters: {epsilon: 1, changes: 1, domain: [a, b]}", 0, 2),
         (
             "protocol: range_values, "
             "parameters: {epsilon: 1, changes: 1, low: 0, high: 8, buckets: 8}",

@@ -289,7 +289,7 @@ def windows_written(home: Home) -> set[tuple[int, bytes]]:
 def test_a_job_over_items_renews(served_home: Home) -> None:
     """Two horizons of six epochs: everybody moves from one item to the other in the second."""
     served_home.job.write_text(
-        f"name: {served_home.name}\nprotocol: hadamard_stream\n"
+        f"name: {served_home.name}\nprotocol: hadamard_values\n"
         "parameters: {epsilon: 8, changes: 1, domain: [walk, bus]}\n"
         "epochs: {count: 6, renew: true}\n"
     )

@@ -76,7 +76,7 @@ def test_a_file_is_read_up_to_its_largest_size(tmp_path: Path) -> None:
 
 def domain_file(name: str) -> str:
     return (
-        "name: items\nprotocol: hadamard_stream\nepochs: {count: 4}\n"
+        "name: items\nprotocol: hadamard_values\nepochs: {count: 4}\n"
         f"parameters:\n  epsilon: 4\n  changes: 1\n  domain:\n    file: {name}\n"
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from randomizers.hadamard_stream import MAX_ITEMS, MIN_ITEMS
-from randomizers.hadamard_stream.calibration import flip_law
+from randomizers.flip_laws import flip_law
+from randomizers.hadamard_rows import MAX_ITEMS, MIN_ITEMS
 from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, HadamardValuesParameters
 from randomizers.hadamard_values.calibration import best_boosts, calibrate
 from randomizers.randomness import seeded_generator
@@ -27,7 +27,10 @@ ITEMS = ("a", "b", "c")
         ({"changes": 1 << 15}, "changes is 32768"),
         ({"boosted": 4}, "boosted is 4, must be a whole number from 1 to changes . 1, 3"),
         ({"domain": ("a", "a")}, "the label 'a' twice"),
-        ({"domain": tuple(map(str, range(4097)))}, "4,097 items, must be from 2 to 4,096"),
+        (
+            {"domain": tuple(map(str, range(4097)))},
+            "domain has 4,097 labels, must have from 2",
+        ),
     ],
 )
 def test_wrong_parameters_are_refused(wrong: dict[str, Any], message: str) -> None:

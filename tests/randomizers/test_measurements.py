@@ -307,7 +307,7 @@ def test_plan_says_that_it_is_for_comparison_and_what_nobody_gets_below() -> Non
     assert "count_min" in said
     # sqrt(e) / (e - 1)
     assert "0.96 times the square root" in said
-    assert "hadamard_stream" in said
+    assert "hadamard_values" in said
 
 
 def test_matrices_have_columns_of_zeros_for_no_item() -> None:

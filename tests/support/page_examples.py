@@ -41,11 +41,11 @@ _JOB, *_ = (block.text for block in README.blocks if block.language == "yaml")
 EXAMPLES = {
     "logins": Example(_JOB.partition("\n")[2], ("1", "0"), (1, 60, 169, 170)),
     "commutes": Example(
-        "protocol: hadamard_stream\n" + _CHANGES.format("domain: [walk, bus, car]"),
+        "protocol: hadamard_values\n" + _CHANGES.format("domain: [walk, bus, car]"),
         ("walk", "bus", "car"),
     ),
     "waits": Example(
-        "protocol: range_stream\n" + _CHANGES.format("low: 0, high: 80, buckets: 16"),
+        "protocol: range_values\n" + _CHANGES.format("low: 0, high: 80, buckets: 16"),
         ("5", "15", "30"),
     ),
     "shop": Example(_SETS.format(8, "{file: articles.txt}"), ("milk", "bread")),

@@ -15,13 +15,13 @@ COUNT = (
     "epochs: {count: 12}\ntopics: {partitions: 2}\n"
 )
 MODES = (
-    "name: modes\nprotocol: hadamard_stream\n"
+    "name: modes\nprotocol: hadamard_values\n"
     "parameters: {epsilon: 8, changes: 1, domain: [walk, 'bus, or tram', car]}\n"
     "epochs: {count: 12, start: 2024-01-01, length: P1D}\n"
     "population: town\nbudget: {epsilon: 20}\n"
 )
 HOURS = (
-    "name: hours\nprotocol: range_stream\n"
+    "name: hours\nprotocol: range_values\n"
     "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
     "epochs: {count: 12}\n"
 )

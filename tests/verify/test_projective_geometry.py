@@ -17,7 +17,7 @@ from pipeline.protocols.registry import PROTOCOLS
 from randomizers.accounting.calibration import optimal
 from randomizers.count_min import CountMinParameters
 from randomizers.counted_words import CountedWords
-from randomizers.hadamard_stream import HadamardStreamParameters
+from randomizers.hadamard_values import HadamardValuesParameters
 from randomizers.item_domains import Bits
 from randomizers.projective_geometry import ProjectiveGeometryParameters
 from randomizers.projective_geometry.calibration import best_space, relative_variance
@@ -44,7 +44,7 @@ def least_deviation(epsilon: float) -> float:
 def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
     asked: dict[str, Any] = {
         "projective_geometry": ProjectiveGeometryParameters(epsilon, LABELS),
-        "hadamard_stream": HadamardStreamParameters(epsilon, 0, LABELS),
+        "hadamard_values": HadamardValuesParameters(epsilon, 0, LABELS),
         "count_min": CountMinParameters(epsilon, 1e-6, LABELS),
     }
     rows, measured, planned = [], {}, {}
@@ -76,7 +76,7 @@ def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
         assert error == pytest.approx(planned[name], rel=WITHIN), name
     ours = measured["projective_geometry"]
     assert ours < (1 + WITHIN) * math.sqrt(1.05) * least_deviation(epsilon)
-    assert measured["count_min"] < ours < measured["hadamard_stream"]
+    assert measured["count_min"] < ours < measured["hadamard_values"]
 
 
 def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:

@@ -1,18 +1,53 @@
-"""What a device on a level of the value tree can send by letters."""
+"""What a device on a level of the value tree can send: what a device over the level's nodes can."""
 
 from __future__ import annotations
 
-from pipeline.conformance import cases
+from collections import defaultdict
+from fractions import Fraction
+
+from pipeline.conformance.cases import Stream, View
 from pipeline.conformance.laws import hadamard_values
-from pipeline.conformance.laws.range_stream import OnLevels
 from randomizers.range_values import RangeValuesLaw
 
+SHIFT = 24
 
-class ExactLaw(OnLevels):
-    """Of the nodes, what `HadamardValues` can draw."""
+
+class ExactLaw:
+    """By enumeration of levels, and of what may be sent of the nodes of each."""
+
+    devices = 1
 
     def __init__(self, law: RangeValuesLaw, last_epoch: int) -> None:
-        nodes: list[cases.ExactLaw] = [
-            hadamard_values.ExactLaw(level, last_epoch) for level in law.levels
-        ]
-        super().__init__(law, nodes, shift=24)
+        self.law = law
+        self.nodes = [hadamard_values.ExactLaw(level, last_epoch) for level in law.levels]
+
+    def followed(self, stream: Stream) -> bool:
+        """Always a value, and at most as many flips as can be followed, whatever the level."""
+        return 0 not in stream and all(
+            exact.followed(nodes)
+            for exact, nodes, weight in zip(
+                self.nodes, self._nodes(stream), self.law.level_weights, strict=True
+            )
+            if weight
+        )
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
+        probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
+        for level, (exact, nodes) in enumerate(
+            zip(self.nodes, self._nodes(stream), strict=True), start=1
+        ):
+            weight = Fraction(self.law.level_weights[level - 1], sum(self.law.level_weights))
+            if not weight:
+                continue
+            for view, probability in exact.views(nodes).items():
+                seen = tuple(tuple((level << SHIFT | word,) for (word,) in sent) for sent in view)
+                probabilities[seen] += weight * probability
+        return dict(probabilities)
+
+    def _nodes(self, stream: Stream) -> list[Stream]:
+        """For every level the node that holds the bucket: halves, counted up to the ceiling."""
+        above = [stream]
+        while len(above) < len(self.law.levels):
+            above.append(tuple(-(-node // 2) for node in above[-1]))
+        return above[::-1]

@@ -3,9 +3,7 @@
 import { check, shown } from './laws.js';
 import { CountMin } from './protocols/count_min.js';
 import { FutureRand } from './protocols/future_rand.js';
-import { HadamardStream } from './protocols/hadamard_stream.js';
 import { HadamardValues } from './protocols/hadamard_values.js';
-import { RangeStream } from './protocols/range_stream.js';
 import { RangeValues } from './protocols/range_values.js';
 import { ShuffledCounts, ShuffledItemCounts } from './protocols/shuffled_counts.js';
 import { ShuffledValueStream } from './protocols/shuffled_value_stream.js';
@@ -17,8 +15,6 @@ import { ValueStream } from './protocols/value_stream.js';
 const CLASSES = {
   future_rand: () => FutureRand,
   value_stream: () => ValueStream,
-  hadamard_stream: () => HadamardStream,
-  range_stream: () => RangeStream,
   hadamard_values: () => HadamardValues,
   range_values: () => RangeValues,
   count_min: () => CountMin,

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from aggregators.attendance import Attendance
 from experiments.prepare_words import word_counts
 from pipeline.protocols.registry import PROTOCOLS
-from randomizers.hadamard_stream import HadamardStreamParameters
 from randomizers.item_domains import Bits
 from randomizers.projective_geometry import ProjectiveGeometryParameters
 from randomizers.randomness import cryptographic_generator
@@ -188,15 +187,9 @@ def _measured(
     path = folder / "held.npy"
     np.save(path, held)
     labels = tuple(map(str, range(ITEMS)))
-    for protocol in ("projective_geometry", "hadamard_stream"):
-        for epsilon in epsilons:
-            on_progress(f"dpstream {protocol} at {epsilon:g}")
-            parameters: Any = (
-                HadamardStreamParameters(epsilon, 0, labels)
-                if protocol == "hadamard_stream"
-                else ProjectiveGeometryParameters(epsilon, labels)
-            )
-            yield _own_oracle(protocol, parameters, epsilon, held)
+    for epsilon in epsilons:
+        on_progress(f"dpstream projective_geometry at {epsilon:g}")
+        yield _own_oracle(ProjectiveGeometryParameters(epsilon, labels), epsilon, held)
     if python is None:
         return
     for library, oracle in ((each, one) for each, names in ORACLES.items() for one in names):
@@ -234,11 +227,13 @@ def _answers(
             yield epsilon, failed
 
 
-def _own_oracle(protocol: str, parameters: Any, epsilon: float, held: NDArray[np.int64]) -> Oracle:
-    entry, users = PROTOCOLS[protocol], len(held)
+def _own_oracle(
+    parameters: ProjectiveGeometryParameters, epsilon: float, held: NDArray[np.int64]
+) -> Oracle:
+    entry, users = PROTOCOLS["projective_geometry"], len(held)
     law = entry.calibrate(parameters, 1, users)
     aggregator, rng = entry.aggregator(law, parameters), cryptographic_generator()
-    values = held + 1 if protocol == "hadamard_stream" else held[:, None] + 1
+    values = held[:, None] + 1
 
     def randomize() -> Any:
         devices = entry.randomizer(law)
@@ -255,7 +250,7 @@ def _own_oracle(protocol: str, parameters: Any, epsilon: float, held: NDArray[np
     after = time.process_time()
     return Oracle(
         "dpstream",
-        protocol,
+        "projective_geometry",
         epsilon,
         *_errors(estimate.values, held),
         entry.word_form(law).report_bytes,

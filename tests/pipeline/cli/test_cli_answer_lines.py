@@ -50,7 +50,7 @@ def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 def hours(tmp_path: Path) -> Path:
     path = tmp_path / "hours.yaml"
     path.write_text(
-        "name: hours\nprotocol: range_stream\n"
+        "name: hours\nprotocol: range_values\n"
         "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
@@ -61,7 +61,7 @@ def hours(tmp_path: Path) -> Path:
 def modes(tmp_path: Path) -> Path:
     path = tmp_path / "modes.yaml"
     path.write_text(
-        "name: modes\nprotocol: hadamard_stream\n"
+        "name: modes\nprotocol: hadamard_values\n"
         "parameters: {epsilon: 8, changes: 1, domain: [walk, bus, car]}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
@@ -291,7 +291,7 @@ def test_a_plot_is_a_picture(
 LABELS = tuple(f"item {number}" for number in range(1, 13))
 JOB = deploy_job(
     parse_job(
-        "name: modes\nprotocol: hadamard_stream\n"
+        "name: modes\nprotocol: hadamard_values\n"
         f"parameters: {{epsilon: 8, changes: 1, domain: [{', '.join(LABELS)}]}}\n"
         f"epochs: {{count: {EPOCHS}, start: 2024-01-01, length: P7D}}\n"
     ),

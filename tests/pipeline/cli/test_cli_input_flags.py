@@ -12,7 +12,7 @@ from tests.support.memory_cluster import use_memory_cluster
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 NUMBERS = (
-    "protocol: range_stream\nparameters: {epsilon: 2, changes: 2, low: 0, high: 80, buckets: 8}"
+    "protocol: range_values\nparameters: {epsilon: 2, changes: 2, low: 0, high: 80, buckets: 8}"
 )
 
 

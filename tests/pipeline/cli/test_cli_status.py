@@ -475,13 +475,13 @@ def test_records_deleted_before_they_were_finished_are_found() -> None:
     ("protocol", "domain", "estimate", "said"),
     [
         (
-            "hadamard_stream",
+            "hadamard_values",
             "domain: [cat, dog]",
             ItemEstimates(np.array([-3.0, 922.4]), 10.0, 20.0, 7, 1000),
             "dog: 922 (95 %: 902 to 942)",
         ),
         (
-            "range_stream",
+            "range_values",
             "low: 0, high: 80, buckets: 4",
             RangeEstimates(
                 np.array([0.0, 750.0, 0.0, 250.0]), 1.0, 2.0, 7, 1000, level_variances=(1.0, 1.0)

@@ -375,7 +375,7 @@ def test_values_may_be_given_as_they_stand_in_a_change_log(log: MemoryLog) -> No
         make_job(
             {
                 "name": "modes",
-                "protocol": "hadamard_stream",
+                "protocol": "hadamard_values",
                 "parameters": {"epsilon": 1.0, "changes": 2, "domain": ["walk", "bus"]},
                 "epochs": {"count": 8},
             }

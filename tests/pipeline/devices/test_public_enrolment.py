@@ -56,8 +56,8 @@ STREAM = {"epsilon": 2, "changes": 2}
 SETS = {"epsilon": 1, "delta": 1e-6, "items": 2}
 JOBS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "future_rand": ("future_rand", STREAM, ["0", "1"]),
-    "hadamard_stream": ("hadamard_stream", {**STREAM, "domain": ["a", "b", "c"]}, ["a", "c"]),
-    "range_stream": ("range_stream", {**STREAM, "low": 0, "high": 8, "buckets": 8}, ["0", "7.5"]),
+    "hadamard_values": ("hadamard_values", {**STREAM, "domain": ["a", "b", "c"]}, ["a", "c"]),
+    "range_values": ("range_values", {**STREAM, "low": 0, "high": 8, "buckets": 8}, ["0", "7.5"]),
     "count_min": ("count_min", {**SETS, "domain": ["a", "b", "c"]}, ["a", "c", ""]),
     "predicates": (
         "count_min",

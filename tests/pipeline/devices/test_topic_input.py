@@ -500,7 +500,7 @@ def test_nobody_enrolled_is_refused(tmp_path: Path) -> None:
     [(None, 2), ("first", 2), ("last", 1), ("largest", 3), ("smallest", 1)],
 )
 def test_duplicates_are_resolved_by_the_rule(rule: str | None, held: int) -> None:
-    text = JOB.replace("future_rand", "hadamard_stream").replace(
+    text = JOB.replace("future_rand", "hadamard_values").replace(
         "changes: 2", "changes: 2, domain: [a, b, c]"
     )
     job = deployed(text)

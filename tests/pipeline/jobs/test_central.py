@@ -133,12 +133,12 @@ def test_what_cannot_be_is_told_where_it_stands(more: dict[str, Any], words: str
         job_of(**more)
 
 
-@pytest.mark.parametrize("protocol", ["future_rand", "split_budget", "hadamard_stream"])
+@pytest.mark.parametrize("protocol", ["future_rand", "split_budget", "hadamard_values"])
 def test_other_streams_are_shuffled_alike(protocol: str) -> None:
     parameters = {
         "future_rand": {"changes": 2},
         "split_budget": {},
-        "hadamard_stream": {"changes": 1, "domain": ["a", "b"]},
+        "hadamard_values": {"changes": 1, "domain": ["a", "b"]},
     }[protocol]
     job = job_of(protocol, parameters=parameters)
     assert job.parameters.epsilon == 5.917

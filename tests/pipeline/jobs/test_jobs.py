@@ -257,7 +257,7 @@ def test_only_what_an_input_says_is_written() -> None:
 
 
 def test_words_for_1_and_0_are_of_jobs_that_have_them() -> None:
-    text = SHORT.replace("future_rand", "hadamard_stream").replace(
+    text = SHORT.replace("future_rand", "hadamard_values").replace(
         "changes: 4", "changes: 4, domain: [a, b]"
     )
     with pytest.raises(JobError, match="input: false is for values that are 0 or 1, and this"):

@@ -17,7 +17,7 @@ epochs: {count: 8}
 """
 ITEMS = """
 name: trips
-protocol: hadamard_stream
+protocol: hadamard_values
 parameters: {epsilon: 4, changes: 4, domain: [walk, bus]}
 epochs: {count: 8}
 """
@@ -63,7 +63,7 @@ def test_differences_name_the_words() -> None:
         (PLAIN, "labels: {2: two}", "none of the job's values"),
         (ITEMS, "labels: {car: by car}", "none of the job's values"),
         (
-            PLAIN.replace("future_rand", "range_stream").replace(
+            PLAIN.replace("future_rand", "range_values").replace(
                 "changes: 4", "changes: 4, low: 0, high: 8, buckets: 8"
             ),
             "labels: {1: one}",

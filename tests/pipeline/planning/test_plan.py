@@ -358,12 +358,12 @@ def test_what_cannot_be_weighed_says_why() -> None:
     hadamard = make_job(
         {
             "name": "items",
-            "protocol": "hadamard_stream",
+            "protocol": "hadamard_values",
             "parameters": {"epsilon": 1, "changes": 2, "domain": ["a", "b"]},
             "epochs": {"count": 8},
         }
     )
-    with pytest.raises(JobError, match="for protocols over values 0 and 1, which hadamard_stream"):
+    with pytest.raises(JobError, match="for protocols over values 0 and 1, which hadamard_values"):
         plan(hadamard, changes=shares(1, 1))
     with pytest.raises(JobError, match=r"epochs\.count: is 20,000, changes can be weighed for at"):
         plan(job(20_000, 2), changes=shares(1, 1))

@@ -50,7 +50,7 @@ LABELS = ("walk", "bus", "car")
 
 def job_text(domain: str = "[walk, bus, car]", more: str = "") -> str:
     return (
-        "name: modes\nprotocol: hadamard_stream\n"
+        "name: modes\nprotocol: hadamard_values\n"
         f"parameters: {{epsilon: 8, changes: 2, domain: {domain}{more}}}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
@@ -343,7 +343,7 @@ class TestNumbers:
     def progress(self, tmp_path: Path) -> Progress:
         job_file, changes = tmp_path / "hours.yaml", tmp_path / "changes.csv"
         job_file.write_text(
-            "name: hours\nprotocol: range_stream\n"
+            "name: hours\nprotocol: range_values\n"
             "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
             f"epochs: {{count: {EPOCHS}}}\n"
         )

@@ -7,16 +7,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pipeline.protocols.hadamard_stream import HadamardStreamForecast
-from pipeline.protocols.range_stream import RangeStreamForecast
-from randomizers.range_stream import RangeStreamParameters
-from randomizers.range_stream.calibration import calibrate
+from pipeline.protocols.hadamard_values import HadamardValuesForecast
+from pipeline.protocols.range_values import RangeValuesForecast
+from randomizers.range_values import RangeValuesParameters
+from randomizers.range_values.calibration import calibrate
 
 
-def forecast(**more: object) -> RangeStreamForecast:
+def forecast(**more: object) -> RangeValuesForecast:
     given = {"epsilon": 2.0, "changes": 4, "low": 0, "high": 80, "buckets": 32, **more}
-    parameters = RangeStreamParameters(**given)  # type: ignore[arg-type]
-    return RangeStreamForecast(calibrate(parameters, 12), parameters, 12)
+    parameters = RangeValuesParameters(**given)  # type: ignore[arg-type]
+    return RangeValuesForecast(calibrate(parameters, 12), parameters, 12)
 
 
 def test_deviations_grow_with_the_root_of_the_users() -> None:
@@ -39,25 +39,22 @@ def test_no_range_is_further_off_than_the_plan_says() -> None:
 
 def test_of_two_buckets_it_is_a_job_over_two_items_whose_sum_is_known() -> None:
     """The halves' difference is known from both: half of the variance is left."""
-    parameters = RangeStreamParameters(2.0, 4, 0, 80, 2)
+    parameters = RangeValuesParameters(2.0, 4, 0, 80, 2)
     law = calibrate(parameters, 12)
-    made = RangeStreamForecast(law, parameters, 12)
-    items = HadamardStreamForecast(law.levels[0], 12)
+    made = RangeValuesForecast(law, parameters, 12)
+    items = HadamardValuesForecast(law.levels[0], 12)
     assert made.standard_deviations(50) == pytest.approx(items.standard_deviations(50) / np.sqrt(2))
     assert made.reports_per_user == pytest.approx(items.reports_per_user)
-    assert made.horizon == items.horizon == 16
 
 
-def test_a_forecast_says_which_share_of_users_freezes() -> None:
-    assert "may freeze" in forecast(signs=5).caveats[-1]
-    assert "up to 25 %" in forecast(signs=4).caveats[-1]
-    assert "up to 50 %" in forecast(signs=2).caveats[-1]
+def test_a_forecast_says_how_many_flips_are_boosted() -> None:
+    assert "all flips of a user whose bucket changes at most 4" in forecast(boosted=5).caveats[2]
+    assert forecast(boosted=2).caveats[2].startswith("2 flips of what a device tracks are boosted")
 
 
-def test_a_forecast_warns_of_no_freezing_that_the_epochs_do_not_allow() -> None:
-    """Twelve epochs allow a first value and eleven changes: twelve signs are enough."""
-    assert "changes its bucket 11 times up to" in forecast(changes=64, signs=11).caveats[-1]
-    assert "changes its bucket more than 11 times" in forecast(changes=64, signs=12).caveats[-1]
+def test_a_forecast_counts_no_more_changes_than_the_epochs_allow() -> None:
+    """Twelve epochs allow a first value and eleven changes."""
+    assert "changes at most 11 times" in forecast(changes=64, boosted=12).caveats[2]
 
 
 def test_a_forecast_says_how_wide_buckets_are() -> None:

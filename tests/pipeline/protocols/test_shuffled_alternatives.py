@@ -13,8 +13,8 @@ from randomizers.shuffled_counts import ShuffledCountsParameters
     ("domain", "others"),
     [
         (None, ["value_stream", "future_rand", "split_budget"]),
-        (("walk", "bus"), ["hadamard_values", "hadamard_stream"]),
-        (Numbers(0.0, 80.0, 16), ["range_values", "range_stream"]),
+        (("walk", "bus"), ["hadamard_values"]),
+        (Numbers(0.0, 80.0, 16), ["range_values"]),
         (Bits(4), []),
     ],
 )

@@ -185,7 +185,7 @@ def test_only_jobs_about_the_same_are_compared() -> None:
 def test_ranges_of_numbers_are_of_one_domain_where_their_buckets_are() -> None:
     def hours(high: int, buckets: int) -> DeployedJob:
         text = (
-            "name: hours\nprotocol: range_stream\nepochs: {count: 4}\n"
+            "name: hours\nprotocol: range_values\nepochs: {count: 4}\n"
             f"parameters: {{epsilon: 8, changes: 1, low: 0, high: {high}, buckets: {buckets}}}\n"
         )
         return deploy_job(parse_job(text), deployed_at=0)

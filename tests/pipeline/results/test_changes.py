@@ -118,7 +118,7 @@ def test_what_says_nothing_about_changes_says_so() -> None:
     dyadic = deployed("future_rand", changes=2)
     with pytest.raises(ChangeError, match="future_rand: how much the errors of two epochs"):
         check_changes(dyadic)
-    numbers = deployed("range_stream", changes=2, low=0, high=8, buckets=8)
+    numbers = deployed("range_values", changes=2, low=0, high=8, buckets=8)
     with pytest.raises(ChangeError, match="the same items at every epoch"):
         Changes(numbers, 1)
     assert [has_changes(each) for each in (JOB, ITEMS, dyadic, numbers)] == [

@@ -29,11 +29,11 @@ from topics.manifests import Fate
 COUNTING = "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
 WEEKS = "epochs: {count: 4, start: 2024-06-03, length: P1W}\n"
 ITEMS = (
-    "name: modes\nprotocol: hadamard_stream\n"
+    "name: modes\nprotocol: hadamard_values\n"
     "parameters: {epsilon: 8, changes: 1, domain: [walk, bus, car]}\n"
 )
 HOURS = (
-    "name: hours\nprotocol: range_stream\n"
+    "name: hours\nprotocol: range_values\n"
     "parameters: {epsilon: 8, changes: 1, low: 0, high: 8, buckets: 4}\n"
 )
 GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream"}

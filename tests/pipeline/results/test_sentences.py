@@ -31,7 +31,7 @@ from topics.manifests import Fate
 COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
 FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
 ITEMS = (
-    "name: clinic\nprotocol: hadamard_stream\n"
+    "name: clinic\nprotocol: hadamard_values\n"
     "parameters: {epsilon: 8, changes: 1, domain: [chir, kard, uro]}\n"
 )
 WEEKS = "epochs: {count: 12, start: 2013-05-27, length: P1W}\n"
@@ -201,7 +201,7 @@ def test_items_that_cannot_be_told_apart_are_said_to_be_alike() -> None:
         "No item can be told from none in the week of 3 June 2013; each is of fewer than 470 "
         "patients."
     )
-    many = "name: clinic\nprotocol: hadamard_stream\n" + (
+    many = "name: clinic\nprotocol: hadamard_values\n" + (
         f"parameters: {{epsilon: 8, changes: 1, domain: {[f'ward {n}' for n in range(9)]}}}\n"
     )
     said = str(epoch_sentence(deployed(many), record(items(*[5_000.0] * 8, 700.0))))
@@ -228,7 +228,7 @@ _CLINICS: dict[tuple[str, ...], DeployedJob] = {}
 
 def _clinic(labels: tuple[str, ...]) -> DeployedJob:
     if labels not in _CLINICS:
-        text = "name: clinic\nprotocol: hadamard_stream\n"
+        text = "name: clinic\nprotocol: hadamard_values\n"
         parameters = f"{{epsilon: 8, changes: 1, domain: {list(labels)}}}"
         _CLINICS[labels] = deployed(f"{text}parameters: {parameters}\n")
     return _CLINICS[labels]

@@ -15,7 +15,7 @@ from tests.support.shown_jobs import numbers
 
 def test_ranges_all_at_once_are_those_one_by_one() -> None:
     job = parse_job(
-        "name: h\nprotocol: range_stream\n"
+        "name: h\nprotocol: range_values\n"
         "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\nepochs: {count: 4}\n"
     )
     estimate = numbers(3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0)

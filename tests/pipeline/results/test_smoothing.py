@@ -236,7 +236,7 @@ def test_a_simulation_has_every_kind_of_estimate(tmp_path: Path) -> None:
 def test_items_are_smoothed_too(tmp_path: Path) -> None:
     job = deploy_job(
         parse_job(
-            "name: small\nprotocol: hadamard_stream\n"
+            "name: small\nprotocol: hadamard_values\n"
             "parameters: {epsilon: 4, changes: 1, domain: [walk, bus, car]}\n"
             "epochs: {count: 6}\n"
         ),
@@ -248,12 +248,17 @@ def test_items_are_smoothed_too(tmp_path: Path) -> None:
     simulation = simulate(job, load_change_log(path, domain=job.domain), seed=1, smooth=True)
     (horizon,) = simulation.smoothed.values()
     assert horizon.estimates.values.shape == (6, 3)
+    # Nothing of letters is shrunk.
+    names = tuple(name for name in NAMES if "shrunk" not in name)
     for _, found in simulation.columns():
-        assert {name: array.shape for name, array in found.items()} == dict.fromkeys(NAMES, (3, 3))
-    assert tuple(column_errors([simulation])) == NAMES
+        assert {name: array.shape for name, array in found.items()} == dict.fromkeys(names, (3, 3))
+    assert tuple(column_errors([simulation])) == names
 
     first = json.loads(next(json_lines(simulation.records, horizon)))
-    assert [len(first["biased"][name]["items"]) for name in BIASED] == [3, 3, 3, 3]
+    assert {name: len(found["items"]) for name, found in first["biased"].items()} == {
+        "online clipped": 3,
+        "smoothed clipped": 3,
+    }
     assert first["smoothed"]["items"] == np.round(horizon.estimates.values[0], 1).tolist()
     rows_shown = list(csv.DictReader(csv_lines(simulation.records, horizon)))
     assert list(rows_shown[0]) == [CSV_COLUMNS[0], "item", *CSV_COLUMNS[1:]]
@@ -270,7 +275,7 @@ def test_queries_are_answered_from_smoothed_estimates_with_their_own_intervals(
 ) -> None:
     job = deploy_job(
         parse_job(
-            "name: hours\nprotocol: range_stream\n"
+            "name: hours\nprotocol: range_values\n"
             "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n"
             "epochs: {count: 3, renew: true}\n"
         ),

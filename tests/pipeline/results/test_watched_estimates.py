@@ -31,7 +31,7 @@ def labels(count: int) -> str:
 
 
 def items_job(count: int) -> DeployedJob:
-    return job_of("hadamard_stream", f"epsilon: 8, changes: 1, domain: {labels(count)}")
+    return job_of("hadamard_values", f"epsilon: 8, changes: 1, domain: {labels(count)}")
 
 
 def record(epoch: int, estimate: Published | None) -> EstimateRecord:

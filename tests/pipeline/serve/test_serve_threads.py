@@ -133,7 +133,7 @@ def test_an_estimate_that_cannot_be_shown_leaves_the_others(
     job = deploy_text(cluster, MODES)
     hours = deploy_text(
         cluster,
-        "name: hours\nprotocol: range_stream\nepochs: {count: 4}\n"
+        "name: hours\nprotocol: range_values\nepochs: {count: 4}\n"
         "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n",
     )
     publish(cluster, hours, 1, items(1.0, 2.0))  # buckets have an order, items have none

@@ -491,8 +491,6 @@ def test_a_batch_that_is_not_sealed_or_to_another_key_is_refused() -> None:
     ("protocol", "parameters"),
     [
         ("count_min", {"epsilon": 2, "delta": 1e-6, "domain": ["a", "b", "c"]}),
-        ("hadamard_stream", {"epsilon": 2, "changes": 2, "domain": ["a", "b", "c"]}),
-        ("range_stream", {"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8}),
         ("hadamard_values", {"epsilon": 2, "changes": 2, "domain": ["a", "b", "c"]}),
         ("range_values", {"epsilon": 2, "changes": 2, "low": 0, "high": 8, "buckets": 8}),
         ("shuffled_counts", {"epsilon": 2, "delta": 1e-6}),

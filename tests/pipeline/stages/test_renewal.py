@@ -580,7 +580,7 @@ def test_where_nobody_stays_the_withdrawn_are_present() -> None:
 def test_an_initial_value_need_not_fit_into_the_values_given() -> None:
     wide = {"epsilon": 4, "changes": 1, "low": 0, "high": 1000, "buckets": 1024, "initial": 900}
     log = MemoryLog()
-    with open_producer(deployed(protocol="range_stream", parameters=wide), None, log) as producer:
+    with open_producer(deployed(protocol="range_values", parameters=wide), None, log) as producer:
         assert producer.job.domain.initial > np.iinfo(np.int8).max
         producer.enrol(["a", "b"])
         producer.withdraw(["a"])

@@ -49,7 +49,7 @@ def deployed(protocol: str, parameters: str, epochs: str = "count: 9") -> Deploy
 
 
 def items_job(labels: list[str]) -> DeployedJob:
-    return deployed("hadamard_stream", f"epsilon: 8, changes: 1, domain: {json.dumps(labels)}")
+    return deployed("hadamard_values", f"epsilon: 8, changes: 1, domain: {json.dumps(labels)}")
 
 
 COUNT = deployed(
@@ -115,7 +115,7 @@ def test_a_withheld_epoch_has_a_document_that_says_so(fate: Fate) -> None:
 
 
 def test_numbers_have_their_quartiles_too() -> None:
-    job = deployed("range_stream", "epsilon: 8, changes: 1, low: 0, high: 8, buckets: 4")
+    job = deployed("range_values", "epsilon: 8, changes: 1, low: 0, high: 8, buckets: 4")
     variances = (1.0, 1.0, 1.0)
     estimate = RangeEstimates(np.full(4, 25.0), 1.0, 1.96, 70, 100, level_variances=variances)
     body = document(job, record(estimate))
@@ -154,7 +154,7 @@ def test_whoever_reads_the_topic_alone_has_the_words_of_the_job() -> None:
 
 
 def test_items_are_told_with_their_labels_and_those_without_by_their_names() -> None:
-    job = worded("hadamard_stream", "{walk: on foot}", ", domain: [walk, bus]")
+    job = worded("hadamard_values", "{walk: on foot}", ", domain: [walk, bus]")
     body = document(job, record(ItemEstimates(np.array([3.0, 2.0]), 5.0, 9.5, 70, 100)))
     assert [(each["item"], each["label"]) for each in body["estimates"]] == [
         ("walk", "on foot"),

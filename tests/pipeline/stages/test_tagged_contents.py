@@ -140,7 +140,7 @@ DEVICES = 10_000_000
     ("protocol", "parameters"),
     [
         ("future_rand", {"epsilon": 4, "changes": 2}),
-        ("hadamard_stream", {"epsilon": 4, "changes": 2, "domain": [f"{n}" for n in range(1_000)]}),
+        ("hadamard_values", {"epsilon": 4, "changes": 2, "domain": [f"{n}" for n in range(1_000)]}),
     ],
 )
 def test_a_window_of_ten_million_devices_stays_within_300_mb(

@@ -30,7 +30,7 @@ def runs_of(protocol: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 def test_there_are_vectors_of_every_protocol_that_a_device_can_run() -> None:
     assert set(PROTOCOLS) == set(CASES) == {path.stem for path in FOLDER.glob("*.json")} - {RARE}
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 480_000
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 400_000
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

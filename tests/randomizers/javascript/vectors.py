@@ -35,15 +35,11 @@ from randomizers.draws import draw_categories
 from randomizers.dummies import PoissonDummies
 from randomizers.future_rand import FutureRandParameters
 from randomizers.future_rand.calibration import calibrate as future_rand
-from randomizers.hadamard_stream import HadamardStreamParameters
-from randomizers.hadamard_stream.calibration import calibrate as hadamard_stream
 from randomizers.hadamard_values import HadamardValuesParameters
 from randomizers.hadamard_values.calibration import calibrate as hadamard_values
 from randomizers.item_domains import Numbers
 from randomizers.noise_tables import poisson_table
 from randomizers.one_device import PROTOCOLS, OneDevice
-from randomizers.range_stream import RangeStreamParameters
-from randomizers.range_stream.calibration import calibrate as range_stream
 from randomizers.range_values import RangeValuesParameters
 from randomizers.range_values.calibration import calibrate as range_values
 from randomizers.shuffled_counts import ShuffledCountsParameters
@@ -249,19 +245,6 @@ def _value_stream() -> Iterator[tuple[Any, list[Stream]]]:
     yield law, [without(every(1500, lambda epoch: epoch // 100 & 1), lambda epoch: epoch % 97 == 5)]
 
 
-def _hadamard_stream() -> Iterator[tuple[Any, list[Stream]]]:
-    for epsilon, changes, items, epochs in ((2.0, 3, 5, 32), (1.0, 1, 1000, 8), (4.0, 0, 70000, 1)):
-        labels = tuple(f"item {item}" for item in range(items))
-        law = hadamard_stream(HadamardStreamParameters(epsilon, changes, labels), epochs)
-        yield law, [stream for stream in of_items(epochs, items) * 3 if stream]
-
-
-def _range_stream() -> Iterator[tuple[Any, list[Stream]]]:
-    for epsilon, changes, buckets, epochs in ((2.0, 4, 16, 32), (1.0, 20, 256, 64)):
-        law = range_stream(RangeStreamParameters(epsilon, changes, 0, 1, buckets), epochs)
-        yield law, of_items(epochs, buckets) * 2
-
-
 def _hadamard_values() -> Iterator[tuple[Any, list[Stream]]]:
     for epsilon, changes, items, epochs in ((2.0, 3, 5, 32), (1.0, 1, 1000, 8), (8.0, 0, 4096, 1)):
         labels = tuple(f"item {item}" for item in range(items))
@@ -342,8 +325,6 @@ def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
 CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
     "future_rand": _future_rand,
     "value_stream": _value_stream,
-    "hadamard_stream": _hadamard_stream,
-    "range_stream": _range_stream,
     "hadamard_values": _hadamard_values,
     "range_values": _range_values,
     "count_min": _count_min,

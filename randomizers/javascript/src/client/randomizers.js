@@ -6,8 +6,6 @@ import { ClientError } from './errors.js';
 const LOADED = {
   future_rand: async () => (await import('../protocols/future_rand.js')).FutureRand,
   value_stream: async () => (await import('../protocols/value_stream.js')).ValueStream,
-  hadamard_stream: async () => (await import('../protocols/hadamard_stream.js')).HadamardStream,
-  range_stream: async () => (await import('../protocols/range_stream.js')).RangeStream,
   hadamard_values: async () => (await import('../protocols/hadamard_values.js')).HadamardValues,
   range_values: async () => (await import('../protocols/range_values.js')).RangeValues,
   count_min: async () => (await import('../protocols/count_min.js')).CountMin,

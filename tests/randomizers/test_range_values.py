@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.hadamard_stream import HadamardStream
+from randomizers.hadamard_values import HadamardValues
 from randomizers.randomness import seeded_generator
-from randomizers.range_stream import (
+from randomizers.range_values import (
     LEVEL_SHIFT,
-    RangeStream,
-    RangeStreamLaw,
-    RangeStreamParameters,
+    RangeValues,
+    RangeValuesLaw,
+    RangeValuesParameters,
 )
-from randomizers.range_stream.calibration import calibrate, flip_law
+from randomizers.range_values.calibration import calibrate
 
 FALSE_ALARM = 1e-12
 GIVEN: dict[str, Any] = {"epsilon": 2, "changes": 3, "low": 0, "high": 80, "buckets": 16}
 EPOCHS = 4
-LAW = calibrate(RangeStreamParameters(**GIVEN), EPOCHS)
+LAW = calibrate(RangeValuesParameters(**GIVEN), EPOCHS)
 
 
 @pytest.mark.parametrize(
@@ -44,19 +43,18 @@ LAW = calibrate(RangeStreamParameters(**GIVEN), EPOCHS)
         ({"initial": 80}, "initial is 80, must be from low, 0, to below high, 80"),
         ({"initial": -1}, "initial is -1"),
         ({"initial": math.nan}, "initial is nan, must be a number"),
-        ({"signs": 5}, "signs is 5, must be a whole number from 1 to changes . 1, 4"),
-        ({"signs": 0}, "signs is 0"),
-        ({"estimator": "forest"}, "estimator is 'forest'"),
+        ({"boosted": 5}, "boosted is 5, must be a whole number from 1 to changes . 1, 4"),
+        ({"boosted": 0}, "boosted is 0"),
     ],
 )
 def test_what_a_job_cannot_say_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RangeStreamParameters(**{**GIVEN, **changed})
+        RangeValuesParameters(**{**GIVEN, **changed})
 
 
 @pytest.mark.parametrize(("buckets", "levels"), [(2, 1), (4, 2), (64, 6), (4096, 12)])
 def test_there_is_a_level_for_every_halving(buckets: int, levels: int) -> None:
-    assert RangeStreamParameters(**{**GIVEN, "buckets": buckets}).levels == levels
+    assert RangeValuesParameters(**{**GIVEN, "buckets": buckets}).levels == levels
 
 
 @pytest.mark.parametrize(
@@ -67,25 +65,25 @@ def test_the_powers_of_two_around_other_numbers_of_buckets_are_named(
     buckets: int, nearest: str
 ) -> None:
     with pytest.raises(ValueError, match=f"is {buckets}, must be a power of two: give {nearest}$"):
-        RangeStreamParameters(**{**GIVEN, "buckets": buckets})
+        RangeValuesParameters(**{**GIVEN, "buckets": buckets})
 
 
 def test_a_law_has_a_level_for_every_halving_and_survives_json() -> None:
     assert [level.items for level in LAW.levels] == [2, 4, 8, 16]
     assert LAW.buckets == 16
-    assert LAW.horizon == EPOCHS
-    assert RangeStreamLaw.from_json(json.loads(json.dumps(LAW.to_json()))) == LAW
+    assert LAW.last_epoch == EPOCHS
+    assert RangeValuesLaw.from_json(json.loads(json.dumps(LAW.to_json()))) == LAW
 
 
 def test_no_more_is_spent_than_was_asked_for_on_any_level() -> None:
-    assert 1.99 < RangeStream(LAW).guarantee.epsilon <= 2
-    assert all(level.future_rand.loss <= 2 for level in LAW.levels)
+    assert RangeValues(LAW).guarantee.epsilon == 2
+    assert all(1.99 < level.booleans.loss <= 2 for level in LAW.levels)
 
 
-def test_signs_may_be_set_for_all_levels() -> None:
-    law = calibrate(RangeStreamParameters(**GIVEN, signs=2), EPOCHS)
-    assert {level.signs for level in law.levels} == {2}
-    assert all(level.frozen_share > 0 for level in law.levels)
+def test_boosts_may_be_set_for_all_levels() -> None:
+    law = calibrate(RangeValuesParameters(**GIVEN, boosted=2), EPOCHS)
+    assert {level.booleans.changes for level in law.levels} == {2}
+    assert all(level.unboosted_share > 0 for level in law.levels)
 
 
 def broken_laws() -> list[dict[str, Any]]:
@@ -103,38 +101,25 @@ def broken_laws() -> list[dict[str, Any]]:
 
 
 def calibrated_for_longer() -> dict[str, Any]:
-    return calibrate(RangeStreamParameters(**GIVEN), 2 * EPOCHS).levels[3].to_json()
+    return calibrate(RangeValuesParameters(**GIVEN), 2 * EPOCHS).levels[3].to_json()
 
 
 @pytest.mark.parametrize("body", broken_laws())
 def test_fields_that_contradict_each_other_are_no_law(body: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="not a law of range_stream"):
-        RangeStreamLaw.from_json(body)
-
-
-@pytest.mark.parametrize(("level", "levels", "values"), [(1, 1, 3), (1, 2, 4), (2, 3, 3)])
-def test_flips_by_enumeration(level: int, levels: int, values: int) -> None:
-    """All rows, and all ways to have so many values one after the other."""
-    rows, buckets = 2 << level, 1 << levels
-    found = np.zeros(values + 1)
-    for row, stream in product(range(rows), product(range(buckets), repeat=values)):
-        if all(one != other for one, other in pairwise(stream)):
-            nodes = [1 + (bucket >> (levels - level)) for bucket in stream]
-            tracked = [0, *(1 - (row & node).bit_count() % 2 for node in nodes)]
-            found[np.count_nonzero(np.diff(tracked))] += 1
-    assert flip_law(level, levels, values) == pytest.approx(found / found.sum())
+    with pytest.raises(ValueError, match="not a law of range_values"):
+        RangeValuesLaw.from_json(body)
 
 
 @pytest.mark.parametrize(("last_epoch", "changes"), [(1, 0), (3, 2), (4, 3), (5, 4), (9, 5)])
 def test_no_more_changes_are_followed_than_epochs_allow(last_epoch: int, changes: int) -> None:
     """A first value and then a change at each further epoch: that is the same as asked for 5."""
-    law = calibrate(RangeStreamParameters(2.0, 5, 0, 80, 16), last_epoch)
+    law = calibrate(RangeValuesParameters(2.0, 5, 0, 80, 16), last_epoch)
     assert {level.changes for level in law.levels} == {changes}
-    assert law == calibrate(RangeStreamParameters(2.0, changes, 0, 80, 16), last_epoch)
+    assert law == calibrate(RangeValuesParameters(2.0, changes, 0, 80, 16), last_epoch)
 
 
 def test_levels_are_drawn_in_proportion() -> None:
-    devices = RangeStream(LAW)
+    devices = RangeValues(LAW)
     devices.enrol(100_000, seeded_generator(1))
     level = devices.state_arrays()["level"]
     seen = np.bincount(np.asarray(level, np.int64), minlength=5)[1:]
@@ -149,14 +134,14 @@ def test_levels_are_drawn_in_proportion() -> None:
 
 def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
     """Given the same draws: the nodes of level 3 hold two buckets each."""
-    only = RangeStreamLaw(LAW.levels[:3], (0, 0, 1))
-    devices, nodes = RangeStream(only), HadamardStream(only.levels[2])
+    only = RangeValuesLaw(LAW.levels[:3], (0, 0, 1))
+    devices, nodes = RangeValues(only), HadamardValues(only.levels[2])
     devices.enrol(500, seeded_generator(1))
     arrays = {name: array for name, array in devices.state_arrays().items() if name != "level"}
-    nodes = HadamardStream.restore(only.levels[2], arrays, 0)
-    finer = RangeStream.restore(
-        RangeStreamLaw(LAW.levels, (0, 0, 1, 1)),
-        {**widened(devices), "level": np.full(500, 3, np.uint8)},
+    nodes = HadamardValues.restore(only.levels[2], arrays, 0)
+    finer = RangeValues.restore(
+        RangeValuesLaw(LAW.levels, (0, 0, 1, 1)),
+        {**devices.state_arrays(), "level": np.full(500, 3, np.uint8)},
         0,
     )
     for epoch in range(1, EPOCHS + 1):
@@ -166,32 +151,21 @@ def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
         assert found.tolist() == (expected | 3 << LEVEL_SHIFT).tolist()
 
 
-def widened(devices: RangeStream) -> dict[str, Any]:
-    """The state as a population keeps it that also has devices on the level of 16 nodes."""
-    empty = RangeStream(RangeStreamLaw(LAW.levels, (0, 0, 1, 1))).state_arrays()
-    arrays = dict(devices.state_arrays())
-    missing = empty["signs"].shape[1] - arrays["signs"].shape[1]
-    arrays["signs"] = np.pad(np.asarray(arrays["signs"], np.uint8), ((0, 0), (0, missing)))
-    arrays["used"] = arrays["used"].astype(empty["used"].dtype)
-    return arrays
-
-
-def test_levels_with_different_numbers_of_signs_are_kept_together() -> None:
-    """Budgets of 3 and of 300: other widths and other types."""
-    law = RangeStreamLaw(
+def test_levels_with_different_numbers_of_boosts_are_kept_together() -> None:
+    """Budgets of 3 and of 300: other types."""
+    law = RangeValuesLaw(
         (
-            calibrate(RangeStreamParameters(2.0, 299, 0, 80, 2, signs=300), 512).levels[0],
-            calibrate(RangeStreamParameters(2.0, 299, 0, 80, 4, signs=3), 512).levels[1],
+            calibrate(RangeValuesParameters(2.0, 299, 0, 80, 2, boosted=300), 512).levels[0],
+            calibrate(RangeValuesParameters(2.0, 299, 0, 80, 4, boosted=3), 512).levels[1],
         ),
         (1, 1),
     )
-    devices = RangeStream(law)
+    devices = RangeValues(law)
     devices.enrol(200, seeded_generator(2))
     devices.report(1, np.full(200, 3), None, seeded_generator(3))
     arrays = devices.state_arrays()
-    assert arrays["signs"].shape == (200, 38)
-    assert arrays["used"].dtype == np.uint16
-    again = RangeStream.restore(law, arrays, 1)
+    assert arrays["changes"].dtype == np.uint16
+    again = RangeValues.restore(law, arrays, 1)
     for name, array in again.state_arrays().items():
         assert np.array_equal(array, arrays[name])
     values = np.ones(200, np.int64)
@@ -201,9 +175,9 @@ def test_levels_with_different_numbers_of_signs_are_kept_together() -> None:
     assert np.array_equal(found, expected)
 
 
-def test_devices_that_run_out_of_signs_freeze() -> None:
-    law = calibrate(RangeStreamParameters(4.0, 3, 0, 80, 4, signs=1), EPOCHS)
-    devices = RangeStream(law)
+def test_devices_that_change_more_often_than_is_boosted_are_counted() -> None:
+    law = calibrate(RangeValuesParameters(4.0, 3, 0, 80, 4, boosted=1), EPOCHS)
+    devices = RangeValues(law)
     devices.enrol(1_000, seeded_generator(5))
     for epoch in range(1, EPOCHS + 1):
         devices.report(epoch, np.full(1_000, 1 + 3 * (epoch % 2)), None, seeded_generator(epoch))
@@ -224,7 +198,7 @@ def test_devices_that_run_out_of_signs_freeze() -> None:
 def test_values_that_are_no_buckets_are_refused_and_nothing_changes(
     values: Any, present: Any, message: str
 ) -> None:
-    devices = RangeStream(LAW)
+    devices = RangeValues(LAW)
     devices.enrol(3, seeded_generator(6))
     before = {name: array.copy() for name, array in devices.state_arrays().items()}
     with pytest.raises(ValueError, match=message):
@@ -235,27 +209,27 @@ def test_values_that_are_no_buckets_are_refused_and_nothing_changes(
 
 
 def test_the_value_of_a_silent_device_is_not_looked_at() -> None:
-    devices = RangeStream(LAW)
+    devices = RangeValues(LAW)
     devices.enrol(3, seeded_generator(6))
     present = np.array([True, False, True])
     assert len(devices.report(1, np.array([1, 99, 2]), present, seeded_generator(7))) <= 2
 
 
-@pytest.mark.parametrize("name", ["level", "row", "order", "signs", "used", "boundary"])
+@pytest.mark.parametrize("name", ["level", "row", "noise", "left", "sum", "changes"])
 def test_state_of_another_shape_or_type_is_refused(name: str) -> None:
-    devices = RangeStream(LAW)
+    devices = RangeValues(LAW)
     devices.enrol(5, seeded_generator(8))
     arrays = devices.state_arrays()
     missing = {other: array for other, array in arrays.items() if other != name}
-    for broken in (missing, {**arrays, name: arrays[name].astype(np.float32)}):
+    for broken in (missing, {**arrays, name: arrays[name].astype(np.int32)}):
         with pytest.raises(ValueError, match="state array"):
-            RangeStream.restore(LAW, broken, 0)
+            RangeValues.restore(LAW, broken, 0)
 
 
 def test_a_level_that_there_is_not_is_refused() -> None:
-    devices = RangeStream(LAW)
+    devices = RangeValues(LAW)
     devices.enrol(5, seeded_generator(8))
     for level in (0, 5):
         arrays = {**devices.state_arrays(), "level": np.full(5, level, np.uint8)}
         with pytest.raises(ValueError, match="not from 1 to 4"):
-            RangeStream.restore(LAW, arrays, 0)
+            RangeValues.restore(LAW, arrays, 0)

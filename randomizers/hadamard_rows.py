@@ -1,0 +1,91 @@
+"""Rows of the Hadamard matrix: of several items, the one Boolean that a device tracks.
+
+Row r of the Sylvester-Hadamard matrix of size B has the entry H[r, z] = (-1)^popcount(r & z) in
+column z. Item z of a domain, counted from 1, has column z; column 0 is left to "no item". A device
+draws one row, once and for all and for everybody to see, and follows whether its item has +1 there:
+b = (1 + H[r, x]) / 2 for item x, 0 for no item. Over the rows H[r, z] averages 0 for every z from 1
+on, and H[r, x] H[r, z] averages 1 if x = z and 0 otherwise. So 2 b H[r, z] is on average 1 for
+devices that have item z and 0 for all others: each report speaks for every item.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomizers.given_values import refuse_wrong
+
+MIN_ITEMS, MAX_ITEMS = 2, 4096
+
+MAX_LABEL = 100
+"""Characters of a label."""
+
+
+def check_labels(labels: tuple[str, ...]) -> None:
+    """Raise `ValueError` if items cannot have these labels."""
+    if not MIN_ITEMS <= len(labels) <= MAX_ITEMS:
+        raise ValueError(
+            f"domain has {len(labels):,} labels, must have from {MIN_ITEMS} to {MAX_ITEMS:,}"
+        )
+    seen = set[str]()
+    for label in labels:
+        if not 1 <= len(label) <= MAX_LABEL or label != label.strip() or not label.isprintable():
+            raise ValueError(
+                f"domain has the label {label[:MAX_LABEL]!a}, a label must have 1 to "
+                f"{MAX_LABEL} printable characters and no space at either end"
+            )
+        if label in seen:
+            raise ValueError(f"domain has the label {label!r} twice: take one of them out")
+        seen.add(label)
+
+
+def check_size(items: int) -> None:
+    """Raise `ValueError` if a law is not of as many items as a job may have."""
+    if not MIN_ITEMS <= items <= MAX_ITEMS:
+        raise ValueError(f"{items:,} items, must be from {MIN_ITEMS} to {MAX_ITEMS:,}")
+
+
+def rows_for(items: int) -> int:
+    """The least power of two above a number of items.
+
+    >>> rows_for(2), rows_for(3), rows_for(4)
+    (4, 4, 8)
+    """
+    return 1 << items.bit_length()
+
+
+def tracked(
+    rows: NDArray[np.unsignedinteger], items: NDArray[np.integer] | NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """b, what devices with these rows follow of their items, both of shape (devices,).
+
+    >>> tracked(np.array([0, 1, 2], np.uint16), np.array([0, 1, 1])).tolist()
+    [False, False, True]
+    """
+    held = items.astype(rows.dtype)
+    has_plus = np.bitwise_count(rows & held) & 1 == 0
+    return np.asarray(has_plus & (held != 0), np.bool_)
+
+
+def check_items(
+    epoch: int,
+    values: NDArray[np.integer] | NDArray[np.bool_],
+    present: NDArray[np.bool_] | None,
+    population: int,
+    items: int,
+) -> None:
+    """Raise `ValueError` unless every device that is not silent has an item, or none.
+
+    Args:
+        epoch: named in errors.
+        values: integers, shape (population,).
+        present: shape (population,), which devices are not silent; None for all of them.
+        population: how many devices there are.
+        items: size of the domain.
+    """
+    if values.shape != (population,):
+        raise ValueError(f"values of shape {values.shape}, must be ({population},): one a device")
+    if values.dtype.kind not in "biu":
+        raise ValueError(f"values of dtype {values.dtype}, must be integers")
+    wrong = (values < 0) | (values > items)
+    refuse_wrong(epoch, values, wrong, present, f"from 1 to {items}, or 0 for no item")

@@ -1,0 +1,149 @@
+"""Rows of the Hadamard matrix: what devices track, how they draw rows, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.linalg import hadamard
+
+from randomizers.hadamard_rows import MAX_ITEMS, check_labels, rows_for, tracked
+from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, HadamardValuesParameters
+from randomizers.hadamard_values.calibration import calibrate
+from randomizers.randomness import seeded_generator
+from randomizers.value_stream import ValueStream
+
+FALSE_ALARM = 1e-10
+
+
+def law(items: int = 5, changes: int = 2, last_epoch: int = 8) -> HadamardValuesLaw:
+    domain = tuple(f"item {number}" for number in range(1, items + 1))
+    return calibrate(HadamardValuesParameters(2.0, changes, domain), last_epoch)
+
+
+def enrolled(of: HadamardValuesLaw, count: int, seed: int = 1) -> HadamardValues:
+    devices = HadamardValues(of)
+    devices.enrol(count, seeded_generator(seed))
+    return devices
+
+
+@pytest.mark.parametrize("items", [2, 3, 4, 7, 20, MAX_ITEMS])
+def test_tracked_booleans_are_entries_of_the_matrix(items: int) -> None:
+    """scipy's; no item is followed as 0 by every row."""
+    rows = min(rows_for(items), 64)
+    matrix = hadamard(rows_for(items))[:rows]
+    row, item = np.indices((rows, items + 1)).reshape(2, -1)
+    expected = (matrix[row, item] > 0) & (item > 0)
+    assert np.array_equal(tracked(row.astype(np.uint16), item), expected)
+
+
+@pytest.mark.parametrize("items", [2, 3, 4, 7, 20])
+def test_devices_track_one_boolean_each(items: int) -> None:
+    """Whatever the items, also none at times, and whoever is silent."""
+    devices = enrolled(law(items), 300)
+    arrays = devices.state_arrays()
+    rows = arrays["row"].astype(int)
+    booleans = ValueStream.restore(
+        devices.law.booleans,
+        {name: array for name, array in arrays.items() if name != "row"},
+        epoch=0,
+    )
+    matrix = hadamard(devices.law.rows)
+    rng = np.random.default_rng(items)
+    for epoch in range(1, 9):
+        values = rng.integers(0, items + 1, 300)
+        present = rng.random(300) < 0.8
+        followed = np.where(values == 0, 0, (1 + matrix[rows, values]) // 2)
+        letters = booleans.report(epoch, followed, present, seeded_generator(2, epoch))
+        found = devices.report(epoch, values, present, seeded_generator(2, epoch))
+        assert found.dtype == HadamardValues.word_dtype
+        assert found.shape == (np.count_nonzero(present), HadamardValues.width)
+        assert found[:, 0].tolist() == (rows[present] * 256 + letters[:, 0]).tolist()
+    assert devices.frozen == booleans.frozen > 0
+
+
+def test_rows_are_drawn_uniformly_and_without_regard_to_noise() -> None:
+    arrays = enrolled(law(5), 100_000).state_arrays()
+    table = np.zeros((8, 2), np.int64)
+    np.add.at(table, (arrays["row"].astype(np.intp), arrays["noise"].astype(np.intp)), 1)
+    assert (table > 0).all()
+    assert stats.chisquare(table.sum(axis=1)).pvalue > FALSE_ALARM
+    assert stats.chi2_contingency(table).pvalue > FALSE_ALARM
+    weighted = table.sum(axis=1) * np.linspace(0.9, 1.1, 8)
+    assert stats.chisquare(weighted, sum_check=False).pvalue < FALSE_ALARM
+
+
+def test_all_the_rows_of_the_largest_domain_fit_a_word() -> None:
+    devices = enrolled(law(MAX_ITEMS), 100_000)
+    words = devices.report(8, np.full(100_000, MAX_ITEMS), None, seeded_generator(3))[:, 0]
+    assert rows_for(MAX_ITEMS) == 8192
+    assert len(np.unique(words >> 8)) > 8000
+    assert (words >> 8).max() < 8192
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"row": None}, "HadamardValues keeps .*'row'"),
+        ({"row": np.zeros(9, np.uint16)}, r"row is uint16 of shape \(9,\)"),
+        ({"row": np.zeros(10, np.int64)}, "row is int64"),
+        ({"row": np.full(10, 8, np.uint16)}, "row has a value that is not from 0 to 7"),
+        ({"noise": np.zeros(10, np.int64)}, "state array noise is int64"),
+    ],
+)
+def test_no_other_state_is_restored(changed: dict[str, Any], message: str) -> None:
+    of = law()
+    arrays = {**enrolled(of, 10).state_arrays(), **changed}
+    known = {name: array for name, array in arrays.items() if array is not None}
+    with pytest.raises(ValueError, match=message):
+        HadamardValues.restore(of, known, epoch=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.full(3, 6), "value 6 of device 0 at epoch 1, must be from 1 to 5, or 0 for no item"),
+        (np.array([0, 5, -1]), "value -1 of device 2 at epoch 1"),
+        (np.zeros(4, np.int8), r"values of shape \(4,\), must be \(3,\)"),
+        (np.zeros(3), "values of dtype float64, must be integers"),
+    ],
+)
+def test_values_outside_the_domain_are_refused_and_nothing_happens(
+    values: Any, message: str
+) -> None:
+    devices, undisturbed = enrolled(law(), 3), enrolled(law(), 3)
+    with pytest.raises(ValueError, match=message):
+        devices.report(1, values, None, seeded_generator(1))
+    fine = np.array([1, 0, 5])
+    assert devices.report(1, fine, None, seeded_generator(2)).tolist() == (
+        undisturbed.report(1, fine, None, seeded_generator(2)).tolist()
+    )
+
+
+def test_values_of_silent_devices_do_not_matter() -> None:
+    devices = enrolled(law(), 3)
+    devices.report(1, np.array([-7, 9999, 5]), np.array([False, False, True]), seeded_generator(1))
+    assert devices.epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (("a",), "domain has 1 labels, must have from 2 to 4,096"),
+        (tuple(map(str, range(MAX_ITEMS + 1))), "domain has 4,097 labels"),
+        (("a", "b", "a"), "domain has the label 'a' twice: take one of them out"),
+        (("a", ""), "domain has the label '', a label must have 1 to 100 printable"),
+        (("a", " b"), "no space at either end"),
+        (("a", "b\n"), r"domain has the label 'b\\n'"),
+        (("a", "b" * 101), "1 to 100 printable characters"),
+    ],
+)
+def test_labels_that_cannot_be_are_refused_in_one_line(
+    labels: tuple[str, ...], message: str
+) -> None:
+    check_labels(("a", "b"))
+    with pytest.raises(ValueError, match=message) as refused:
+        check_labels(labels)
+    assert "\n" not in str(refused.value)
