@@ -89,22 +89,6 @@ def items_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
     }
 
 
-def words_job_values(name: str, epochs: int, **shuffle: Any) -> dict[str, Any]:
-    """The same over 65,536 items, in words of four bytes."""
-    parameters = {
-        "epsilon": 1,
-        "delta": 1e-6,
-        "domain": {"bits": 16},
-        "rows": ROWS,
-        "buckets": BUCKETS,
-    }
-    return {
-        **job_values(name, epochs, **shuffle),
-        "protocol": "count_mean_sketch",
-        "parameters": parameters,
-    }
-
-
 class DrawnReports:
     """A registered producer whose reports are random words, for measuring what comes after it."""
 
