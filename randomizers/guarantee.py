@@ -50,8 +50,7 @@ class Guarantee:
             single "value", for users whose value never changes.
         neighbours: which two inputs cannot be told apart.
         trust: who has to be trusted, and who need not be.
-        basis: "exact" computed from the whole probability law, "bound" proven to be no larger,
-            "conditional" resting on an assumption that `neighbours` or `trust` names.
+        basis: "exact" computed from the whole probability law, "bound" proven to be no larger.
         horizons: how many horizons of a job that renews it is about, with the draws of each made
             anew; None for a job that does not.
         stream_epsilon: with the unit "value", the loss of a whole stream that may change, rounded
@@ -65,7 +64,7 @@ class Guarantee:
     unit: Literal["stream", "epoch", "value"]
     neighbours: str
     trust: str
-    basis: Literal["exact", "bound", "conditional"]
+    basis: Literal["exact", "bound"]
     horizons: int | None = None
     stream_epsilon: float | None = None
     shuffled: ShuffledStreams | None = None
@@ -166,14 +165,12 @@ def of_messages_apart(shuffled: Guarantee, epsilon: float, messages: int) -> Gua
     >>> apart.epsilon, apart.delta, apart.stream_epsilon, apart.trust
     (2.0, 0.0, 6.0, 'nobody')
     """
-    # An assumption about the shuffled messages of others is none here.
     return replace(
         shuffled,
         epsilon=epsilon,
         delta=0.0,
         trust="nobody",
         basis="bound",
-        neighbours=shuffled.neighbours.partition(", on the assumption")[0],
         stream_epsilon=_times(messages, epsilon),
     )
 

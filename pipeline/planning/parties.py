@@ -60,7 +60,7 @@ class PartyGuarantee:
     guess: float
     neighbours: str
     assumes: str
-    basis: Literal["exact", "bound", "conditional"]
+    basis: Literal["exact", "bound"]
 
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""

@@ -126,8 +126,6 @@ def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
             f"delta {max(deltas):g} is not below 1 in {users:,} users: that allows to tell all of "
             f"one of them; take at most {0.1 / users:.0e}"
         )
-    if guarantee.basis == "conditional":
-        yield "the guarantee is conditional: it rests on what was checked in numbers, not proven"
 
 
 def _of_changes(job: Job, weighed: Sequence[ChangesChoice]) -> Iterator[str]:

@@ -258,7 +258,6 @@ _PROTOCOL = shuffled(
         Example(ShuffledCountsParameters(1.5, 0.05), 2),
         Example(ShuffledCountsParameters(1.0, 0.05), 1, minimum=2),
         Example(ShuffledCountsParameters(4.0, 0.1, 1, 1), 2),
-        Example(ShuffledCountsParameters(5.0, 0.1, 1, 1, "conditional"), 2, minimum=3),
         Example(ShuffledCountsParameters(1.5, 0.05, domain=("a", "b")), 1),
         Example(ShuffledCountsParameters(4.0, 0.1, domain=("a",), cells="count_min"), 1, minimum=2),
         Example(ShuffledCountsParameters(4.0, 0.1, domain=Numbers(0.0, 80.0, 2)), 1),

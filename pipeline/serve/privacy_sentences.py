@@ -57,7 +57,6 @@ def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
     yield {
         "exact": "The factor is computed exactly from the probability law that is drawn from.",
         "bound": "The factor is a proven upper bound.",
-        "conditional": "The factor rests on an assumption, which is named above.",
     }[guarantee.basis]
 
 

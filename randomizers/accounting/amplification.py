@@ -132,7 +132,7 @@ def amplified_delta(coin: HiddenCoin, contributors: int, epsilon: float, epochs:
     gain, cost = heads - math.exp(epsilon) * tails, math.exp(epsilon) * heads - tails
     first = np.floor((clones + 1) * (cost / (gain + cost))) + 1
     above = gain * stats.binom.sf(first - 2, clones, 0.5)
-    error = rounding_of_binomials(contributors)
+    error = _rounding_of_binomials(contributors)
     excess = above - cost * stats.binom.sf(first - 1, clones, 0.5) + 2 * error * above
     # What numbers of clones tell decreases, so errors of their distribution function, too, count as
     # parts of the whole.
@@ -243,7 +243,7 @@ def _clones(
     return bounds, np.diff(below, append=1.0), float(below[0]) + TAIL
 
 
-def rounding_of_binomials(contributors: int) -> float:
+def _rounding_of_binomials(contributors: int) -> float:
     """The error of scipy's binomial laws of so many coins, as a part of them."""
     return _OF_FUNCTION + _OF_ROOT * math.sqrt(contributors)
 
@@ -266,5 +266,5 @@ def _losses(coin: HiddenCoin, contributors: int) -> Losses:
         losses.append(np.log(first / second))
         likelihoods.append(coin.shown * mass * first)
         certain += mass * TAIL
-    error = 2 * rounding_of_binomials(contributors)
+    error = 2 * _rounding_of_binomials(contributors)
     return Losses(np.concatenate(losses), np.concatenate(likelihoods), certain, 2 * error, error)

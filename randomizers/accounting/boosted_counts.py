@@ -8,32 +8,20 @@ lambda (1 - q^t) / (2r + 1) with q = (r / (r + 1))^2. With r = 0 these are every
 Two streams differ by at most 1 + r (boosted changes there) in an epoch, and not at all before the
 first change, which one of them makes alone. So the vector of shifts is weakly majorised by two
 cells shifted by 1 + r, k - 1 by 1 + 2r and all others by 1. The Renyi divergence of a cell is
-convex in its shift, so the sum over the cells is the largest for that vector ("rigorous"). The
-privacy loss distribution of that vector asks for 15 % less noise, but that no other vector has a
-worse one is known from computing only ("conditional").
+convex in its shift, so the sum over the cells is the largest for that vector.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from randomizers.accounting.cell_noise import CellNoise, NegativeBinomialNoise, PoissonNoise
-from randomizers.accounting.clustered_noise import fewest_dummies
-from randomizers.accounting.continual_counts import VARIANCE_FACTOR, poisson_for_epochs
+from randomizers.accounting.cell_noise import PoissonNoise
+from randomizers.accounting.continual_counts import poisson_for_epochs
 from randomizers.accounting.renyi_shift import renyi_epsilon
-from randomizers.accounting.shifted_noise import (
-    ShiftedCells,
-    check_target,
-    least_mean,
-    least_parameter,
-)
-
-Calibration = Literal["rigorous", "conditional"]
+from randomizers.accounting.shifted_noise import check_target, least_parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +81,10 @@ class BoostedReports:
         return math.sqrt(variance * float((1 - kept**ages).mean()) / (2 * self.boost + 1))
 
 
-def shifted_cells(noise: CellNoise, shifts: Mapping[int, int]) -> list[ShiftedCells]:
-    """Cells shifted in one direction, by their number for each shift."""
-    return [ShiftedCells(noise, shift, cells) for shift, cells in shifts.items()]
-
-
-def poisson_for_boosted(
-    epsilon: float, delta: float, reports: BoostedReports, calibration: Calibration = "rigorous"
-) -> PoissonNoise:
+def poisson_for_boosted(epsilon: float, delta: float, reports: BoostedReports) -> PoissonNoise:
     """The least Poisson noise that is (epsilon, delta)-private for whole streams.
 
-    Without a boost either calibration is the exact one of `continual_counts`.
+    Without a boost it is the exact one of `continual_counts`.
 
     Raises:
         ValueError: something is out of range.
@@ -111,8 +92,6 @@ def poisson_for_boosted(
     >>> reports = BoostedReports(64, 4, 2)
     >>> round(poisson_for_boosted(1.0, 1e-6, reports).mean)
     3168
-    >>> round(poisson_for_boosted(1.0, 1e-6, reports, "conditional").mean)
-    2752
     """
     check_target(epsilon, delta)
     if reports.boost == 0:
@@ -120,12 +99,6 @@ def poisson_for_boosted(
     shifts = reports.shifts
     squares = sum(cells * shift**2 for shift, cells in shifts.items())
     guess = squares * (2 * math.log(1 / delta) / epsilon**2 + 1 / epsilon)
-    if calibration == "conditional":
-        return PoissonNoise(
-            least_mean(
-                epsilon, delta, lambda mean: shifted_cells(PoissonNoise(mean), shifts), guess
-            )
-        )
 
     def excess(mean: float) -> float:
         spent, _ = renyi_epsilon(PoissonNoise(mean), shifts, delta)
@@ -134,38 +107,11 @@ def poisson_for_boosted(
     return PoissonNoise(least_parameter(excess, guess))
 
 
-def negative_binomial_for_boosted(
-    epsilon: float,
-    delta: float,
-    reports: BoostedReports,
-    variance_factor: float = VARIANCE_FACTOR,
-) -> NegativeBinomialNoise:
-    """Negative-binomial noise with the fewest dummies; its calibration is conditional.
-
-    Args:
-        epsilon: wanted, of a whole stream.
-        delta: wanted.
-        reports: what decides about the shifts.
-        variance_factor: how much more variance than that of `poisson_for_boosted` is allowed.
-
-    Raises:
-        ValueError: something is out of range.
-    """
-    return fewest_dummies(
-        epsilon,
-        delta,
-        lambda noise: shifted_cells(noise, reports.shifts),
-        poisson_for_boosted(epsilon, delta, reports, "conditional").mean,
-        variance_factor,
-    )
-
-
 def best_boost(
     epsilon: float,
     delta: float,
     last_epoch: int,
     changes: int,
-    calibration: Calibration = "rigorous",
 ) -> tuple[BoostedReports, PoissonNoise]:
     """The boost with the least error, and its noise; near sqrt(T / 4k), and 0 for short streams.
 
@@ -187,7 +133,7 @@ def best_boost(
             return math.inf
         if boost not in tried:
             reports = BoostedReports(last_epoch, changes, boost)
-            noise = poisson_for_boosted(epsilon, delta, reports, calibration)
+            noise = poisson_for_boosted(epsilon, delta, reports)
             tried[boost] = reports.error(noise.variance), reports, noise
         return tried[boost][0]
 

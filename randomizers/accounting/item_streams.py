@@ -1,17 +1,14 @@
-"""What boosted messages about items give away, each with a hash of its own.
+"""What messages about items over time give away: hashed without a boost, or boosted in cells.
 
-In an epoch a user sends c messages about an item: uniform words of its set, c is 1, or 1 + r where
-a change is boosted; and r messages about the item it left, among words of their own. Its neighbour
-sends as many about another item. As in `randomizers.accounting.overlapping_cells`, dummies that lie
-in both sets are given away to one of them, by chance, which makes the two cells independent. In one
-of them the words are of two kinds, in one set or in both: Poisson n_1 with mean lambda (1 - q) and
-n_2 with lambda q / 2. Given the kinds all words are alike, so the messages make what is seen
+Without a boost a user sends a message about an item in every epoch, and its neighbour one about
+another item: `randomizers.accounting.overlapping_cells`, where words of items overlap.
 
-    lambda^-c sum over i of C(c, i) 2^i n_1 (n_1 - 1) ... (c - i factors) n_2 (n_2 - 1) ... (i)
-
-times as likely. Where sets do not overlap this is the law of a cell shifted by c, and fewer
-messages are no worse: Poisson laws are log-concave, so all shifts have the same best tests, and
-their power grows with the shift. With an overlap that is an assumption.
+With a boost every item has a cell of its own. In an epoch a user sends c messages about an item, c
+is 1, or 1 + r where a change is boosted; and r messages about the item it left, in cells of their
+own. Its neighbour sends as many about another item. With n Poisson dummies of mean lambda and the c
+messages, what is seen is n (n - 1) ... (c factors) / lambda^c times as likely: the law of a cell
+shifted by c. Fewer messages are no worse: Poisson laws are log-concave, so all shifts have the same
+best tests, and their power grows with the shift.
 """
 
 from __future__ import annotations
@@ -46,7 +43,8 @@ class ItemReports:
         last_epoch: T, number of epochs.
         changes: k, how many of a user are boosted, its first item included.
         boost: r.
-        overlap: q, the part of its words that an item shares with another one, at most.
+        overlap: q, the part of its words that an item shares with another one, at most; 0 with a
+            boost.
         levels: how many messages there are where another code has one, each in a cell of its own.
     """
 
@@ -151,36 +149,26 @@ def epsilon_for_items(held: float, left: float | None, delta: float, reports: It
     return _composed(held, left, reports).epsilon(delta)
 
 
-def raised_losses(mean: float, overlap: float, messages: int) -> tuple[Losses, Losses]:
-    """What a labelled cell with so many messages tells, and one without them.
+def raised_losses(mean: float, messages: int) -> tuple[Losses, Losses]:
+    """What a cell with so many messages tells, and one without them.
 
     Args:
-        mean: lambda, of the dummies in an item's words.
-        overlap: q.
+        mean: lambda, of the dummies in an item's cell.
         messages: c, at least 1.
 
-    >>> without, _ = raised_losses(2.0, 0.0, 1)[::-1]
+    >>> without, _ = raised_losses(2.0, 1)[::-1]
     >>> without.losses[:2].round(3).tolist()  # ln 2, ln 1
     [0.693, -0.0]
     """
-    alone, low, error = _window(mean * (1 - overlap), messages)
-    if overlap:
-        shared, least, of_shared = _window(mean * overlap / 2, messages)
-    else:
-        shared, least, of_shared = np.ones(1), 0, 0.0
-    absent = np.multiply.outer(alone, shared)
-    ratio = np.zeros_like(absent)
-    for both in range(messages + 1):
-        of_one = _falling(low + np.arange(len(alone)), messages - both, mean)
-        of_two = _falling(least + np.arange(len(shared)), both, mean / 2)
-        ratio += math.comb(messages, both) * np.multiply.outer(of_one, of_two)
+    absent, low, error = _window(mean, messages)
+    ratio = _falling(low + np.arange(len(absent)), messages, mean)
     present = absent * ratio
     kept = (absent > LEAST_MASS) & (present > LEAST_MASS)
     losses = np.log(ratio[kept])
-    # Sums of products, of two factors more than there are messages.
+    # Products, of two factors more than there are messages.
     of_ratio = rounding.of_sum(4 * messages + 8)
     slack = of_ratio + rounding.FUNCTION * (1 + float(np.abs(losses).max()))
-    error += of_shared + of_ratio
+    error += of_ratio
     certain = (float(each[~kept].sum()) * (1 + 2 * error) + 4 * TAIL for each in (present, absent))
     return (
         Losses(losses, present[kept], next(certain), slack, error),
@@ -193,8 +181,8 @@ def _composed(plus: float, minus: float, reports: ItemReports) -> LossDistributi
     squares = cells = 0.0
     for mean, shifts in ((plus, reports.plus), (minus, reports.minus)):
         for messages, epochs in shifts.items():
-            kinds += [(told, epochs) for told in raised_losses(mean, reports.overlap, messages)]
-            squares += epochs * messages**2 * (1 + reports.overlap) / mean
+            kinds += [(told, epochs) for told in raised_losses(mean, messages)]
+            squares += epochs * messages**2 / mean
             cells += epochs
     return composed(kinds, GRID_FINENESS * math.sqrt(squares / cells))
 

@@ -50,9 +50,8 @@ from randomizers.set_rows import set_rows
 from randomizers.shuffled_parameters import check_approximate, check_items_held
 from topics.word_forms import WordForm
 
-Calibration: TypeAlias = Literal["exact", "published", "conditional"]
-"""Sized on the exact privacy loss of the blanket; by the paper's closed formula; or on the exact
-loss if all others hold the same bit, which is numerically the worst case but not proven to be."""
+Calibration: TypeAlias = Literal["exact", "published"]
+"""Sized on the exact privacy loss of the blanket; or by the paper's closed formula."""
 
 Neighbours: TypeAlias = Literal["replacement", "removal"]
 """Which inputs cannot be told apart: any two sets of a user, or a set and none."""
@@ -114,9 +113,7 @@ def _check_choices(neighbours: str, calibration: str, reports: int) -> None:
     if neighbours not in get_args(Neighbours):
         raise ValueError(f"neighbours is {neighbours!r}, must be 'replacement' or 'removal'")
     if calibration not in get_args(Calibration):
-        raise ValueError(
-            f"calibration is {calibration!r}, must be 'exact', 'published' or 'conditional'"
-        )
+        raise ValueError(f"calibration is {calibration!r}, must be 'exact' or 'published'")
     if type(reports) is not int or not 1 <= reports <= MAX_REPORTS:
         raise ValueError(f"reports is {reports!r}, must be from 1 to {MAX_REPORTS:,}")
 
@@ -385,17 +382,13 @@ class Fragments(Devices[FragmentsLaw]):
         """The guarantee of a user's set of one epoch, and of all of them together."""
         law = self.law
         held = held_by_a_user if law.neighbours == "replacement" else held_or_nothing
-        neighbours = held(law.slots)
-        conditional = law.calibration == "conditional"
-        if conditional:
-            neighbours += ", on the assumption that nothing hides a bit less than equal ones"
         return Guarantee(
             epsilon=law.epsilon,
             delta=law.delta,
             unit="epoch",
-            neighbours=neighbours,
+            neighbours=held(law.slots),
             trust=shuffle_and_others(law.minimum, self._apart),
-            basis="conditional" if conditional else "bound",
+            basis="bound",
             stream_epsilon=law.stream_epsilon,
         )
 

@@ -31,7 +31,6 @@ from randomizers.accounting.amplification import (
     of_randomized_response,
 )
 from randomizers.accounting.calibration import high_precision, optimal
-from randomizers.accounting.equal_bits import delta_among_equal_bits, epsilon_among_equal_bits
 from randomizers.accounting.shifted_noise import delta_of_tables, least_parameter
 from randomizers.accounting.table_distances import FOR_TABLES
 from randomizers.composed import ComposedLaw
@@ -39,7 +38,6 @@ from randomizers.dummies import MISFIT
 from randomizers.fragments import (
     FragmentsLaw,
     FragmentsParameters,
-    Neighbours,
     differing_bits,
 )
 from randomizers.item_domains import domain_size
@@ -68,9 +66,7 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
     size = domain_size(parameters.domain)
     shape = _Shape(
         differing_bits(size, parameters.items, parameters.neighbours),
-        parameters.neighbours,
         parameters.reports,
-        conditional=parameters.calibration == "conditional",
         permanent=parameters.permanent,
     )
     if parameters.permanent and last_epoch == 1:
@@ -112,9 +108,7 @@ def epsilon_with(law: FragmentsLaw, honest: int) -> float:
     """The epsilon with so many honest contributors, at least 1, where these add the noise."""
     shape = _Shape(
         law.differing_bits,
-        law.neighbours,
         law.reports,
-        conditional=law.calibration == "conditional",
         permanent=law.permanent,
     )
     delta = law.delta * (1 - FOR_TABLES)
@@ -179,16 +173,12 @@ class _Shape:
 
     Attributes:
         bits: in which neighbours differ at an epoch.
-        neighbours: which ones.
         reports: of each bit.
-        conditional: whether others are taken to hold equal bits.
         permanent: whether the backstop is.
     """
 
     bits: int
-    neighbours: Neighbours
     reports: int
-    conditional: bool
     permanent: bool
 
     def most_loss(self, epsilon: float, delta: float, contributors: int) -> float:
@@ -232,29 +222,12 @@ class _Shape:
         return min(spent(loss, 1), of_reports)
 
     def _delta(self, loss: float, contributors: int, epsilon: float, times: int) -> float:
-        if self.conditional:
-            raised, lowered = self._directions
-            return delta_among_equal_bits(
-                loss, contributors, epsilon, raised * times, lowered * times
-            )
         coin = of_randomized_response(loss, 2)
         return amplified_delta(coin, contributors, epsilon, self.bits * times)
 
     def _epsilon(self, loss: float, contributors: int, delta: float, times: int) -> float:
-        if self.conditional:
-            raised, lowered = self._directions
-            return epsilon_among_equal_bits(
-                loss, contributors, delta, raised * times, lowered * times
-            )
         coin = of_randomized_response(loss, 2)
         return amplified_epsilon(coin, contributors, delta, self.bits * times)
-
-    @property
-    def _directions(self) -> tuple[int, int]:
-        """Bits that are raised, and that are lowered."""
-        if self.neighbours == "removal":
-            return self.bits, 0
-        return (self.bits + 1) // 2, self.bits // 2
 
 
 def _odds(loss: float) -> ComposedLaw:

@@ -41,8 +41,8 @@ from randomizers.laws import Constants
 from randomizers.shuffled_parameters import check_item_cells, check_shuffled_parameters
 from topics.word_forms import WordForm
 
-Calibration: TypeAlias = Literal["rigorous", "conditional", "exact"]
-"""By a proven bound; by a computed one that rests on an assumption; or, without a boost, exact."""
+Calibration: TypeAlias = Literal["rigorous", "exact"]
+"""By a proven bound; or, without a boost, exact."""
 
 MAX_CHANGES = 1 << 20
 MAX_BOOST = 1 << 16
@@ -52,11 +52,7 @@ WORD_FORM = WordForm(np.dtype(np.uint8), distinct=1)
 # What is kept of a value, beside 0 and 1: that the device was silent since then, or is new.
 _SILENT, _NEW = 2, 4
 
-_BASES: Mapping[str, Literal["exact", "bound", "conditional"]] = {
-    "rigorous": "bound",
-    "conditional": "conditional",
-    "exact": "exact",
-}
+_BASES: Mapping[str, Literal["exact", "bound"]] = {"rigorous": "bound", "exact": "exact"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +91,8 @@ class ShuffledCountsParameters:
 
     def __post_init__(self) -> None:
         check_shuffled_parameters(self.epsilon, self.delta, self.dummies, self.messages_per_user)
-        if self.calibration not in (None, "rigorous", "conditional", "exact"):
-            raise ValueError(
-                f"calibration is {self.calibration!r}, must be 'rigorous', 'conditional' or 'exact'"
-            )
+        if self.calibration not in (None, "rigorous", "exact"):
+            raise ValueError(f"calibration is {self.calibration!r}, must be 'rigorous' or 'exact'")
         _check_whole("changes", self.changes, 1, MAX_CHANGES)
         _check_whole("boost", self.boost, 0, MAX_BOOST)
         if self.changes is None and self.boost:
@@ -109,32 +103,24 @@ class ShuffledCountsParameters:
         check_item_cells(self.domain, self.cells, self.buckets, self.dummies)
         boosted = self.changes is not None and self.boost != 0
         if boosted and isinstance(self.domain, tuple) and self.cells != "count_min":
-            if self.calibration != "conditional":
-                raise ValueError(
-                    "no amount of noise is proven to suffice for a domain with `changes` and "
-                    "without `cells: count_min`; one is known that rests on an assumption. Set "
-                    "`cells: count_min`, for which there is a proof, `calibration: conditional` to "
-                    "accept the assumption, or leave `changes` out"
-                )
-        elif boosted and self.domain and self.calibration == "conditional":
             raise ValueError(
-                "boosted counts with a cell for every item rest on no assumption: leave "
-                "calibration out"
+                "a domain with `changes` needs a cell for every item, for which the noise is "
+                "proven to suffice: set `cells: count_min`, or leave `changes` out"
             )
         if boosted and self.calibration == "exact":
             raise ValueError(
-                "no exact calibration of boosted counts is known: calibration must be 'rigorous' "
-                "or 'conditional', or boost 0"
+                "no exact calibration of boosted counts is known: calibration must be 'rigorous', "
+                "or boost 0"
             )
         if not boosted and self.calibration not in (None, "exact"):
             raise ValueError(
                 f"calibration is {self.calibration!r}, but without a boost there is nothing to "
                 "bound: leave it out, or give `changes` to have a boost"
             )
-        if boosted and self.dummies == "negative_binomial" and self.calibration != "conditional":
+        if boosted and self.dummies == "negative_binomial":
             raise ValueError(
-                "boosted counts with negative_binomial dummies have a conditional calibration "
-                "only: say so, by `calibration: conditional`, or take poisson dummies"
+                "boosted counts with negative_binomial dummies have no proven calibration: take "
+                "poisson dummies, or those of the shuffle stage, by `dummies: shuffle`"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
@@ -150,7 +136,6 @@ class ShuffledCountsParameters:
             and self.dummies == "shuffle"
             and self.changes is not None
             and self.boost is None
-            and self.calibration != "conditional"
         )
 
 
@@ -254,23 +239,15 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         """The guarantee of a user's whole stream.
 
         Neighbours differ by at most 1 + 2r messages in an epoch, and by that often only in few.
-        Two bounds on what any such streams give away are known: the Renyi divergence of the worst
-        shifts, which is proven, and their privacy loss distribution, which is closer, but worst
-        only if a cell shifted by c + 1 beside one shifted by d - 1 tells no less than c beside d,
-        and shifts in one direction no less than in both. Without a boost all shifts are 1, and all
-        directions have been looked at for the noise that was chosen.
+        What any such streams give away is bounded by the Renyi divergence of the worst shifts.
+        Without a boost all shifts are 1, and all directions have been looked at for the noise that
+        was chosen.
         """
-        neighbours = "any two streams of a user's values, reported at the same epochs"
-        if self.law.calibration == "conditional":
-            neighbours += (
-                ", on the assumption, checked by computation only, that uneven shifts of cells, "
-                "all in one direction, tell no less than even ones or mixed directions"
-            )
         return Guarantee(
             epsilon=self.law.epsilon,
             delta=self.law.delta,
             unit="stream",
-            neighbours=neighbours,
+            neighbours="any two streams of a user's values, reported at the same epochs",
             trust=trusted(self.law.noise),
             basis=_BASES[self.law.calibration],
         )

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from randomizers.accounting.boosted_counts import (
     BoostedReports,
     best_boost,
-    negative_binomial_for_boosted,
     poisson_for_boosted,
-    shifted_cells,
 )
 from randomizers.accounting.cell_noise import NegativeBinomialNoise, PoissonNoise, noise_of_cells
 from randomizers.accounting.continual_counts import (
@@ -18,7 +16,6 @@ from randomizers.accounting.continual_counts import (
     poisson_for_epochs,
 )
 from randomizers.accounting.renyi_shift import renyi_epsilon
-from randomizers.accounting.shifted_noise import epsilon_spent
 from randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from randomizers.cell_dummies import DummyKind
 from randomizers.cell_noise_law import CellNoiseLaw
@@ -57,9 +54,7 @@ def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
     if not law.boost:
         return epsilon_for_epochs(noise, delta, law.last_epoch)
     shifts = BoostedReports(law.last_epoch, law.changes, law.boost).shifts
-    if law.calibration == "rigorous":
-        return renyi_epsilon(noise, shifts, delta)[0]
-    return epsilon_spent(shifted_cells(noise, shifts), delta)
+    return renyi_epsilon(noise, shifts, delta)[0]
 
 
 def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_epoch: int) -> str:
@@ -88,14 +83,7 @@ def _boosts(parameters: ShuffledCountsParameters, last_epoch: int) -> Iterable[i
     """Boosts to try: the most accurate first; smaller ones need fewer messages."""
     if parameters.changes is None or parameters.boost is not None:
         return (parameters.boost or 0,)
-    # With clusters, too, since noise of either kind grows with the boost in the same way.
-    best, _ = best_boost(
-        parameters.epsilon,
-        parameters.delta,
-        last_epoch,
-        parameters.changes,
-        "conditional" if parameters.calibration == "conditional" else "rigorous",
-    )
+    best, _ = best_boost(parameters.epsilon, parameters.delta, last_epoch, parameters.changes)
     return range(best.boost, -1, -1)
 
 
@@ -104,19 +92,16 @@ def _law(
 ) -> ShuffledCountsLaw:
     epsilon, delta = parameters.epsilon, parameters.delta * (1 - FOR_TABLES)
     changes = parameters.changes if parameters.changes is not None and boost else 0
-    clustered = parameters.dummies == "negative_binomial"
     calibration: Calibration = "exact"
     noise: PoissonNoise | NegativeBinomialNoise
     if not boost:
+        clustered = parameters.dummies == "negative_binomial"
         find = negative_binomial_for_epochs if clustered else poisson_for_epochs
         noise = find(epsilon, delta, last_epoch)
     else:
         reports = BoostedReports(last_epoch, changes, boost)
-        calibration = "conditional" if parameters.calibration == "conditional" else "rigorous"
-        if clustered:
-            noise = negative_binomial_for_boosted(epsilon, delta, reports)
-        else:
-            noise = poisson_for_boosted(epsilon, delta, reports, calibration)
+        calibration = "rigorous"
+        noise = poisson_for_boosted(epsilon, delta, reports)
     dummies = noise_law(noise, minimum, parameters.dummies)
     check_tables(epsilon, parameters.delta, [(dummies, last_epoch)])
     return ShuffledCountsLaw(

@@ -2,9 +2,9 @@
 
 In every epoch a device sends one word of the item it has. When it has just come to another item,
 and that is one of its first k changes, it sends r more of the new one, and r of the old one among
-words kept apart for items that were left. Every message draws a hash of its own
-(`randomizers.affine_hashes`), or, with as many buckets as there are items, has none. Dummies are
-uniform over the words of either kind.
+words kept apart for items that were left. Without a boost every message draws a hash of its own
+(`randomizers.affine_hashes`), or, with as many buckets as there are items, has none, as it is with
+a boost. Dummies are uniform over the words of either kind.
 
 Nobody has an item before its first epoch; the first one is a change. What is said there of devices
 that were silent holds here too.
@@ -145,7 +145,8 @@ class ShuffledItemCountsLaw(Constants):
         for noise in self.noises:
             if noise.dummies not in ("poisson", "shuffle") or noise.minimum != self.held.minimum:
                 raise ValueError(f"dummies {noise.dummies} of {noise.minimum} contributors")
-        AffineHashes.for_items(self.buckets, self.size)
+        if AffineHashes.for_items(self.buckets, self.size).overlap and self.boost:
+            raise ValueError(f"a boost of {self.boost} for items that share buckets")
 
     @property
     def noises(self) -> tuple[CellNoiseLaw, ...]:
@@ -182,18 +183,14 @@ class ShuffledItemCountsLaw(Constants):
     def guarantee(self) -> Guarantee:
         """The guarantee of a user's whole stream; see `randomizers.accounting.item_streams`."""
         overlapping = self.hashes.overlap > 0
-        conditional = bool(self.boost) and overlapping
-        neighbours = NEIGHBOURS
-        if conditional:
-            neighbours += ", on the assumption that fewer messages about an item tell no more"
         exact = not self.boost and not overlapping and self.size > 1
         return Guarantee(
             epsilon=self.epsilon,
             delta=self.delta,
             unit="stream",
-            neighbours=neighbours,
+            neighbours=NEIGHBOURS,
             trust=trusted(self.held),
-            basis="conditional" if conditional else "exact" if exact else "bound",
+            basis="exact" if exact else "bound",
         )
 
     @property

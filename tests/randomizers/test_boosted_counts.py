@@ -11,10 +11,8 @@ from scipy import stats
 
 from randomizers.accounting.boosted_counts import (
     BoostedReports,
-    Calibration,
     best_boost,
     poisson_for_boosted,
-    shifted_cells,
 )
 from randomizers.accounting.cell_noise import PoissonNoise
 from randomizers.accounting.continual_counts import poisson_for_epochs
@@ -23,7 +21,7 @@ from randomizers.accounting.renyi_shift import (
     renyi_epsilon,
     shift_divergence,
 )
-from randomizers.accounting.shifted_noise import delta_spent
+from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent
 
 pytestmark = pytest.mark.slow
 
@@ -108,23 +106,18 @@ def test_divergences_are_sums_over_counts_and_the_larger_direction_counts() -> N
 
 @pytest.mark.parametrize("reports", [BoostedReports(64, 4, 2), BoostedReports(170, 2, 5)])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-def test_rigorous_noise_is_more_than_conditional_noise_and_both_are_private(
+def test_noise_is_private_for_the_worst_shifts_by_their_losses_too(
     reports: BoostedReports, epsilon: float
 ) -> None:
-    rigorous = poisson_for_boosted(epsilon, 1e-6, reports, "rigorous")
-    conditional = poisson_for_boosted(epsilon, 1e-6, reports, "conditional")
-    assert 1.1 < rigorous.mean / conditional.mean < 1.25
-    for noise in (rigorous, conditional):
-        assert delta_spent(shifted_cells(noise, reports.shifts), epsilon) <= 1e-6
-    less = PoissonNoise(conditional.mean * 0.999)
-    assert delta_spent(shifted_cells(less, reports.shifts), epsilon) > 1e-6
-    assert renyi_epsilon(PoissonNoise(rigorous.mean * 0.999), reports.shifts, 1e-6)[0] > epsilon
+    noise = poisson_for_boosted(epsilon, 1e-6, reports)
+    cells = [ShiftedCells(noise, shift, count) for shift, count in reports.shifts.items()]
+    assert delta_spent(cells, epsilon) <= 1e-6
+    assert renyi_epsilon(PoissonNoise(noise.mean * 0.999), reports.shifts, 1e-6)[0] > epsilon
 
 
-@pytest.mark.parametrize("calibration", ["rigorous", "conditional"])
-def test_without_a_boost_these_are_every_epoch_counts(calibration: Calibration) -> None:
+def test_without_a_boost_these_are_every_epoch_counts() -> None:
     reports = BoostedReports(64, 4, 0)
-    noise = poisson_for_boosted(1.0, 1e-6, reports, calibration)
+    noise = poisson_for_boosted(1.0, 1e-6, reports)
     assert noise == poisson_for_epochs(1.0, 1e-6, 64)
     assert reports.error(noise.variance) == pytest.approx(math.sqrt(noise.mean))
 

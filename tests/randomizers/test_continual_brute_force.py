@@ -18,7 +18,6 @@ from scipy import stats
 
 from randomizers.accounting.boosted_counts import (
     BoostedReports,
-    Calibration,
     poisson_for_boosted,
 )
 from randomizers.accounting.continual_counts import poisson_for_epochs
@@ -68,7 +67,6 @@ def test_every_epoch_counts(epsilon: float, delta: float) -> None:
     assert_tight(views, lambda _: mean, epsilon, delta, least=0.99)
 
 
-@pytest.mark.parametrize("calibration", ["rigorous", "conditional"])
 @pytest.mark.parametrize(
     ("epsilon", "delta", "most", "boost"),
     [
@@ -80,10 +78,10 @@ def test_every_epoch_counts(epsilon: float, delta: float) -> None:
     ],
 )
 def test_noise_of_boosted_reports_spends_at_most_delta(
-    epsilon: float, delta: float, most: int, boost: int, calibration: Calibration
+    epsilon: float, delta: float, most: int, boost: int
 ) -> None:
     reports = BoostedReports(EPOCHS, most, boost)
-    mean = poisson_for_boosted(epsilon, delta, reports, calibration).mean
+    mean = poisson_for_boosted(epsilon, delta, reports).mean
     views = [boosted(boost, most)(stream) for stream in STREAMS]
     # So few epochs leave no room for the worst vector: values have to alternate.
     assert_tight(views, lambda _: mean, epsilon, delta, least=0.0)

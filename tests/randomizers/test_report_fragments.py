@@ -11,7 +11,6 @@ from randomizers.accounting.amplification import (
     amplified_epsilon,
     of_randomized_response,
 )
-from randomizers.accounting.equal_bits import epsilon_among_equal_bits
 from tests.support.published_lemmas import (
     cascade,
     equation_1,
@@ -60,11 +59,9 @@ def test_no_bound_alone_is_always_the_smaller_one() -> None:
 
 def test_equation_1_is_the_rule_behind_the_tables() -> None:
     assert equation_1(8.547, HORSE, 5e-8) == pytest.approx(1.0, abs=1e-3)
-    # Exactly it is a third of that, and a quarter where others are taken to hold equal bits.
+    # Exactly it is a third of that.
     exact = amplified_epsilon(of_randomized_response(8.547, 2), HORSE, 5e-8)
     assert exact == pytest.approx(0.3365, abs=1e-4)
-    conditional = epsilon_among_equal_bits(8.547, HORSE, 5e-8, 1, 0)
-    assert conditional < exact < equation_1(8.547, HORSE, 5e-8)
     for local, users in ((20.0, HORSE), (0.5, 200)):
         with pytest.raises(ValueError, match=r"Lemma II\.6 is proven"):
             equation_1(local, users, 5e-8)

@@ -114,7 +114,6 @@ def test_a_law_says_what_it_promises(parameters: dict[str, Any]) -> None:
         ({"cells": "balls_into_bins"}, "always raise the same cells"),
         ({"buckets": 7}, "balls into bins only"),
         ({"dummies": "negative_binomial"}, "poisson dummies"),
-        ({"changes": 2, "calibration": "conditional"}, "no assumption"),
     ],
 )
 def test_parameters_that_contradict_each_other_are_refused(

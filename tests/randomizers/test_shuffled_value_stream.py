@@ -203,10 +203,9 @@ def test_words_that_no_device_sends_are_refused() -> None:
         replace(ASKED, changes=None),
         replace(ASKED, boost=3),
         replace(ASKED, boost=0),
-        replace(ASKED, calibration="conditional"),
         replace(ASKED, domain=("a", "b"), cells="count_min"),
     ],
-    ids=["poisson", "no changes", "boost 3", "boost 0", "conditional", "items"],
+    ids=["poisson", "no changes", "boost 3", "boost 0", "items"],
 )
 def test_other_jobs_run_as_before(asked: ShuffledCountsParameters) -> None:
     entry = PROTOCOLS["shuffled_counts"]

@@ -21,7 +21,6 @@ from randomizers.accounting import (
     boosted_counts,
     charges,
     continual_counts,
-    equal_bits,
     item_streams,
     level_streams,
     normal_loss,
@@ -51,11 +50,6 @@ def cells(noise: PoissonNoise) -> list[ShiftedCells]:
 NOISE_FOR: dict[str, Callable[[float, float], float]] = {
     "boosted_counts.poisson_for_boosted": lambda epsilon, delta: (
         boosted_counts.poisson_for_boosted(epsilon, delta, REPORTS).mean
-    ),
-    "boosted_counts.negative_binomial_for_boosted": (
-        lambda epsilon, delta: (
-            boosted_counts.negative_binomial_for_boosted(epsilon, delta, REPORTS).variance
-        )
     ),
     "boosted_counts.best_boost": lambda epsilon, delta: (
         boosted_counts.best_boost(epsilon, delta, 8, 2)[1].mean
@@ -122,9 +116,6 @@ EPSILON_FOR: dict[str, Callable[[float], float]] = {
     ),
     "continual_counts.epsilon_for_epochs": lambda delta: continual_counts.epsilon_for_epochs(
         NOISE, delta, 4
-    ),
-    "equal_bits.epsilon_among_equal_bits": lambda delta: equal_bits.epsilon_among_equal_bits(
-        1.0, 1000, delta, 1, 1
     ),
     "item_streams.epsilon_for_items": lambda delta: item_streams.epsilon_for_items(
         300.0, 300.0, delta, ITEMS

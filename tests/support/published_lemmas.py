@@ -12,8 +12,6 @@ Talwar, Thakurta 2020), where that is right, and sharper where it can be:
   e^eps_f became eps_f in it. In its place stands `shuffled_reports`: reports follow from their
   backstops, so they lose no more than these do, shuffled once, and no more than so many shuffled
   responses.
-* That nothing hides a bit less than equal bits of others is true in numbers, not proven: figures
-  that rest on it are labelled conditional (`equal_bits`).
 """
 
 from __future__ import annotations

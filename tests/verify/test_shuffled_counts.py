@@ -74,11 +74,6 @@ STUDENTS = [
     Setting("every epoch", ShuffledCountsParameters(1.0, DELTA), 58),
     Setting("boosted, k 4", ShuffledCountsParameters(1.0, DELTA, 4), 36),
     Setting("boosted, k 8", ShuffledCountsParameters(1.0, DELTA, 8), 41),
-    Setting(
-        "boosted, k 4, conditional",
-        ShuffledCountsParameters(1.0, DELTA, 4, calibration="conditional"),
-        34,
-    ),
     Setting("every epoch, epsilon 4", ShuffledCountsParameters(4.0, DELTA), 17),
     Setting("boosted, k 4, epsilon 4", ShuffledCountsParameters(4.0, DELTA, 4), 12, covers=False),
 ]

@@ -54,7 +54,6 @@ LAWS: list[tuple[str, dict[str, Any]]] = [
     ("shuffled_counts", {}),
     ("shuffled_counts", {"dummies": "negative_binomial"}),
     ("shuffled_counts", {"changes": 2, "boost": 1}),
-    ("shuffled_counts", {"changes": 2, "boost": 1, "calibration": "conditional"}),
     ("shuffled_counts", {"domain": ITEMS}),
     ("shuffled_counts", {"domain": ITEMS, "changes": 2, "boost": 1, "cells": "count_min"}),
 ]
@@ -93,7 +92,7 @@ SETTING_ASIDE = (
         ("hadamard", {"domain": ITEMS}),
         ("fragments", {"domain": ITEMS}),
         ("shuffled_counts", {}),
-        ("shuffled_counts", {"changes": 2, "boost": 1, "calibration": "conditional"}),
+        ("shuffled_counts", {"changes": 2, "boost": 1}),
         ("shuffled_counts", {"domain": ITEMS, "buckets": 11}),
         ("shuffled_counts", {"domain": {"low": 0, "high": 8, "buckets": 8}}),
         ("shuffled_counts", {"changes": 2, "dummies": "shuffle"}),

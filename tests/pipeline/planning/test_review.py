@@ -96,8 +96,3 @@ def test_fewer_changes_than_people_make_are_told() -> None:
     assert "80% of the users change more often than parameters.changes, 1, follows" in said
     seldom = np.array([0.9, 0.09, 0.01])
     assert warnings_of(few, 10**6, changes=seldom) == ""
-
-
-def test_an_assumption_is_told() -> None:
-    conditional = {"delta": 1e-6, "changes": 2, "boost": 1, "calibration": "conditional"}
-    assert "the guarantee is conditional" in warnings_of(job_of("shuffled_counts", conditional))

@@ -28,7 +28,6 @@ JOBS = [
     ", dummies: shuffle",
     ", changes: 1",
     ", changes: 1, boost: 2, dummies: shuffle",
-    ", changes: 1, boost: 2, calibration: conditional, dummies: negative_binomial",
 ]
 
 
@@ -105,7 +104,6 @@ ITEM_JOBS = [
     "",
     ", buckets: 5",
     ", cells: count_min, changes: 2",
-    ", buckets: 5, changes: 2, boost: 2, calibration: conditional",
     ", cells: count_min, dummies: shuffle",
 ]
 LABELS = tuple("abcdefghijk")

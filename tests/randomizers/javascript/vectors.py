@@ -305,9 +305,7 @@ def _shuffled_counts() -> Iterator[tuple[Any, list[Stream]]]:
     for asked in (
         ShuffledCountsParameters(1.0, 1e-6, domain=tuple("abcd"), buckets=3),
         ShuffledCountsParameters(1.0, 1e-6, 2, 2, domain=tuple("abcd"), cells="count_min"),
-        ShuffledCountsParameters(
-            1.0, 1e-6, 2, 2, "conditional", "shuffle", domain=tuple("abcd"), buckets=3
-        ),
+        ShuffledCountsParameters(1.0, 1e-6, dummies="shuffle", domain=tuple("abcd"), buckets=3),
     ):
         yield shuffled_item_counts(asked, 24, 5000), items
     for asked in (

@@ -35,7 +35,7 @@ export class ShuffledCounts extends Device {
   /** @param {any} body */
   constructor(body) {
     const { changes, boost, lastEpoch } = readCommon(body, 'shuffled_counts', ['calibration', 'noise']);
-    oneOf('calibration', body.calibration, ['rigorous', 'conditional', 'exact']);
+    oneOf('calibration', body.calibration, ['rigorous', 'exact']);
     check((boost === 0) === (body.calibration === 'exact'), `calibration ${body.calibration} with a boost of ${boost}`);
     super(lastEpoch);
     this.loss = perStream(body.epsilon, body.delta);
