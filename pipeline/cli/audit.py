@@ -28,6 +28,7 @@ from pipeline.errors import FAILED
 from pipeline.kafka.connection import NoClusterError
 from pipeline.operations.deployed_jobs import DeploymentError, find_deployed
 from pipeline.protocols.registry import PROTOCOLS
+from pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
 
 
 def audit(
@@ -92,6 +93,8 @@ def _attacks(
     accounting = [] if effort.quick else attacks_on_accounting()
     if subject in PROTOCOLS:
         return attacks_on_protocol(subject, effort) + accounting
+    if subject in REMOVED_PROTOCOLS:
+        raise UsageProblem(f"protocol {subject} was removed: {REMOVED_PROTOCOLS[subject]}")
     job = job_of_file(subject)
     if job is not None:
         return attacks_on_job(job, effort) + accounting

@@ -20,6 +20,7 @@ from pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError
 from pipeline.kafka.errors import ANY_ROLE, AccessError
 from pipeline.operations.lifeline import tell
 from pipeline.printable import printable
+from pipeline.replacements import COMMANDS, OPTIONS
 from pipeline.whole_files import NO_ROOM
 
 _OUTPUT = "standard output"
@@ -32,14 +33,6 @@ _NO_NUMBER = {
         "give a whole number, in digits alone: 10000"
     ),
 }
-
-_RENAMED = {
-    "--items": "give --item X for each of them, or --item @FILE",
-    "--ranges": "give --range LOW:HIGH for each of them",
-    "--quantiles": "give --quantile Q for each of them",
-    "--median": "give --quantile 0.5",
-}
-
 
 # Of whom a command is; all others are the operator's.
 _ROLES = {
@@ -93,7 +86,7 @@ def run_command(
         return FAILED
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's, whichever of its bases there is
-            _complain(_usage(error))
+            _complain(_usage(error, arguments))
             return WRONG_INPUT
         lacking = error.name if isinstance(error, AccessError) else ""
         known = explain(error, _role_of(arguments, lacking))
@@ -153,16 +146,18 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
     return None
 
 
-def _usage(error: Any) -> str:
+def _usage(error: Any, arguments: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
     command = "dpstream" if context is None else context.command_path
     # Typer puts it before what is wrong with a choice.
     message = error.format_message().replace("Value error, ", "")
     for unhelpful, helpful in _NO_NUMBER.items():
         message = message.replace(unhelpful, helpful)
-    option = getattr(error, "option_name", None)
-    if option in _RENAMED:
-        message = f"No such option: {option}: {_RENAMED[option]}"
+    named, option = next(iter(arguments), ""), getattr(error, "option_name", None)
+    if command == "dpstream" and named in COMMANDS:
+        message = f"'{named}' was removed: {COMMANDS[named]}"
+    elif (named, option) in OPTIONS:
+        message = f"No such option: {option}: {OPTIONS[named, option]}"
     return f"{message}\nsee {command} --help"
 
 

@@ -59,6 +59,7 @@ from pipeline.protocols.crowds import in_crowds
 from pipeline.protocols.other_packages import ProtocolError
 from pipeline.protocols.protocol import Law, Protocol
 from pipeline.protocols.registry import PROTOCOLS
+from pipeline.replacements import removed_from_job
 from pipeline.values.value_domains import ValueDomain
 from randomizers.guarantee import Guarantee
 from randomizers.item_domains import MOST_PUBLISHED
@@ -535,7 +536,15 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
         # JSON's strict mode is the one wanted: text is no number, but a list is a tuple.
         return exact.model_validate_json(json.dumps(values))
     except ValidationError as error:
-        raise JobError(explain(error, exact)) from None
+        removed = removed_from_job(values)
+        raise JobError(
+            [
+                replace(problem, message=f"was removed: {removed[problem.path]}")
+                if problem.path in removed
+                else problem
+                for problem in explain(error, exact)
+            ]
+        ) from None
 
 
 @contextmanager

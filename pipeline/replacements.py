@@ -1,0 +1,77 @@
+"""Replacements for removed names: one sentence for each, shown where the old name is rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+PROTOCOLS: Final = {
+    "balls_into_bins": "use shuffled_counts, whose `cells: balls_into_bins` hashes items alike",
+    "hadamard_stream": "use hadamard_values",
+    "range_stream": "use range_values",
+    "shuffled_item_tree": "use shuffled_counts with a domain of items",
+    "shuffled_tree": "use shuffled_counts",
+}
+"""By the name in a job file's `protocol`."""
+
+JOB_KEYS: Final = {
+    ("topics", "lanes"): "remove the key; split a very large epoch into several jobs by population",
+}
+"""By the path of a key in a job file."""
+
+JOB_VALUES: Final = {
+    (("parameters", "calibration"), "conditional"): (
+        "its delta was not proven and could be exceeded; remove the key to use the default"
+    ),
+}
+"""By the path of a key in a job file, and its value."""
+
+COMMANDS: Final = {
+    "evaluate": "use 'python -m experiments' in a clone of the repository",
+    "relay": "send reports of gateways directly to Kafka with 'dpstream produce'",
+    "verify-stage": "check a recording against its manifests with 'dpstream record --verify DIR'",
+}
+
+_FLEET = "plan the accuracy with --users; measure a cluster's capacity with the job itself"
+_RELAY = "producers write directly to Kafka: give --bootstrap-servers"
+_SIGNED = "stages no longer sign their records; check a recording with 'dpstream record --verify'"
+OPTIONS: Final = {
+    ("plan", "--devices"): _FLEET,
+    ("plan", "--every"): _FLEET,
+    ("plan", "--gateways"): _FLEET,
+    ("plan", "--jobs"): _FLEET,
+    ("produce", "--relay"): _RELAY,
+    ("produce", "--relay-ca"): _RELAY,
+    ("produce", "--relay-token"): _RELAY,
+    ("record", "--raw"): "'dpstream record' stores released windows, manifests and results",
+    ("run", "--attestation"): _SIGNED,
+    ("run", "--stage-key"): _SIGNED,
+    **{
+        (command, option): replacement
+        for command in ("estimates", "query")
+        for option, replacement in (
+            ("--items", "give --item X for each item, or --item @FILE"),
+            ("--median", "give --quantile 0.5"),
+            ("--quantiles", "give --quantile Q for each quantile"),
+            ("--ranges", "give --range LOW:HIGH for each range"),
+        )
+    },
+}
+"""By the command and the option."""
+
+
+def removed_from_job(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+    """Return the sentence for each path in a job file's values that names something removed."""
+    removed = {path: text for path, text in JOB_KEYS.items() if _at(values, path) is not None}
+    removed |= {
+        path: text for (path, value), text in JOB_VALUES.items() if _at(values, path) == value
+    }
+    if (protocol := str(values.get("protocol"))) in PROTOCOLS:
+        removed["protocol",] = PROTOCOLS[protocol]
+    return removed
+
+
+def _at(values: object, path: tuple[str, ...]) -> object:
+    for key in path:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values

@@ -1,0 +1,65 @@
+"""Removed protocols, job keys, commands and options are answered with their replacement."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.cli.verbs import VERBS
+from pipeline.jobs.job_files import parse_job
+from pipeline.jobs.job_problems import JobError
+from pipeline.protocols.registry import PROTOCOLS
+from pipeline.replacements import COMMANDS, JOB_KEYS, JOB_VALUES, OPTIONS
+from pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
+from tests.support.commands import Commands
+
+_JOB = """
+name: logins
+protocol: {protocol}
+parameters: {{epsilon: 1, delta: 1e-6{parameters}}}
+epochs: {{count: 8}}
+{more}
+"""
+
+
+def _refusal(protocol: str, parameters: str = "", more: str = "") -> str:
+    with pytest.raises(JobError) as caught:
+        parse_job(_JOB.format(protocol=protocol, parameters=parameters, more=more))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", REMOVED_PROTOCOLS)
+def test_removed_protocol_is_answered_with_its_replacement(name: str) -> None:
+    assert name not in PROTOCOLS
+    assert f"protocol: was removed: {REMOVED_PROTOCOLS[name]}" in _refusal(name)
+
+
+@pytest.mark.parametrize("path", JOB_KEYS)
+def test_removed_job_key_is_answered_with_its_replacement(path: tuple[str, ...]) -> None:
+    section, key = path
+    said = _refusal("value_stream", more=f"{section}: {{{key}: 2}}")
+    assert f"{section}.{key}: was removed: {JOB_KEYS[path]}" in said
+
+
+@pytest.mark.parametrize("protocol", ["fragments", "shuffled_counts"])
+def test_removed_calibration_is_answered_with_its_replacement(protocol: str) -> None:
+    said = _refusal(protocol, ", calibration: conditional, changes: 1")
+    assert f"was removed: {JOB_VALUES[('parameters', 'calibration'), 'conditional']}" in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_removed_command_is_answered_with_its_replacement(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert name not in VERBS
+    said = Commands(capsys)(name, "logins")
+    assert said.code == 2
+    assert f"'{name}' was removed: {COMMANDS[name]}" in said.errors
+
+
+@pytest.mark.parametrize(("command", "option"), OPTIONS)
+def test_removed_option_is_answered_with_its_replacement(
+    capsys: pytest.CaptureFixture[str], command: str, option: str
+) -> None:
+    said = Commands(capsys)(command, "logins", option)
+    assert said.code == 2
+    assert f"No such option: {option}: {OPTIONS[command, option]}" in said.errors
