@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 PROTOCOLS: Final = {
-    "balls_into_bins": "use shuffled_counts, whose `cells: balls_into_bins` hashes items alike",
+    "balls_into_bins": "use shuffled_counts, which can hash items in the same way (cells: balls_into_bins)",
     "hadamard_stream": "use hadamard_values",
     "range_stream": "use range_values",
     "shuffled_item_tree": "use shuffled_counts with a domain of items",
@@ -14,7 +14,9 @@ PROTOCOLS: Final = {
 }
 """By the name in a job file's `protocol`."""
 
+_SIGNED = "stages no longer sign their records; check a recording with 'dpstream record --verify'"
 JOB_KEYS: Final = {
+    ("shuffle", "signers"): _SIGNED,
     ("topics", "lanes"): "remove the key; split a very large epoch into several jobs by population",
 }
 """By the path of a key in a job file."""
@@ -34,7 +36,6 @@ COMMANDS: Final = {
 
 _FLEET = "plan the accuracy with --users; measure a cluster's capacity with the job itself"
 _RELAY = "producers write directly to Kafka: give --bootstrap-servers"
-_SIGNED = "stages no longer sign their records; check a recording with 'dpstream record --verify'"
 OPTIONS: Final = {
     ("plan", "--devices"): _FLEET,
     ("plan", "--every"): _FLEET,
