@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 PROTOCOLS: Final = {
-    "balls_into_bins": "use shuffled_counts, which can hash items in the same way (cells: balls_into_bins)",
+    "balls_into_bins": "use shuffled_counts, with `cells: balls_into_bins` for items",
     "hadamard_stream": "use hadamard_values",
     "range_stream": "use range_values",
     "shuffled_item_tree": "use shuffled_counts with a domain of items",
@@ -37,6 +37,7 @@ COMMANDS: Final = {
 _FLEET = "plan the accuracy with --users; measure a cluster's capacity with the job itself"
 _RELAY = "producers write directly to Kafka: give --bootstrap-servers"
 OPTIONS: Final = {
+    ("audit", "--plot"): "use --json",
     ("plan", "--devices"): _FLEET,
     ("plan", "--every"): _FLEET,
     ("plan", "--gateways"): _FLEET,

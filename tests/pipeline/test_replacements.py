@@ -42,7 +42,7 @@ def test_removed_job_key_is_answered_with_its_replacement(path: tuple[str, ...])
 
 @pytest.mark.parametrize("protocol", ["fragments", "shuffled_counts"])
 def test_removed_calibration_is_answered_with_its_replacement(protocol: str) -> None:
-    said = _refusal(protocol, ", calibration: conditional, changes: 1")
+    said = _refusal(protocol, ", calibration: conditional", "shuffle: {minimum: 1000}")
     assert f"was removed: {JOB_VALUES[('parameters', 'calibration'), 'conditional']}" in said
 
 
