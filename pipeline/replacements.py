@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys in a job file, from its root."""
 
 PROTOCOLS: Final = {
     "balls_into_bins": "use shuffled_counts, with `cells: balls_into_bins` for items",
@@ -15,13 +18,13 @@ PROTOCOLS: Final = {
 """By the name in a job file's `protocol`."""
 
 _SIGNED = "stages no longer sign their records; check a recording with 'dpstream record --verify'"
-JOB_KEYS: Final = {
+JOB_KEYS: Final[Mapping[Path, str]] = {
     ("shuffle", "signers"): _SIGNED,
     ("topics", "lanes"): "remove the key; split a very large epoch into several jobs by population",
 }
 """By the path of a key in a job file."""
 
-JOB_VALUES: Final = {
+JOB_VALUES: Final[Mapping[tuple[Path, str], str]] = {
     (("parameters", "calibration"), "conditional"): (
         "its delta was not proven and could be exceeded; remove the key to use the default"
     ),
@@ -36,7 +39,7 @@ COMMANDS: Final = {
 
 _FLEET = "plan the accuracy with --users; measure a cluster's capacity with the job itself"
 _RELAY = "producers write directly to Kafka: give --bootstrap-servers"
-OPTIONS: Final = {
+OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
     ("audit", "--plot"): "use --json",
     ("plan", "--devices"): _FLEET,
     ("plan", "--every"): _FLEET,
@@ -62,7 +65,7 @@ OPTIONS: Final = {
 """By the command and the option."""
 
 
-def removed_from_job(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
+def removed_from_job(values: Mapping[str, Any]) -> dict[Path, str]:
     """Return the sentence for each path in a job file's values that names something removed."""
     removed = {path: text for path, text in JOB_KEYS.items() if _at(values, path) is not None}
     removed |= {
@@ -73,7 +76,7 @@ def removed_from_job(values: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
     return removed
 
 
-def _at(values: object, path: tuple[str, ...]) -> object:
+def _at(values: object, path: Path) -> object:
     for key in path:
         values = values.get(key) if isinstance(values, Mapping) else None
     return values

@@ -34,7 +34,7 @@ def test_removed_protocol_is_answered_with_its_replacement(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", JOB_KEYS)
-def test_removed_job_key_is_answered_with_its_replacement(path: tuple[str, ...]) -> None:
+def test_removed_job_key_is_answered_with_its_replacement(path: tuple[str | int, ...]) -> None:
     section, key = path
     said = _refusal("value_stream", more=f"{section}: {{{key}: 2}}")
     assert f"{section}.{key}: was removed: {JOB_KEYS[path]}" in said
