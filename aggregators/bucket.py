@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.hadamard_matches import kernels
-from aggregators.item_estimates import ItemEstimates
-from aggregators.measurements import ParityAggregator
-from randomizers.bucket import BucketLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.hadamard_matches import kernels
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.measurements import ParityAggregator
+from dpstream.randomizers.bucket import BucketLaw
 
 
 class BucketAggregator(ParityAggregator[BucketLaw]):

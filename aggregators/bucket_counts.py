@@ -1,11 +1,12 @@
 """How many messages lie in the bucket of each item: the finite Radon transform of their words.
 
 A message with direction d and bucket c counts for the items of the line (or plane) <d, x> = c. Let
-directions begin with 1 (`randomizers.affine_hashes`; those that begin with 0 are a matter of items
-without their lowest digit). Then for any upper digits of an item a message says what the lowest one
-must be; or, all items at once, by the projection slice theorem: the Fourier transform over Z_s^m of
-the result is, on the frequencies t d for t from 1 to s - 1, that of the buckets of direction d,
-times s^(m-1), and at 0 the number of messages. There the lowest digit is t, so these are all.
+directions begin with 1 (`dpstream.randomizers.affine_hashes`; those that begin with 0 are a matter
+of items without their lowest digit). Then for any upper digits of an item a message says what the
+lowest one must be; or, all items at once, by the projection slice theorem: the Fourier transform
+over Z_s^m of the result is, on the frequencies t d for t from 1 to s - 1, that of the buckets of
+direction d, times s^(m-1), and at 0 the number of messages. There the lowest digit is t, so these
+are all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.affine_hashes import AffineHashes
+from dpstream.randomizers.affine_hashes import AffineHashes
 
 MOST_TRANSFORMED: Final = 1 << 23
 """Vectors of a Fourier transform, which needs 30 bytes for each."""

@@ -12,20 +12,20 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import Window
-from aggregators.found_items import FoundItems
-from aggregators.grid_counts import GridCounts
-from aggregators.item_estimates import ItemEstimates
-from aggregators.prefix_counts import PrefixCounts
-from aggregators.row_estimates import RowEstimates
-from randomizers.cell_codes.codes import CellCode
-from randomizers.cell_codes.grid import Grid
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_codes.prefixes import PrefixCells
-from randomizers.count_min import Estimator
-from randomizers.item_domains import MOST_PUBLISHED
+from dpstream.aggregators.counts import Window
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.prefix_counts import PrefixCounts
+from dpstream.aggregators.row_estimates import RowEstimates
+from dpstream.randomizers.cell_codes.codes import CellCode
+from dpstream.randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.randomizers.count_min import Estimator
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 FOUND: Final = 32
 """How many items are published of a domain too large to be listed."""

@@ -11,8 +11,8 @@ import math
 from collections import deque
 from typing import Protocol
 
-from aggregators.estimate import GAP
-from aggregators.published import Published
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.published import Published
 
 
 class ChangeErrors(Protocol):
@@ -38,7 +38,7 @@ class KeptErrors:
     With a share of 0, errors of all epochs are independent. What is true of noise is taken to be
     true of silent devices: if they are always the same, errors have even more in common.
 
-    >>> from aggregators.estimate import Estimate
+    >>> from dpstream.aggregators.estimate import Estimate
     >>> estimate = Estimate.around(100.0, 10.0, 19.6, reports=500, population=500)
     >>> errors = KeptErrors(1, kept=0.5)
     >>> [errors.next(each, 500) for each in (None, estimate, estimate)]

@@ -15,14 +15,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.cell_window import FOUND
-from aggregators.found_items import FoundItems
-from aggregators.item_counts import item_estimates
-from aggregators.item_estimates import ItemEstimates
-from aggregators.word_aggregator import WordAggregator
-from randomizers.count_mean_sketch import CountMeanSketchLaw
-from randomizers.item_domains import MOST_PUBLISHED
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_counts import item_estimates
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.word_aggregator import WordAggregator
+from dpstream.randomizers.count_mean_sketch import CountMeanSketchLaw
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 
 class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):

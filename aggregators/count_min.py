@@ -12,18 +12,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.cell_window import CellWindow
-from aggregators.epoch_tables import EpochTables
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from aggregators.report_words import check_form
-from randomizers.cell_codes.grid import Grid
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
-from randomizers.count_min import CountMinLaw, Estimator, OneSided
-from randomizers.count_min.one_sided import allowance
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.cell_window import CellWindow
+from dpstream.aggregators.epoch_tables import EpochTables
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.count_min import CountMinLaw, Estimator, OneSided
+from dpstream.randomizers.count_min.one_sided import allowance
 
 
 class CountMinAggregator:

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from aggregators.estimate import Estimate
-    from aggregators.found_items import FoundItems
-    from aggregators.grid_counts import GridCounts
-    from aggregators.item_estimates import ItemEstimates
-    from aggregators.range_estimates import Quantile
+    from dpstream.aggregators.estimate import Estimate
+    from dpstream.aggregators.found_items import FoundItems
+    from dpstream.aggregators.grid_counts import GridCounts
+    from dpstream.aggregators.item_estimates import ItemEstimates
+    from dpstream.aggregators.range_estimates import Quantile
 
 
 class NotAskedForError(ValueError):
@@ -35,7 +35,7 @@ class Counts(ABC):
     Attributes:
         reports: how many reports they rest on.
         population: how many users they are about.
-        flags: what a reader has to know, such as `aggregators.estimate.GAP`.
+        flags: what a reader has to know, such as `dpstream.aggregators.estimate.GAP`.
     """
 
     __slots__ = ()

@@ -11,10 +11,10 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import EstimatedCounts, Window
-from aggregators.estimate import Estimate
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.counts import EstimatedCounts, Window
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
 
 WITHHELD: Final = "crowds-withheld"
 """Flag: of some crowds too few messages were left, and nothing is told of them."""

@@ -15,13 +15,13 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
-from aggregators.epoch_tables import EpochTables
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.report_words import check_form
-from randomizers.crowds import CrowdCounts, CrowdsLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
+from dpstream.aggregators.epoch_tables import EpochTables
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 
 _HEADER = np.dtype([("crowd", "<u4"), ("bytes", "<u8")])
 _OUTSIDE: Final = 0.05
@@ -216,7 +216,8 @@ class CrowdsAggregator(Generic[ContentsT]):
 def size_of_crowd(counts: CrowdCounts, left: int, contributors: int, population: int) -> Estimate:
     """How many users are in a crowd of which so many messages were left.
 
-    Those who are present speak for the silent, as in `aggregators.item_counts.item_estimates`.
+    Those who are present speak for the silent, as in
+    `dpstream.aggregators.item_counts.item_estimates`.
 
     >>> law = CrowdCounts((2797128963144291325, 4611686018427387904), 30, 1e-6)
     >>> size = size_of_crowd(law, 970, 5000, 5000)

@@ -15,13 +15,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, Estimate
-from aggregators.increments import Increment
-from aggregators.prefix_combiner import PrefixCombiner, Prefixes
-from aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
-from aggregators.tree_smoothing import TreeEstimates
-from randomizers.future_rand import FutureRandLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.increments import Increment
+from dpstream.aggregators.prefix_combiner import PrefixCombiner, Prefixes
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
+from dpstream.aggregators.tree_smoothing import TreeEstimates
+from dpstream.randomizers.future_rand import FutureRandLaw
 
 Estimator: TypeAlias = Literal["tree", "prefix"]
 """How intervals are put together: all complete ones combined, or the fewest added up."""

@@ -1,8 +1,8 @@
 """The dyadic tree of a horizon: counts of what was received for every interval.
 
-Node (h, j) is the interval of order h and index j (`randomizers.dyadic`), complete at the epoch
-j 2^h. A node has one or more cells, whose meaning is the protocol's business. In bytes, nodes are
-numbered by the epoch of their completion, then by order::
+Node (h, j) is the interval of order h and index j (`dpstream.randomizers.dyadic`), complete at the
+epoch j 2^h. A node has one or more cells, whose meaning is the protocol's business. In bytes, nodes
+are numbered by the epoch of their completion, then by order::
 
     epoch        1   2     3   4        5 ...
     orders       0   0 1   0   0 1 2    0 ...
@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.dyadic import orders_due
+from dpstream.randomizers.dyadic import orders_due
 
 COUNT_CAP = 2**53
 """Largest count read from bytes: sums of hundreds of them still fit 64 bits."""

@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.report_words import check_form
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.report_words import check_form
 
 FEW_REPORTS = 30
 """Below this many reports the share of ones is not estimated for the variance, but taken as 1/2."""

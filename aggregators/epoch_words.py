@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.word_counts import WordCounts
+from dpstream.aggregators.word_counts import WordCounts
 
 _EPOCH_BYTES = 8
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import EstimatedCounts, NotAskedForError
+from dpstream.aggregators.counts import EstimatedCounts, NotAskedForError
 
 if TYPE_CHECKING:
-    from aggregators.found_items import FoundItems
+    from dpstream.aggregators.found_items import FoundItems
 
 NORMAL_95 = NormalDist().inv_cdf(0.975)
 """Half the width of a 95 % interval in standard deviations: 1.96."""

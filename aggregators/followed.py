@@ -15,10 +15,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, NORMAL_95, Estimate
-from aggregators.random_walk import random_walk
-from aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.random_walk import random_walk
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 
 Users: TypeAlias = Any
 """Numbers of users: a float, or float64 of any shape for several counts with the same errors."""
@@ -285,7 +285,8 @@ class FollowedCounts(ABC, Generic[LawT]):
     def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
         """The estimates of every epoch: those published of it, since later reports add nothing.
 
-        Biased ones beside them take the count to walk at random: `aggregators.random_walk`.
+        Biased ones beside them take the count to walk at random:
+        `dpstream.aggregators.random_walk`.
 
         Args:
             last_epoch: 1 to the last one of the horizon.

@@ -13,9 +13,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.followed import Followed
-from aggregators.published import Published
-from randomizers.value_stream.kernel import Kernel
+from dpstream.aggregators.followed import Followed
+from dpstream.aggregators.published import Published
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
 """From the reports of an epoch, the devices enrolled and about how many have the value 1: the
@@ -23,7 +23,7 @@ variance of what comes in, and the standard deviation that is due to silent devi
 
 
 class FollowedChanges:
-    """The errors of changes, exactly; see `aggregators.changes.ChangeErrors`.
+    """The errors of changes, exactly; see `dpstream.aggregators.changes.ChangeErrors`.
 
     What silent devices may change at the two epochs is taken to have nothing in common. Where the
     same ones are silent at both it cancels out in part, as far as they have kept their values.

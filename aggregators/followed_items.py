@@ -2,7 +2,7 @@
 
 Of every epoch, the messages about an item, less dummies and collisions, estimate its count plus r
 times the users who came to it; those about it as one that was left, r times the users who left it.
-What is published follows the difference as `aggregators.shuffled_counts` does.
+What is published follows the difference as `dpstream.aggregators.shuffled_counts` does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.item_estimates import ItemEstimates
-from aggregators.word_aggregator import WordAggregator
-from randomizers.shuffled_item_counts import ItemStreamLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.word_aggregator import WordAggregator
+from dpstream.randomizers.shuffled_item_counts import ItemStreamLaw
 
 LawType = TypeVar("LawType", bound=ItemStreamLaw)
 EstimateType = TypeVar("EstimateType", bound=ItemEstimates)
@@ -81,7 +81,7 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
         """How many users have each item at an epoch; None before a window was released.
 
         A withheld epoch has the estimates of the one before, flagged `GAP`. The silent are allowed
-        for as in `aggregators.shuffled_counts`.
+        for as in `dpstream.aggregators.shuffled_counts`.
 
         Args:
             epoch: 1 to the last one.

@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import EstimatedCounts
-from aggregators.estimate import Estimate
+from dpstream.aggregators.counts import EstimatedCounts
+from dpstream.aggregators.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,18 +19,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.item_counts import ItemCountsAggregator
-from aggregators.item_estimates import ItemEstimates
-from aggregators.report_words import check_form
-from randomizers.fragments import FragmentsLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.item_counts import ItemCountsAggregator
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.fragments import FragmentsLaw
 
 
 class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
     """For every epoch the number of messages, and how many are about each item.
 
-    >>> from aggregators.attendance import Attendance
-    >>> from randomizers.composed import ComposedLaw
+    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.randomizers.composed import ComposedLaw
     >>> law = FragmentsLaw(
     ...     1, 2, 1, 1, 1, "removal", "exact", ComposedLaw((3, 1)), None, 1.0, 0.1, 1.0
     ... )

@@ -18,11 +18,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.dyadic_aggregator import Estimator
-from aggregators.future_rand import interval_variances
-from aggregators.increments import own_share
-from randomizers.future_rand import FutureRandLaw
-from randomizers.tree_variances import combined_variances
+from dpstream.aggregators.dyadic_aggregator import Estimator
+from dpstream.aggregators.future_rand import interval_variances
+from dpstream.aggregators.increments import own_share
+from dpstream.randomizers.future_rand import FutureRandLaw
+from dpstream.randomizers.tree_variances import combined_variances
 
 LONGEST = 1 << 14
 """The most epochs that are weighed."""

@@ -16,17 +16,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.dyadic_aggregator import DyadicAggregator, Estimator, prefix_estimate
-from aggregators.dyadic_tree import DyadicTree
-from aggregators.estimate import Estimate
-from aggregators.increments import Increment
-from aggregators.interval_scales import interval_scales
-from aggregators.report_words import check_form
-from aggregators.tree_smoothing import TreeEstimates
-from randomizers.dyadic import orders_due
-from randomizers.future_rand import NEWCOMER, FutureRandLaw
-from randomizers.tree_variances import combined_variances, smoothed_variances
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.dyadic_aggregator import DyadicAggregator, Estimator, prefix_estimate
+from dpstream.aggregators.dyadic_tree import DyadicTree
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.increments import Increment
+from dpstream.aggregators.interval_scales import interval_scales
+from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.tree_smoothing import TreeEstimates
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.future_rand import NEWCOMER, FutureRandLaw
+from dpstream.randomizers.tree_variances import combined_variances, smoothed_variances
 
 FEW_REPORTS = 30
 """Below this many reports the variance is bounded instead of estimated."""
@@ -40,8 +40,8 @@ class FutureRandAggregator(DyadicAggregator):
 
     The cells of a node are its negative and positive signs, then those of newcomers.
 
-    >>> from randomizers.future_rand.calibration import calibrate
-    >>> from randomizers.future_rand import FutureRandParameters
+    >>> from dpstream.randomizers.future_rand.calibration import calibrate
+    >>> from dpstream.randomizers.future_rand import FutureRandParameters
     >>> law = calibrate(FutureRandParameters(epsilon=1.0, changes=1), last_epoch=2)
     >>> aggregator = FutureRandAggregator(law)
     >>> aggregator.add(1, np.array([[1], [0], [1]], np.uint8), None)

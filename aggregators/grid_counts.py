@@ -16,17 +16,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import Counts
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from aggregators.kept_node_counts import kept_node_values
-from aggregators.level_counts import level_values
-from aggregators.quantiles import quantile
-from aggregators.range_estimates import Quantile
-from randomizers.cell_codes.grid import AxisCode, Grid
-from randomizers.cell_codes.levels import Levels
-from randomizers.code_variances import range_variances
+from dpstream.aggregators.counts import Counts
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.kept_node_counts import kept_node_values
+from dpstream.aggregators.level_counts import level_values
+from dpstream.aggregators.quantiles import quantile
+from dpstream.aggregators.range_estimates import Quantile
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.code_variances import range_variances
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,16 +11,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.hadamard_matches import matches
-from aggregators.item_counts import ItemCountsAggregator
-from aggregators.report_words import check_form
-from randomizers.hadamard import HadamardLaw
+from dpstream.aggregators.hadamard_matches import matches
+from dpstream.aggregators.item_counts import ItemCountsAggregator
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.hadamard import HadamardLaw
 
 
 class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
     """For every epoch the number of messages, and how many lie in the set of each item.
 
-    >>> from aggregators.attendance import Attendance
+    >>> from dpstream.aggregators.attendance import Attendance
     >>> law = HadamardLaw(2, 1, 2, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
     >>> aggregator = HadamardAggregator(law)
     >>> aggregator.add(1, np.array([[2, 0], [3, 2], [1, 1], [2, 2]], np.uint8), None)

@@ -1,8 +1,9 @@
 """Which items' sets a tuple of columns lies in, counted over many tuples; in two ways.
 
-A tuple lies in H_r^tau (`randomizers.hadamard`) if popcount(r & c) is even for each of its columns
-c. That can be looked at for each item, or be read as tau linear equations over GF(2) for the bits
-of r: about B 2^-tau rows r solve them, and they are the sums of subsets of a basis of the kernel.
+A tuple lies in H_r^tau (`dpstream.randomizers.hadamard`) if popcount(r & c) is even for each of its
+columns c. That can be looked at for each item, or be read as tau linear equations over GF(2) for
+the bits of r: about B 2^-tau rows r solve them, and they are the sums of subsets of a basis of the
+kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How many reports lie in S_x, for all points x of a projective space at once.
 
 Not by pairs of points but coordinate after coordinate, as in section 4 of Feldman, Nelson, Nguyen
-and Talwar (2022), in whole numbers. Points are numbered as `randomizers.projective_geometry.points`
+and Talwar (2022), in whole numbers. Points are numbered as
+`dpstream.randomizers.projective_geometry.points`
 says: y begins with a 1, at place f say, and x ends with a 1. What x has after f is then a shorter
 point z that ends with a 1 itself, or 0. So <x, y> = 0 says that the sum of z times the rest of y is
 -x_f: for every f, the sums over all hyperplanes <z, y> = c of the q^k vectors y that are the rest
@@ -13,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.projective_geometry.points import PointSpace
+from dpstream.randomizers.projective_geometry.points import PointSpace
 
 
 def hyperplane_sums(space: PointSpace, counts: NDArray[np.int64], points: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
+from dpstream.aggregators.attendance import Attendance
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,13 +11,13 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.cell_window import FOUND
-from aggregators.estimate import NORMAL_95
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from aggregators.table_aggregator import TableAggregator
-from randomizers.item_domains import MOST_PUBLISHED
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.table_aggregator import TableAggregator
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 
 class ItemsLaw(Protocol):

@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import EstimatedCounts, Window
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.found_items import FoundItems
+from dpstream.aggregators.counts import EstimatedCounts, Window
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.found_items import FoundItems
 
 
 @dataclass(frozen=True, slots=True, eq=False)

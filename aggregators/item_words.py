@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.bucket_counts import bucket_counts
-from aggregators.word_counts import WordCounts
-from randomizers.affine_hashes import AffineHashes
+from dpstream.aggregators.bucket_counts import bucket_counts
+from dpstream.aggregators.word_counts import WordCounts
+from dpstream.randomizers.affine_hashes import AffineHashes
 
 
 def counts_of_kind(

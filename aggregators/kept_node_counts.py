@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
 
 
 def kept_node_values(kept: KeptNodes, cells: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -17,13 +17,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.linear_models import accuracy
-from aggregators.report_words import check_form
-from randomizers.labelled_examples import unpacked_examples
-from randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
-from randomizers.ldp_sgd.directions import UNIT, directions
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.linear_models import accuracy
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.labelled_examples import unpacked_examples
+from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
+from dpstream.randomizers.ldp_sgd.directions import UNIT, directions
 
 _COUNT_CAP = 2**40
 _HEADER_BYTES = 16

@@ -5,7 +5,7 @@ variance; on the way down what a node knows better than its children is shared o
 result is consistent, the best linear unbiased estimate for the given variances (Hay, Rastogi,
 Miklau, Suciu, "Boosting the accuracy of differentially private histograms through consistency",
 2010), and takes time in proportion to the cells. How accurate its ranges are is known in advance:
-`randomizers.code_variances`.
+`dpstream.randomizers.code_variances`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.levels import Levels
 
 
 def level_values(

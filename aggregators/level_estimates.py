@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95
-from aggregators.item_estimates import ItemEstimates
-from aggregators.range_estimates import OrderedEstimates
-from randomizers.cell_codes.levels import Levels
-from randomizers.code_variances import Ends, equal_variances, level_range_variances
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.range_estimates import OrderedEstimates
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.code_variances import Ends, equal_variances, level_range_variances
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,15 +14,15 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, NORMAL_95
-from aggregators.item_estimates import ItemEstimates
-from aggregators.range_estimates import RangeEstimates
-from aggregators.report_words import check_form
-from aggregators.smoothed_estimates import SmoothedEstimates
-from aggregators.value_tree import consistent_buckets
-from randomizers.level_devices import LevelLaw
-from randomizers.value_tree import range_variances
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.aggregators.value_tree import consistent_buckets
+from dpstream.randomizers.level_devices import LevelLaw
+from dpstream.randomizers.value_tree import range_variances
 
 _LENGTH_BYTES = 8
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.labelled_examples import FEATURE_UNIT
+from dpstream.randomizers.labelled_examples import FEATURE_UNIT
 
 
 def scores(
@@ -15,7 +15,7 @@ def scores(
 
     Args:
         model: float64, shape (numbers,): a row of features for every class, one after the other.
-        examples: shape (n, 1 + features), as `randomizers.labelled_examples` has them.
+        examples: shape (n, 1 + features), as `dpstream.randomizers.labelled_examples` has them.
         classes: how many there are.
     """
     found: NDArray[np.float64] = examples[:, 1:] / FEATURE_UNIT @ model.reshape(classes, -1).T

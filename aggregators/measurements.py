@@ -17,12 +17,12 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.item_counts import ItemCountsAggregator
-from aggregators.report_words import check_form
-from aggregators.walsh_hadamard import walsh_hadamard
-from randomizers.laplace_histogram import LaplaceHistogramLaw
-from randomizers.measurements import MeasurementsLaw
-from randomizers.public_matrices import ParityRows, size_for
+from dpstream.aggregators.item_counts import ItemCountsAggregator
+from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.walsh_hadamard import walsh_hadamard
+from dpstream.randomizers.laplace_histogram import LaplaceHistogramLaw
+from dpstream.randomizers.measurements import MeasurementsLaw
+from dpstream.randomizers.public_matrices import ParityRows, size_for
 
 LawT = TypeVar("LawT", bound=MeasurementsLaw)
 
@@ -150,9 +150,9 @@ def sum_variance(law: MeasurementsLaw, reports: float) -> float:
 class LaplaceHistogramAggregator(MeasurementsAggregator[LaplaceHistogramLaw]):
     """A measurement is the count of an item.
 
-    >>> from aggregators.attendance import Attendance
-    >>> from randomizers.laplace_histogram import LaplaceHistogramParameters
-    >>> from randomizers.laplace_histogram.calibration import calibrate
+    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.randomizers.laplace_histogram import LaplaceHistogramParameters
+    >>> from dpstream.randomizers.laplace_histogram.calibration import calibrate
     >>> law = calibrate(LaplaceHistogramParameters(32.0, ("a", "b")), last_epoch=1)
     >>> aggregator = LaplaceHistogramAggregator(law)
     >>> aggregator.add(1, np.array([[4, 3], [4, 3], [3, 3]], np.uint8), None)

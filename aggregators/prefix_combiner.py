@@ -15,9 +15,9 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import NORMAL_95
-from aggregators.increments import Increment, combined, joined
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.increments import Increment, combined, joined
 
 OwnIncrements: TypeAlias = Callable[[range, Attendance], Iterable[Sequence[Increment | None]]]
 """From some epochs and the head counts: of each of them the own estimate of every interval complete

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import Counts
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.found_items import FoundItems
-from aggregators.prefix_search import heavy_items
-from randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.aggregators.counts import Counts
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.prefix_search import heavy_items
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 
 
 @dataclass(frozen=True, slots=True, eq=False)

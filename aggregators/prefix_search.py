@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95
-from aggregators.found_items import FoundItems
-from randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 
 MOST_CANDIDATES: Final = 1 << 22
 """How many prefixes of a level are looked at, at most."""

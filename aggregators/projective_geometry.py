@@ -15,25 +15,25 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.cell_window import FOUND, CellWindow
-from aggregators.counts import Window
-from aggregators.found_items import FoundItems
-from aggregators.hyperplane_sums import hyperplane_sums
-from aggregators.item_counts import item_estimates, spoken_for_variance
-from aggregators.item_estimates import ItemEstimates
-from aggregators.report_words import check_form
-from aggregators.table_aggregator import TableAggregator
-from randomizers.cell_codes.prefixes import PrefixCells
-from randomizers.item_domains import MOST_PUBLISHED
-from randomizers.projective_geometry import ProjectiveGeometryLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.cell_window import FOUND, CellWindow
+from dpstream.aggregators.counts import Window
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.hyperplane_sums import hyperplane_sums
+from dpstream.aggregators.item_counts import item_estimates, spoken_for_variance
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.table_aggregator import TableAggregator
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
+from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
 
 
 class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
     """For every epoch how often each word was received.
 
-    >>> from aggregators.attendance import Attendance
-    >>> from randomizers.composed import ComposedLaw
+    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.randomizers.composed import ComposedLaw
     >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, ComposedLaw((2, 1)), 1.0, 1.0, 1e-6)
     >>> aggregator = ProjectiveGeometryAggregator(law)
     >>> aggregator.add(1, np.array([[1], [1], [0], [1]], np.uint8), None)

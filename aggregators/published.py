@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from aggregators.crowd_estimates import CrowdEstimates
-from aggregators.estimate import Estimate
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.crowd_estimates import CrowdEstimates
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
 
 Published: TypeAlias = Estimate | ItemEstimates | FoundItems | CrowdEstimates
 """One count, those of all items, those of the items most held, or those of items by crowd."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aggregators.counts import NoValuesError
-from aggregators.estimate import NORMAL_95
-from randomizers.code_variances import range_variances
+from dpstream.aggregators.counts import NoValuesError
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.randomizers.code_variances import range_variances
 
 if TYPE_CHECKING:
-    from aggregators.grid_counts import GridCounts
+    from dpstream.aggregators.grid_counts import GridCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
     Raises:
         ValueError: it is not, there are several axes, or by all that is known there are no values.
 
-    >>> from aggregators.grid_counts import GridCounts
-    >>> from randomizers.cell_codes.levels import Levels
+    >>> from dpstream.aggregators.grid_counts import GridCounts
+    >>> from dpstream.randomizers.cell_codes.levels import Levels
     >>> cells = np.array([1000, 400, 600, 100, 300, 600, 0]) + 50
     >>> window = GridCounts.from_cells(Levels(4, (2, 2)), cells, 50.0, 50.0, contributors=1000)
     >>> quantile(window, 0.3)

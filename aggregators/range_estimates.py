@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import NoValuesError
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.item_estimates import ItemEstimates
-from randomizers.value_tree import range_variances
+from dpstream.aggregators.counts import NoValuesError
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.randomizers.value_tree import range_variances
 
 Ends = NDArray[np.int64] | int
 
@@ -113,7 +113,7 @@ class RangeEstimates(OrderedEstimates):
 
     Buckets are not independent: what one has too much its neighbours have too little. So the
     deviation of a range is less than its buckets' own would make it, and comes from the variances
-    of the levels (`randomizers.value_tree`).
+    of the levels (`dpstream.randomizers.value_tree`).
 
     Attributes:
         level_variances: of a node's own estimate, for the levels 1 to L; infinite for levels that

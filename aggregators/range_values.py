@@ -1,23 +1,23 @@
 """Numeric values over time, server side: letters on items over time for every level.
 
-What all levels together say of the buckets is in `aggregators.level_sums`.
+What all levels together say of the buckets is in `dpstream.aggregators.level_sums`.
 """
 
 from __future__ import annotations
 
 from typing import Self
 
-from aggregators.hadamard_values import HadamardValuesAggregator
-from aggregators.level_sums import LevelSums
-from randomizers.range_values import LEVEL_SHIFT, RangeValuesLaw
+from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.aggregators.level_sums import LevelSums
+from dpstream.randomizers.range_values import LEVEL_SHIFT, RangeValuesLaw
 
 
 class RangeValuesAggregator(LevelSums[HadamardValuesAggregator]):
     """Sums of letters; equal whatever the order, and however they were split and merged.
 
     >>> import numpy as np
-    >>> from randomizers.range_values.calibration import calibrate
-    >>> from randomizers.range_values import RangeValuesParameters
+    >>> from dpstream.randomizers.range_values.calibration import calibrate
+    >>> from dpstream.randomizers.range_values import RangeValuesParameters
     >>> law = calibrate(RangeValuesParameters(1.0, 2, low=0, high=80, buckets=2), last_epoch=2)
     >>> aggregator = RangeValuesAggregator(law)
     >>> aggregator.add(1, np.array([[(1 << LEVEL_SHIFT) + 3 * 256 + 88]], np.uint32), None)

@@ -16,14 +16,14 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import Counts
-from aggregators.estimate import NORMAL_95, Estimate
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.count_min import Estimator
-from randomizers.public_words import public_words
-from randomizers.row_errors import normal_errors
+from dpstream.aggregators.counts import Counts
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.count_min import Estimator
+from dpstream.randomizers.public_words import public_words
+from dpstream.randomizers.row_errors import normal_errors
 
 ESTIMATORS: Final[tuple[Estimator, ...]] = ("median", "min", "mean")
 

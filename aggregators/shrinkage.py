@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.tree_smoothing import TreeEstimates, combined_orders, pairs, shared_out
+from dpstream.aggregators.tree_smoothing import TreeEstimates, combined_orders, pairs, shared_out
 
 # Variances beyond so many times the largest one are those of intervals that are not known.
 _KNOWN = 1e3
@@ -27,8 +27,9 @@ def online_shrunk(orders: Sequence[TreeEstimates], *, combine: bool = True) -> N
     the estimates for the intervals of its order up to it, each as a multiple of its variance.
 
     Args:
-        orders: own estimates, from order 0 up, as `aggregators.tree_smoothing.smoothed` takes them.
-        combine: as for `aggregators.prefix_combiner.PrefixCombiner`.
+        orders: own estimates, from order 0 up, as `dpstream.aggregators.tree_smoothing.smoothed`
+            takes them.
+        combine: as for `dpstream.aggregators.prefix_combiner.PrefixCombiner`.
 
     Returns:
         shape (epochs, counts).

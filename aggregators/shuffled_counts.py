@@ -17,10 +17,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, NORMAL_95, Estimate
-from aggregators.report_words import check_form
-from randomizers.shuffled_counts import ShuffledCountsLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 
 _COUNT_CAP = 2**53
 _ENTRY = np.dtype([("epoch", "<u8"), ("count", "<i8")])

@@ -1,4 +1,5 @@
-"""Shuffled counts of items over time, server side: `aggregators.followed_items`, of labels.
+"""Shuffled counts of items over time, server side: `dpstream.aggregators.followed_items`, of
+labels.
 
 All items have one and the same error bar: that of a mean variance over them.
 """
@@ -10,11 +11,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import GAP, NORMAL_95
-from aggregators.followed_items import Followed, FollowedItems, averaged_noise
-from aggregators.item_estimates import ItemEstimates
-from aggregators.item_words import collisions_variance, counts_of_kind, dummies_variance
-from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.followed_items import Followed, FollowedItems, averaged_noise
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.item_words import collisions_variance, counts_of_kind, dummies_variance
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
 
 
 class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEstimates]):

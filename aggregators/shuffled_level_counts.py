@@ -1,8 +1,9 @@
-"""Shuffled counts of numbers over time, server side: `aggregators.followed_items`, on a tree.
+"""Shuffled counts of numbers over time, server side: `dpstream.aggregators.followed_items`, on a
+tree.
 
 Every cell of an epoch, values held less values left, has the same noise; least squares make their
-levels one (`aggregators.level_counts`). That is linear, and the same at every epoch, so it makes no
-difference that what is followed are values and not cells.
+levels one (`dpstream.aggregators.level_counts`). That is linear, and the same at every epoch, so it
+makes no difference that what is followed are values and not cells.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import GAP
-from aggregators.followed_items import Followed, FollowedItems, averaged_noise
-from aggregators.level_counts import level_values
-from aggregators.level_estimates import LevelEstimates
-from randomizers.code_variances import equal_variances, level_range_variances
-from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.followed_items import Followed, FollowedItems, averaged_noise
+from dpstream.aggregators.level_counts import level_values
+from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.randomizers.code_variances import equal_variances, level_range_variances
+from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
 
 
 class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelEstimates]):

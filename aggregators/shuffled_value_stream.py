@@ -1,9 +1,10 @@
 """The shuffled twin of value_stream, server side: one noisy sum an epoch, followed through time.
 
 A sum of u = x - 1/2 + f of everybody present, and half of their number, is their count plus what
-they add for the changes that they follow: `aggregators.value_stream` says how that is taken off. It
-works without a gain here, and its noise is what the shuffle stage has added once, whatever the
-number of users; beside it there is that of rounding, at most a quarter of a squared step for each.
+they add for the changes that they follow: `dpstream.aggregators.value_stream` says how that is
+taken off. It works without a gain here, and its noise is what the shuffle stage has added once,
+whatever the number of users; beside it there is that of rounding, at most a quarter of a squared
+step for each.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.followed import FollowedCounts, Received, unseen_deviation
-from aggregators.report_words import check_form
-from randomizers.shuffled_value_stream import MOST_SUM, STEPS, SUM_ZERO, ShuffledValueStreamLaw
-from randomizers.value_stream.kernel import Kernel
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.shuffled_value_stream import (
+    MOST_SUM,
+    STEPS,
+    SUM_ZERO,
+    ShuffledValueStreamLaw,
+)
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 _ENTRY = np.dtype([("epoch", "<u8"), ("windows", "<i8"), ("steps", "<i8")])
 
@@ -28,8 +34,8 @@ _MOST_WINDOWS = 32
 class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
     """Noisy sums, by epoch; equal whatever the order, and however they were split and merged.
 
-    >>> from randomizers.shuffled_counts import ShuffledCountsParameters
-    >>> from randomizers.shuffled_value_stream.calibration import calibrate
+    >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> from dpstream.randomizers.shuffled_value_stream.calibration import calibrate
     >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
     >>> aggregator = ShuffledValueStreamAggregator(calibrate(asked, 170, 100))
     >>> aggregator.add(1, np.array([[2**62 + 512]], np.uint64), None)
@@ -146,7 +152,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 def received_errors(
     law: ShuffledValueStreamLaw, present: int, population: int, value: float
 ) -> tuple[float, float]:
-    """As `aggregators.value_stream.received_errors`, of the one sum of an epoch."""
+    """As `dpstream.aggregators.value_stream.received_errors`, of the one sum of an epoch."""
     variance = (population / present) ** 2 * _variance(law, 1, present)
     return variance, unseen_deviation(value, population, present)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.item_counts import ItemCountsAggregator, spoken_for_variance
-from aggregators.report_words import check_form
-from randomizers.single_message import SingleMessageLaw
+from dpstream.aggregators.item_counts import ItemCountsAggregator, spoken_for_variance
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.single_message import SingleMessageLaw
 
 # Messages whose bits are counted at a time.
 _COUNTED_AT_ONCE = 1 << 12
@@ -21,8 +21,8 @@ _COUNTED_AT_ONCE = 1 << 12
 class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
     """For every epoch the number of messages, and how many of them speak for each item.
 
-    >>> from aggregators.attendance import Attendance
-    >>> from randomizers.composed import ComposedLaw
+    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.randomizers.composed import ComposedLaw
     >>> odds = ComposedLaw((3, 1))
     >>> law = SingleMessageLaw(2, 1, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)
     >>> aggregator = SingleMessageAggregator(law)

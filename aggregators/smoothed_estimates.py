@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import GAP, NORMAL_95, Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.shrinkage import offline_shrunk, online_shrunk
-from aggregators.tree_smoothing import TreeEstimates, smoothed
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.shrinkage import offline_shrunk, online_shrunk
+from dpstream.aggregators.tree_smoothing import TreeEstimates, smoothed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +81,8 @@ def smoothed_estimates(
     known increments of single epochs wider; of the population, if there are none.
 
     Args:
-        orders: own estimates of the intervals, as `aggregators.tree_smoothing.smoothed` takes them.
+        orders: own estimates of the intervals, as `dpstream.aggregators.tree_smoothing.smoothed`
+            takes them.
         population: shape (epochs,): devices enrolled.
         combine: whether the online estimates combine intervals with their halves.
     """

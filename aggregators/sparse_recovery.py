@@ -12,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.item_estimates import ItemEstimates
-from aggregators.measurements import MeasurementsAggregator
-from randomizers.public_matrices import SignedBuckets
-from randomizers.sparse_recovery import SparseRecoveryLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.measurements import MeasurementsAggregator
+from dpstream.randomizers.public_matrices import SignedBuckets
+from dpstream.randomizers.sparse_recovery import SparseRecoveryLaw
 
 
 class SparseRecoveryAggregator(MeasurementsAggregator[SparseRecoveryLaw]):

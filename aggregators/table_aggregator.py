@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.epoch_tables import EpochTables
+from dpstream.aggregators.epoch_tables import EpochTables
 
 
 class TablesLaw(Protocol):

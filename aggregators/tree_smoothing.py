@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.increments import Increment
+from dpstream.aggregators.increments import Increment
 
 # Stands for the variance of an epoch that no report covers, as a multiple of the largest variance:
 # so large that it takes no part, so small that nothing is lost to rounding.

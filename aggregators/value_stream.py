@@ -15,11 +15,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.followed import FollowedCounts, Received, unseen_deviation
-from aggregators.report_words import check_form
-from randomizers.value_stream import ValueStreamLaw
-from randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
+from dpstream.aggregators.report_words import check_form
+from dpstream.randomizers.value_stream import ValueStreamLaw
+from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 
 _ENTRY = np.dtype([("epoch", "<u8"), ("reports", "<i8"), ("letters", "<i8"), ("squares", "<i8")])
 _COUNT_CAP = 2**40
@@ -70,8 +70,8 @@ _NO_LETTERS = LetterSums()
 class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
     """Sums of letters; equal whatever the order, and however they were split and merged.
 
-    >>> from randomizers.value_stream import ValueStreamParameters
-    >>> from randomizers.value_stream.calibration import calibrate
+    >>> from dpstream.randomizers.value_stream import ValueStreamParameters
+    >>> from dpstream.randomizers.value_stream.calibration import calibrate
     >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
     >>> aggregator = ValueStreamAggregator(law)
     >>> aggregator.add(1, np.array([[80], [88], [76]], np.uint8), None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.tree_smoothing import TreeEstimates, smoothed_increments
+from dpstream.aggregators.tree_smoothing import TreeEstimates, smoothed_increments
 
 
 def consistent_buckets(
@@ -19,8 +19,8 @@ def consistent_buckets(
 
     The best linear unbiased estimate for the given variances (Hay et al., "Boosting the accuracy of
     differentially private histograms through consistency", 2010); its own variances are
-    `randomizers.value_tree.range_variances`. Buckets over the values are to this what
-    epochs are to `aggregators.tree_smoothing`.
+    `dpstream.randomizers.value_tree.range_variances`. Buckets over the values are to this what
+    epochs are to `dpstream.aggregators.tree_smoothing`.
 
     Args:
         levels: estimates of the 2^l nodes of each of the levels 1 to L.

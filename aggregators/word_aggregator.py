@@ -8,9 +8,9 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.epoch_words import EpochWords
-from aggregators.report_words import check_form
-from topics.word_forms import WordForm
+from dpstream.aggregators.epoch_words import EpochWords
+from dpstream.aggregators.report_words import check_form
+from dpstream.topics.word_forms import WordForm
 
 
 class WordsLaw(Protocol):

@@ -11,6 +11,14 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from dpstream.pipeline.cli.errors import UsageProblem, run_command
+from dpstream.pipeline.cli.inputs import progress_bar
+from dpstream.pipeline.cli.options import AsJson
+from dpstream.pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell
+from dpstream.pipeline.cli.verbs import PlainCommand
+from dpstream.pipeline.plots import PlotError
+from dpstream.pipeline.results.smoothing import BIASED
+from dpstream.pipeline.state import FolderLock
 from experiments.evaluation.curves import write_curves
 from experiments.evaluation.drawn_items import DrawnItems
 from experiments.evaluation.experiment import Case, Experiment, load_experiment
@@ -34,14 +42,6 @@ from experiments.evaluation.results import (
 )
 from experiments.evaluation.unnamed_producer import MOST_TOPIC_BYTES
 from experiments.shipped import PROGRAMS, Shipped, listed, shipped_experiments
-from pipeline.cli.errors import UsageProblem, run_command
-from pipeline.cli.inputs import progress_bar
-from pipeline.cli.options import AsJson
-from pipeline.cli.output import number, plural, say, say_json, say_pairs, say_table, tell
-from pipeline.cli.verbs import PlainCommand
-from pipeline.plots import PlotError
-from pipeline.results.smoothing import BIASED
-from pipeline.state import FolderLock
 
 JOURNAL = "trials.jsonl"
 TABLE = "results.csv"

@@ -25,17 +25,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.linear_models import accuracy, losses
+from dpstream.aggregators.linear_models import accuracy, losses
+from dpstream.pipeline.plots import INSTALL, PlotError, tidy
+from dpstream.pipeline.protocols.protocol import LearningAggregator, LearningDevices
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.labelled_examples import FEATURE_UNIT
+from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.membership import membership
 from experiments.evaluation.plots import COLOURS
 from experiments.prepare_mnist import FEATURES, features, read_digits
-from pipeline.plots import INSTALL, PlotError, tidy
-from pipeline.protocols.protocol import LearningAggregator, LearningDevices
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.counted_words import written_out
-from randomizers.guarantee import Guarantee
-from randomizers.labelled_examples import FEATURE_UNIT
-from randomizers.randomness import seeded_generator
 
 CLASSES = 10
 EPSILON = 1.9

@@ -25,8 +25,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
+from dpstream.pipeline.demo import demo_change_log
 from experiments.preparation import Row, write_change_log
-from pipeline.demo import demo_change_log
 
 _FIRST_MONTH = {"B": 2, "J": 10}
 

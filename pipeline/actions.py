@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from topics.names import Role
+from dpstream.topics.names import Role
 
 # Records from the end back.
 _READ_FIRST = 128

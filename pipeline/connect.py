@@ -8,17 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_bytes
 
-from pipeline.actions import Append, Flush, Steps
-from pipeline.devices.producer import STATE_FILE, Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import find_cluster
-from pipeline.operations.deployed_jobs import check_has_devices, check_has_producers, find_deployed
-from pipeline.operations.producer_checks import check_registered, ends_before
-from topics.names import Role
-from topics.records import Farewell
+from dpstream.pipeline.actions import Append, Flush, Steps
+from dpstream.pipeline.devices.producer import STATE_FILE, Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import find_cluster
+from dpstream.pipeline.operations.deployed_jobs import (
+    check_has_devices,
+    check_has_producers,
+    find_deployed,
+)
+from dpstream.pipeline.operations.producer_checks import check_registered, ends_before
+from dpstream.topics.names import Role
+from dpstream.topics.records import Farewell
 
 
 def _to_stderr(message: str) -> None:

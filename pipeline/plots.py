@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.whole_files import replaced_whole
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.whole_files import replaced_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,8 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pipeline.errors import DpstreamError
-from pipeline.whole_files import naming
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.whole_files import naming
 
 LOCK_FILE = "lock"
 

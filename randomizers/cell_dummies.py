@@ -1,8 +1,8 @@
 """What the continual protocols of the shuffled model have in common: dummies of single cells.
 
 A cell's noise is sized on the fewest contributors that a window is released with
-(`randomizers.cell_noise_law`). Each contributor adds its share; or the shuffle stage adds all of
-it, once: it sees these reports unprotected anyway.
+(`dpstream.randomizers.cell_noise_law`). Each contributor adds its share; or the shuffle stage adds
+all of it, once: it sees these reports unprotected anyway.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.dummies import Dummies, PoissonDummies
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.dummies import Dummies, PoissonDummies
 
 DummyKind: TypeAlias = Literal["poisson", "negative_binomial", "shuffle"]
 """Which dummies: of every contributor, Poisson many or in clusters; or of the shuffle stage."""

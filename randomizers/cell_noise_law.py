@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
-from randomizers.laws import Constants
+from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
+from dpstream.randomizers.laws import Constants
 
 DummyLaw: TypeAlias = Literal["poisson", "bernoulli", "negative_binomial", "shuffle"]
 """Who adds dummies: contributors by one of three laws, or the shuffle stage, Poisson many."""

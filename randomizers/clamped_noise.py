@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.laws import Constants
-from randomizers.noise_tables import TABLE_BITS, NoiseTable
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.noise_tables import TABLE_BITS, NoiseTable
 
 MOST_BOUND: Final = 1 << 19
 """The largest M: of it a table takes a second."""

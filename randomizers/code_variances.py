@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.grid import AxisCode
-from randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.grid import AxisCode
+from dpstream.randomizers.cell_codes.levels import Levels
 
 Ends = NDArray[np.int64] | int
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.draws import draw_categories
+from dpstream.randomizers.draws import draw_categories
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from randomizers.counted_words import CountedWords
-from randomizers.guarantee import Guarantee
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.guarantee import Guarantee
 
 LawT = TypeVar("LawT")
 

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_words import CountedWords
 
 MOST_INSTANCES: Final = 4
 

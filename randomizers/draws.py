@@ -39,7 +39,7 @@ def draw_categories(
     Returns:
         shape (count,), from 0 to ``len(masses) - 1``.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> draw_categories([0, 10**400, 0], 3, seeded_generator(1)).tolist()
     [1, 1, 1]
     """

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.noise_tables import (
+from dpstream.randomizers.noise_tables import (
     NoiseTable,
     binomial_table,
     cluster_rate,
@@ -99,7 +99,7 @@ class PoissonDummies(Dummies):
     The counts of the cells are independent Poisson numbers. Those of n contributors are Poisson
     with n times the mean: the binary digits of n say which tables are drawn from.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> round(len(PoissonDummies(0.5).draw(1_000_000, 10, seeded_generator(1))), -4)
     500000
 

@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.composed import ComposedLaw
-from randomizers.devices import Devices, LawT
-from randomizers.draws import draw_categories
-from randomizers.given_values import check_epoch, checked_booleans
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.devices import Devices, LawT
+from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.given_values import check_epoch, checked_booleans
 
 MAX_EPOCHS = 1 << 20
 """The most epochs with a report at each."""

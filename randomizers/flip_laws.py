@@ -1,7 +1,7 @@
 """How often the tracked Boolean of a row flips while the item or number of a user changes.
 
-When an item changes to another one, the Boolean (`randomizers.hadamard_rows`) flips for half of the
-rows only. So fewer flips have to be followed than an item may have changes.
+When an item changes to another one, the Boolean (`dpstream.randomizers.hadamard_rows`) flips for
+half of the rows only. So fewer flips have to be followed than an item may have changes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.hadamard_rows import rows_for
+from dpstream.randomizers.hadamard_rows import rows_for
 
 
 def flip_law(items: int, values: int) -> NDArray[np.float64]:

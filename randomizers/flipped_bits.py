@@ -6,7 +6,7 @@ and Binomial(n - c, p) of the others. Drawing it for all users together or for e
 the same law.
 
 A binomial number of n trials is a sum of one for each binary digit of n, drawn from tables made in
-integers (`randomizers.noise_tables`).
+integers (`dpstream.randomizers.noise_tables`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.noise_tables import NoiseTable, binomial_table
+from dpstream.randomizers.noise_tables import NoiseTable, binomial_table
 
 MOST_TRIALS: Final = 1 << 40
 """Of one binomial number."""
@@ -31,7 +31,7 @@ _TABLE_DIGITS = 24
 class FlippedBits:
     """The law of bits that are each reversed on their own.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> ones = np.array([0, 1_000_000])
     >>> FlippedBits(Fraction(1, 4)).ones(ones, 1_000_000, seeded_generator(1)).round(-4).tolist()
     [250000, 750000]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.given_values import refuse_wrong
+from dpstream.randomizers.given_values import refuse_wrong
 
 MIN_ITEMS, MAX_ITEMS = 2, 4096
 

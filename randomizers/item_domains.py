@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from randomizers.open_domains import MOST_BITS, MOST_BYTES
+from dpstream.randomizers.open_domains import MOST_BITS, MOST_BYTES
 
 MOST_PREDICATES: Final = 1 << 12
 

@@ -18,7 +18,7 @@ class Constants:
     What a field holds follows from its type: numbers, words, other constants, or tuples of them. A
     field whose type does not tell names what reads it: ``field(metadata={"read": ...})``.
 
-    >>> from randomizers.cell_noise_law import CellNoiseLaw
+    >>> from dpstream.randomizers.cell_noise_law import CellNoiseLaw
     >>> CellNoiseLaw.from_json(CellNoiseLaw("poisson", 43.0, 1000).to_json()).minimum
     1000
     """

@@ -14,11 +14,11 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices, read_only
-from randomizers.draws import draw_categories
-from randomizers.given_values import refuse_wrong
-from randomizers.guarantee import Guarantee
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices, read_only
+from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.given_values import refuse_wrong
+from dpstream.randomizers.guarantee import Guarantee
 
 
 class LevelLaw:

@@ -1,9 +1,9 @@
 """Normal noise in whole numbers: N(0, sigma^2) rounded, drawn exactly.
 
 A draw is a uniform integer of 128 bits, looked up in an integer table of cumulated probabilities,
-as those of `randomizers.noise_tables` are. A table for a large deviation is too long to be written
-down. So an entry is calculated, in integers alone, when a draw is compared with it: about twenty
-are. It is the same on every machine, to the last bit.
+as those of `dpstream.randomizers.noise_tables` are. A table for a large deviation is too long to be
+written down. So an entry is calculated, in integers alone, when a draw is compared with it: about
+twenty are. It is the same on every machine, to the last bit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from randomizers.noise_tables import TABLE_BITS
+from dpstream.randomizers.noise_tables import TABLE_BITS
 
 MAX_DEVIATION: Final = 1 << 48
 

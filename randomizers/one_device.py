@@ -28,9 +28,9 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.byte_generator import ReadBytes, byte_randomness
-from randomizers.counted_words import written_out
-from randomizers.devices import Devices
+from dpstream.randomizers.byte_generator import ReadBytes, byte_randomness
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.devices import Devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class _Kind:
     sets: bool = False
 
     def law_class(self) -> Any:
-        return getattr(import_module(f"randomizers.{self.package}"), self.law)
+        return getattr(import_module(f"dpstream.randomizers.{self.package}"), self.law)
 
     def devices_class(self) -> Any:
         package = self.devices_package or self.package
-        return getattr(import_module(f"randomizers.{package}"), self.devices)
+        return getattr(import_module(f"dpstream.randomizers.{package}"), self.devices)
 
 
 _KINDS: Final[Mapping[str, tuple[_Kind, ...]]] = {

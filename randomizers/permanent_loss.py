@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 
-from randomizers.composed import ComposedLaw
+from dpstream.randomizers.composed import ComposedLaw
 
 # Sums of positive terms are right to 70 digits: far more is added than they are off.
 _ROUNDING = Decimal(10) ** -60

@@ -13,8 +13,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.pairwise_hash import PairwiseHash
-from randomizers.public_words import public_words
+from dpstream.randomizers.pairwise_hash import PairwiseHash
+from dpstream.randomizers.public_words import public_words
 
 
 class PublicMatrix(ABC):

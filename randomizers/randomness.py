@@ -1,7 +1,7 @@
 """Randomness that privacy may rest on: a cryptographic generator.
 
 It is AES-128 in counter mode (randomgen's `AESCounter`). A single device reads the operating
-system's randomness instead (`randomizers.byte_generator`).
+system's randomness instead (`dpstream.randomizers.byte_generator`).
 """
 
 from __future__ import annotations

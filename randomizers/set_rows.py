@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.given_sets import checked_sets
+from dpstream.randomizers.given_sets import checked_sets
 
 
 def set_rows(

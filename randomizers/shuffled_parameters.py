@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import get_args
 
-from randomizers.affine_hashes import is_prime
-from randomizers.cell_dummies import DummyKind, ItemCells
-from randomizers.future_rand import check_epsilon
-from randomizers.item_domains import Bits, ItemDomain, Numbers, StreamDomain, domain_size
+from dpstream.randomizers.affine_hashes import is_prime
+from dpstream.randomizers.cell_dummies import DummyKind, ItemCells
+from dpstream.randomizers.future_rand import check_epsilon
+from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers, StreamDomain, domain_size
 
 LEAST_DELTA = 1e-11
 MOST_ITEMS = 1 << 20

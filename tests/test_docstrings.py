@@ -8,15 +8,15 @@ from importlib import import_module
 
 import pytest
 
-import aggregators
-import pipeline
-import randomizers
-import topics
+import dpstream.aggregators
+import dpstream.pipeline
+import dpstream.randomizers
+import dpstream.topics
 
 
 def modules() -> list[str]:
     """Every package and module that is installed."""
-    packages = (aggregators, pipeline, randomizers, topics)
+    packages = (dpstream.aggregators, dpstream.pipeline, dpstream.randomizers, dpstream.topics)
     inside = [
         module.name
         for package in packages

@@ -5,29 +5,29 @@ A job named ``students`` owns these topics; one more, ``dpstream.jobs``, lists t
 ==========================  ==================================================  ==================
 topic                       record                                              module
 ==========================  ==================================================  ==================
-``students.producers``      `Registration`, `Farewell`, `Drain`: who, and when  `topics.records`
-``students.reports``        `Batch`, `Punctuation`: reports of one producer     `topics.batches`
-``students.manifests``      `Manifest`: what the window of an epoch holds       `topics.manifests`
-``students.shuffled``       `Chunk`: the reports of a window, nobody's          `topics.chunks`
-``students.partials``       `PartialPart`: what an aggregator made of a window  `topics.partials`
+``students.producers``      `Registration`, `Farewell`, `Drain`: who, and when  `records`
+``students.reports``        `Batch`, `Punctuation`: reports of one producer     `batches`
+``students.manifests``      `Manifest`: what the window of an epoch holds       `manifests`
+``students.shuffled``       `Chunk`: the reports of a window, nobody's          `chunks`
+``students.partials``       `PartialPart`: what an aggregator made of a window  `partials`
 ``students.estimates``      the published estimates                             `pipeline`
 ``students.results``        the same as JSON documents, by epoch, compacted     `pipeline`
 ``students.status``         heartbeats of the workers                           `pipeline`
-``students.dead-letters``   `DeadLetter`, `Dismissal`: what was refused, why    `topics.records`
+``students.dead-letters``   `DeadLetter`, `Dismissal`: what was refused, why    `records`
 ==========================  ==================================================  ==================
 
 Batches, punctuation, manifests, chunks and partials are binary: a fixed little-endian header whose
-beginning and end they share (`topics.frames`), then a payload. Batches and chunks carry reports
-as opaque words (`topics.words`). The other records are JSON. `topics.names` has names and settings
-of the topics.
+beginning and end they share (`dpstream.topics.frames`), then a payload. Batches and chunks carry
+reports as opaque words (`dpstream.topics.words`). The other records are JSON.
+`dpstream.topics.names` has names and settings of the topics.
 
 Everything is versioned and checked as it is read. What is not exactly as described raises
 `CodecError`, which says what is wrong; nothing is guessed, and nothing is allocated that exceeds a
 small multiple of the largest record allowed. A batch, for instance:
 
 >>> import numpy as np
->>> from topics.batches import Batch, decode_batch, encode_batch
->>> from topics.words import Words
+>>> from dpstream.topics.batches import Batch, decode_batch, encode_batch
+>>> from dpstream.topics.words import Words
 >>> reports = np.array([[3], [1], [3]], np.uint8)
 >>> batch = Batch(bytes(16), bytes(16), bytes(16), bytes(16), epoch=1, words=Words(reports))
 >>> record = encode_batch(batch)
@@ -37,7 +37,7 @@ small multiple of the largest record allowed. A batch, for instance:
 [[3], [1], [3]]
 
 Where a job waits for many producers, a manifest may say what differs from an earlier one
-(`topics.short_manifests`).
+(`dpstream.topics.short_manifests`).
 
 The package knows no protocol, and imports none of the other packages.
 """

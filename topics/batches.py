@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topics.fixed_sizes import FixedSize, pack_sized, unpack_sized
-from topics.frames import (
+from dpstream.topics.fixed_sizes import FixedSize, pack_sized, unpack_sized
+from dpstream.topics.frames import (
     U4_MAX,
     CodecError,
     Frame,
@@ -13,7 +13,7 @@ from topics.frames import (
     check_identities,
     check_range,
 )
-from topics.words import WORDS_FIELDS, Words
+from dpstream.topics.words import WORDS_FIELDS, Words
 
 _BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
 _PUNCTUATION = Frame(Kind.PUNCTUATION, "16sQQQI8s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topics.frames import (
+from dpstream.topics.frames import (
     U4_MAX,
     CodecError,
     Frame,
@@ -14,7 +14,7 @@ from topics.frames import (
     kind_of,
     version_of,
 )
-from topics.words import WORDS_FIELDS, Words, pack_words, unpack_words
+from dpstream.topics.words import WORDS_FIELDS, Words, pack_words, unpack_words
 
 _CHUNK = Frame(Kind.CHUNK, f"QQ16sII{WORDS_FIELDS}")
 # Of an instance after the first one.

@@ -12,7 +12,7 @@ offset  bytes  header
 8       16     deployment
 24      16     fingerprint
 40      8      epoch, from 1 on
-48      8      id of the key that contents are sealed to, see `topics.sealing`; zeros: not sealed
+48      8      id of the key that contents are sealed to, see `sealing`; zeros: not sealed
 ======  =====  ========================================================================
 
 ======  =====  ========================================================================
@@ -26,7 +26,7 @@ offset  bytes  envelope
 
 A content is as long whatever a device has to say: the number of its words (2 bytes), then as many
 slots for words as any report of the job needs, those that are not used zero (`ContentForm`). Sealed
-it is a box of that (`topics.sealing`), bound to deployment, job, epoch and report.
+it is a box of that (`dpstream.topics.sealing`), bound to deployment, job, epoch and report.
 
 This module needs NumPy alone: it is on devices too.
 """
@@ -177,7 +177,7 @@ class ContentForm:
 
     Attributes:
         slots: the most words that a device of the job sends at an epoch.
-        width: words of a report, as `topics.word_forms.WordForm` has it.
+        width: words of a report, as `dpstream.topics.word_forms.WordForm` has it.
         word_bytes: 1, 2, 4 or 8.
     """
 

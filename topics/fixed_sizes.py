@@ -2,7 +2,7 @@
 
 Where devices rely on the shuffle stage to hide their messages, how many there are is a secret too.
 So a producer sends room for as many as there can be, in one of two encodings beside those of
-`topics.words`:
+`dpstream.topics.words`:
 
 * slots: the rows, one after the other, then zeros up to the number of slots.
 * table: the first word of the table (u8), then how often that and each following word occurs, all
@@ -20,9 +20,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError
-from topics.word_forms import WordForm
-from topics.words import (
+from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import (
     WORD_TYPES,
     Words,
     check_word_fields,
@@ -144,7 +144,8 @@ def _cut_table(words: Words, size: Table, cells: int) -> Iterator[tuple[Words, T
 
 
 def pack_sized(words: Words, size: FixedSize | None) -> tuple[tuple[int, ...], bytes]:
-    """Header fields (`topics.words.WORDS_FIELDS`) and payload; no size: as small as they are.
+    """Header fields (`dpstream.topics.words.WORDS_FIELDS`) and payload; no size: as small as they
+    are.
 
     Raises:
         CodecError: they do not fit the size, or without one a record.

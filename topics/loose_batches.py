@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.frames import (
+from dpstream.topics.frames import (
     PAYLOAD_TARGET,
     RECORD_CAP,
     CodecError,
@@ -24,7 +24,7 @@ from topics.frames import (
     check_identities,
     check_range,
 )
-from topics.sealing import KEY_ID_BYTES
+from dpstream.topics.sealing import KEY_ID_BYTES
 
 TAG_BYTES: Final = 8
 REPORT_ID_BYTES: Final = 16

@@ -14,8 +14,14 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from topics.frames import INTEGER_MAX, CodecError
-from topics.manifests import DECIDED_FATES, Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.frames import INTEGER_MAX, CodecError
+from dpstream.topics.manifests import (
+    DECIDED_FATES,
+    Fate,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+)
 
 PRODUCERS = 256
 """Of more producers manifests are read one by one."""

@@ -8,8 +8,8 @@ the drawing of each producer that is in, after the populations. The first instan
 first manifest is the only decision; each of the others writes one of its own, with the offsets of
 its own topic, before it writes its part.
 
-Version 3 says what differs from an earlier manifest (`topics.short_manifests`). Whoever reads no
-populations reads all versions alike: `read_head`.
+Version 3 says what differs from an earlier manifest (`dpstream.topics.short_manifests`). Whoever
+reads no populations reads all versions alike: `read_head`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.batches import DRAWING_BYTES
-from topics.frames import (
+from dpstream.topics.batches import DRAWING_BYTES
+from dpstream.topics.frames import (
     RECORD_CAP,
     U4_MAX,
     CodecError,
@@ -35,8 +35,8 @@ from topics.frames import (
     kind_of,
     version_of,
 )
-from topics.memberships import decode_membership
-from topics.rows import Row
+from dpstream.topics.memberships import decode_membership
+from dpstream.topics.rows import Row
 
 _MANIFEST = Frame(Kind.MANIFEST, "QQQQQQQII")
 _OF_AN_INSTANCE = Frame(Kind.MANIFEST, "QQQQQQQIII", version=2)
@@ -93,7 +93,7 @@ class Manifest:
         timestamp: milliseconds since 1970, UTC.
         instance: of the shuffle stage, from 1 on; the first one decides.
         drawings: where there are several instances, of each producer that is in, in the same order:
-            8 bytes, see `topics.batches.batch_id`; elsewhere none.
+            8 bytes, see `dpstream.topics.batches.batch_id`; elsewhere none.
 
     Raises:
         CodecError: a field has another length, lies outside its range or contradicts another.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.frames import CodecError
+from dpstream.topics.frames import CodecError
 
 _BITMAP, _MISSING = 0, 1
 _NUMBER_BYTES = 5

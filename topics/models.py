@@ -8,7 +8,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from topics.frames import CodecError, check_identities, check_range
+from dpstream.topics.frames import CodecError, check_identities, check_range
 
 MAGIC = b"dpsm\x01"
 

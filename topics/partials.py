@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from topics.frames import (
+from dpstream.topics.frames import (
     RECORD_CAP,
     U4_MAX,
     CodecError,

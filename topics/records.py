@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from topics.frames import (
+from dpstream.topics.frames import (
     INTEGER_MAX,
     VERSION,
     CodecError,

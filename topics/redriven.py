@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from topics.frames import VERSION, CodecError, check_identities, check_range
-from topics.names import FURTHER_REPORTS, Role
+from dpstream.topics.frames import VERSION, CodecError, check_identities, check_range
+from dpstream.topics.names import FURTHER_REPORTS, Role
 
 RAW_ROLES = (Role.REPORTS, *FURTHER_REPORTS)
 """Topics that records are fed back into."""

@@ -7,9 +7,16 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from topics.batches import Batch, decode_batch, encode_batch
-from topics.frames import PAYLOAD_TARGET, CodecError, Frame, Kind, check_identities, check_range
-from topics.sealing import BOX_BYTES, KEY_ID_BYTES, Lock, key_id, seal, unseal
+from dpstream.topics.batches import Batch, decode_batch, encode_batch
+from dpstream.topics.frames import (
+    PAYLOAD_TARGET,
+    CodecError,
+    Frame,
+    Kind,
+    check_identities,
+    check_range,
+)
+from dpstream.topics.sealing import BOX_BYTES, KEY_ID_BYTES, Lock, key_id, seal, unseal
 
 _SEALED = Frame(Kind.SEALED_BATCH, f"Q{KEY_ID_BYTES}s")
 
@@ -25,7 +32,7 @@ class SealedBatch:
         fingerprint: 16 bytes.
         deployment: 16 bytes.
         epoch: at least 1.
-        key: 8 bytes; id of the key that opens it, see `topics.sealing.key_id`.
+        key: 8 bytes; id of the key that opens it, see `dpstream.topics.sealing.key_id`.
         box: of the record of a batch.
 
     Raises:

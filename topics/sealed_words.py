@@ -15,9 +15,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
-from topics.sealing import BOX_BYTES, Lock, seal_all, unseal_all
-from topics.word_forms import WordForm
-from topics.words import WordArray
+from dpstream.topics.sealing import BOX_BYTES, Lock, seal_all, unseal_all
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray
 
 _WORD: Final = np.dtype("<u8")
 _REPORT, _CHAFF = 1, 0

@@ -22,10 +22,10 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError, check_range
-from topics.sealing import BOX_BYTES, Lock, seal
-from topics.word_forms import WordForm
-from topics.words import WordArray
+from dpstream.topics.frames import PAYLOAD_TARGET, U4_MAX, CodecError, check_range
+from dpstream.topics.sealing import BOX_BYTES, Lock, seal
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray
 
 Counts = NDArray[np.uint32]
 

@@ -1,10 +1,10 @@
 """Manifests of many producers that say what differs from an earlier one.
 
 How many devices a producer stands for seldom changes. A manifest of version 3 therefore says who is
-in (`topics.memberships`), and of those alone whose number is another than in an earlier manifest,
-by how much; that one is whole, of version 1, and named by its offset in the log. After the
-membership come the places of these producers, each as how many others that are in lie between it
-and the one before, and the differences, 2n for n and -2n - 1 for n below 0.
+in (`dpstream.topics.memberships`), and of those alone whose number is another than in an earlier
+manifest, by how much; that one is whole, of version 1, and named by its offset in the log. After
+the membership come the places of these producers, each as how many others that are in lie between
+it and the one before, and the differences, 2n for n and -2n - 1 for n below 0.
 
 A reader of the log keeps the last `BASES` whole manifests of its deployment. Whether a manifest can
 be read is thus a matter of the log alone, and the same for all who read it from its beginning; who
@@ -18,8 +18,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.frames import U4_MAX, CodecError, check_range
-from topics.manifests import (
+from dpstream.topics.frames import U4_MAX, CodecError, check_range
+from dpstream.topics.manifests import (
     PRODUCERS_MAX,
     SHORT,
     Manifest,
@@ -29,7 +29,7 @@ from topics.manifests import (
     manifest_of,
     numbers_of,
 )
-from topics.memberships import (
+from dpstream.topics.memberships import (
     decode_membership,
     decode_number,
     encode_membership,

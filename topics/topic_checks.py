@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, TopicSettings
+from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, TopicSettings
 
 _PLAIN = {"uncompressed", "producer"}
 

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.frames import (
+from dpstream.topics.frames import (
     MESSAGES_CAP,
     PAYLOAD_TARGET,
     RECORD_CAP,

@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.forecasts import Forecast, SmoothedForecast
-from pipeline.results.smoothing import NAMES
-from pipeline.simulation.simulate import Simulation
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.protocols.forecasts import Forecast, SmoothedForecast
+from dpstream.pipeline.results.smoothing import NAMES
+from dpstream.pipeline.simulation.simulate import Simulation
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -50,7 +50,9 @@ class Column:
 
 
 def series_of(simulation: Simulation, name: str) -> Series:
-    """What a run estimated, by the name of the estimates in `pipeline.results.smoothing`."""
+    """What a run estimated, by the name of the estimates in
+    `dpstream.pipeline.results.smoothing`.
+    """
     shape = simulation.truth[1:].shape
     values, low, high = (np.full(shape, np.nan) for _ in range(3))
     for record, found in simulation.columns():

@@ -9,8 +9,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.counts import Window
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.counts import Window
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.epoch_counts import counts_of, window_of
+from dpstream.pipeline.simulation.item_comparison import messages_sent
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from dpstream.pipeline.stages.admission import Admission
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.randomizers.counted_words import CountedWords
 from experiments.evaluation.images import NumberedUsers
 from experiments.evaluation.unnamed_producer import (
     MOST_TOPIC_BYTES,
@@ -19,16 +29,6 @@ from experiments.evaluation.unnamed_producer import (
     producers_needed,
     topic_bytes,
 )
-from pipeline.devices.item_log import ItemLog
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.epoch_counts import counts_of, window_of
-from pipeline.simulation.item_comparison import messages_sent
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
-from pipeline.stages.admission import Admission
-from pipeline.stages.epoch_log import EpochLog
-from randomizers.counted_words import CountedWords
 
 Truth: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
 

@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from aggregators.cell_window import FOUND
-from aggregators.counts import Counts
-from aggregators.estimate import Estimate
-from aggregators.grid_counts import GridCounts
-from aggregators.quantiles import quantile
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.counts import Counts
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.quantiles import quantile
 from experiments.evaluation.columns import Array, Series
 from experiments.evaluation.counted import CountedEpoch, Truth
 

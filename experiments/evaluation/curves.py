@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpstream.pipeline.plots import INSTALL, PlotError, save_figure, tidy
+from dpstream.pipeline.simulation.simulate import Simulation, simulate
 from experiments.evaluation.columns import series_of
 from experiments.evaluation.experiment import Case
 from experiments.evaluation.plots import COLOURS
-from pipeline.plots import INSTALL, PlotError, save_figure, tidy
-from pipeline.simulation.simulate import Simulation, simulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

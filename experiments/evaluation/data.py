@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
+from dpstream.pipeline.devices.rows import BadRows, BadRowsError, InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from experiments.evaluation.drawn_items import DrawnItems
 from experiments.evaluation.images import image_log, is_image
 from experiments.preparation import read_plain
-from pipeline.devices.change_log import ChangeLog
-from pipeline.devices.item_log import ValueLog, load_value_log
-from pipeline.devices.rows import BadRows, BadRowsError, InputError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
 
 MOST_CHANGES = 1 << 28
 """The most changes of all synthetic users together: several GiB."""

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy import integrate
 from scipy.stats import norm
 
-from pipeline.devices.change_log import ChangeLog
-from pipeline.devices.item_log import ItemLog
-from pipeline.devices.rows import BadRows, InputError
-from pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.rows import BadRows, InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 MOST_DRAWN: Final = 1 << 16
 """The largest domain of which items are drawn."""

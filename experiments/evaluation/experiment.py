@@ -36,17 +36,23 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
 
+from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob, deploy_job
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_problems import (
+    JobError,
+    Problem,
+    explain,
+    make_from_yaml,
+    read_settings,
+)
+from dpstream.pipeline.jobs.marked_yaml import Path as KeyPath
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 from experiments.evaluation.columns import COLUMNS
 from experiments.evaluation.counted_answers import ANSWERED
 from experiments.evaluation.data import ChangeLogFile, Source, SyntheticChanges
 from experiments.evaluation.drawn_items import DrawnItems
 from experiments.evaluation.sections import ALL_USERS, Data, ExperimentFile, JobGrid
-from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob, deploy_job
-from pipeline.jobs.input_forms import AS_IT_IS
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_problems import JobError, Problem, explain, make_from_yaml, read_settings
-from pipeline.jobs.marked_yaml import Path as KeyPath
-from pipeline.protocols.registry import PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

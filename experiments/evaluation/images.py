@@ -9,9 +9,9 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.item_log import ItemLog
-from pipeline.devices.rows import BadRows, InputError
-from pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.rows import BadRows, InputError
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 _HEADER = re.compile(rb"P5\s+(\d+)\s+(\d+)\s+255\s")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dpstream.pipeline.whole_files import naming
 from experiments.evaluation.trial import Trial
-from pipeline.whole_files import naming
 
 
 class Journal:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import active_children
 
+from dpstream.pipeline.simulation.trials import trial_processes
 from experiments.evaluation.experiment import Case, Experiment
 from experiments.evaluation.journal import Journal
 from experiments.evaluation.trial import Trial, case_key, run_trial
-from pipeline.simulation.trials import trial_processes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

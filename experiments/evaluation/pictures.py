@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95
-from aggregators.grid_counts import GridCounts
-from aggregators.quantiles import quantile
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.quantiles import quantile
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.plots import new_figure, tidy
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.whole_files import replaced_whole
 from experiments.evaluation.columns import Array
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.counted_answers import SHARES, item_intervals
 from experiments.evaluation.experiment import Case
 from experiments.evaluation.plots import COLOURS
-from pipeline.devices.item_log import ItemLog
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.plots import new_figure, tidy
-from pipeline.values.value_domains import ValueDomain
-from pipeline.whole_files import replaced_whole
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap, PowerNorm

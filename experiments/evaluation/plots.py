@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.pipeline.plots import INSTALL, PlotError, save_figure, tidy
+from dpstream.pipeline.results.smoothing import UNBIASED
 from experiments.evaluation.counted_answers import ALL_ITEMS
 from experiments.evaluation.results import Line, loss_differs_from_request, variables
-from pipeline.plots import INSTALL, PlotError, save_figure, tidy
-from pipeline.results.smoothing import UNBIASED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from dpstream.pipeline.whole_files import replaced_whole
 from experiments.evaluation.columns import messages_per_user
 from experiments.evaluation.counted import added_up_at_once
 from experiments.evaluation.data import ChangeLogFile
 from experiments.evaluation.drawn_items import DrawnItems, SelectionSets
 from experiments.evaluation.experiment import Case
 from experiments.evaluation.trial import Accuracy, Trial
-from pipeline.whole_files import replaced_whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)

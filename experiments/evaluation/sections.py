@@ -7,17 +7,17 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from dpstream.pipeline.jobs.epochs import LONGEST_HORIZON, Epochs
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.topics.names import JOB_NAME_MAX, validate_job_name
 from experiments.evaluation.drawn_items import (
     DrawnItems,
     SelectionSets,
     ZipfItems,
     ZipfQueries,
 )
-from pipeline.jobs.epochs import LONGEST_HORIZON, Epochs
-from pipeline.jobs.input_forms import InputForm
-from pipeline.jobs.section import Section
-from pipeline.protocols.registry import PROTOCOLS
-from topics.names import JOB_NAME_MAX, validate_job_name
 
 MOST_SEEDS = 1_000_000
 

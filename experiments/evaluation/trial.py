@@ -13,6 +13,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.simulation.simulate import Simulation, simulate
+from dpstream.topics.manifests import Fate
 from experiments.evaluation.columns import COLUMNS, ONLINE, Series, predicted_online
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.counted_answers import (
@@ -27,10 +31,6 @@ from experiments.evaluation.curator import exact_deviation, published_deviation
 from experiments.evaluation.data import ChangeLogFile, Source
 from experiments.evaluation.drawn_items import DrawnItems, SelectionSets
 from experiments.evaluation.experiment import Case
-from pipeline.devices.item_log import ItemLog, ValueLog
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.simulation.simulate import Simulation, simulate
-from topics.manifests import Fate
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from topics.fixed_sizes import Slots, fixed_size
-from topics.frames import U4_MAX, CodecError
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.topics.fixed_sizes import Slots, fixed_size
+from dpstream.topics.frames import U4_MAX, CodecError
 
 MOST_TOPIC_BYTES: Final = 1 << 30
 """Of the reports of an epoch that a simulation holds in memory, at most."""

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pipeline.audit.findings import Finding
-from randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
 
 FALSE_ALARM = 1e-9
 """The most probable that a correct program is convicted by a whole audit."""

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from pipeline.audit.findings import Finding, Verdict
-from pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
-from pipeline.jobs.descriptions import is_signed
-from pipeline.jobs.job_files import validate
+from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
+from dpstream.pipeline.jobs.descriptions import is_signed
+from dpstream.pipeline.jobs.job_files import validate
 
 ATTACK: Final = "deployed law"
 _OFF: Final = 1 + 1e-9

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.audit.findings import Finding, Verdict
-from pipeline.audit.histories import draw_histories
-from pipeline.conformance.cases import (
+from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.audit.histories import draw_histories
+from dpstream.pipeline.conformance.cases import (
     Case,
     Report,
     Stream,
@@ -27,7 +27,7 @@ from pipeline.conformance.cases import (
     reports_in_words,
     values_in_words,
 )
-from pipeline.conformance.checks import spread, window_seen
+from dpstream.pipeline.conformance.checks import spread, window_seen
 
 ATTACK = "draws against the law"
 # Of devices that are also run together, so many are run by themselves.

@@ -14,10 +14,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audit.findings import Finding, Verdict
-from pipeline.conformance.cases import Case, Stream
-from pipeline.conformance.divergences import divergence, exponential, neighbours_of
-from randomizers.guarantee import Guarantee
+from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.conformance.cases import Case, Stream
+from dpstream.pipeline.conformance.divergences import divergence, exponential, neighbours_of
+from dpstream.randomizers.guarantee import Guarantee
 
 ATTACK = "likelihood ratios"
 # As a share: what floating point is certain of is not looked at more closely.

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audit.hockey_stick import Reports, Sight, Sights
-from pipeline.conformance.cases import Stream
-from randomizers.counted_words import written_out
-from randomizers.devices import Devices
+from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
+from dpstream.pipeline.conformance.cases import Stream
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.devices import Devices
 
 
 def draw_histories(

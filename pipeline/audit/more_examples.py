@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from pipeline.conformance.cases import Case
-from pipeline.conformance.finding import find_cases
-from pipeline.protocols.protocol import Example
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.pipeline.protocols.protocol import Example
 
 _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "bucket": {"epsilon": 8.0, "domain": ("a", "b", "c"), "delta": 0.1, "hashes": 1, "trials": 2},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.conformance.cases import Stream
-from pipeline.conformance.divergences import differ_by_removal, neighbours
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.values.examples import ExampleDomain
-from randomizers.guarantee import Guarantee, held_or_nothing
+from dpstream.pipeline.conformance.cases import Stream
+from dpstream.pipeline.conformance.divergences import differ_by_removal, neighbours
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.randomizers.guarantee import Guarantee, held_or_nothing
 
 
 def candidate_pairs(

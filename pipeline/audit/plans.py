@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.audit.audits import Attack, Coins
-from pipeline.audit.deployed_laws import attack_law, with_constants_of
-from pipeline.audit.draws import compare_draws
-from pipeline.audit.exact import enumerate_losses
-from pipeline.audit.findings import Finding
-from pipeline.audit.more_examples import more_examples
-from pipeline.audit.recomputed.attacks import attacks_on_accounting
-from pipeline.audit.sampling import Sample
-from pipeline.audit.subjects import job_of
-from pipeline.audit.targets import History, Target, Windows
-from pipeline.conformance.cases import Case
-from pipeline.conformance.finding import find_cases
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.protocols.protocol import Example
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.audit.audits import Attack, Coins
+from dpstream.pipeline.audit.deployed_laws import attack_law, with_constants_of
+from dpstream.pipeline.audit.draws import compare_draws
+from dpstream.pipeline.audit.exact import enumerate_losses
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.more_examples import more_examples
+from dpstream.pipeline.audit.recomputed.attacks import attacks_on_accounting
+from dpstream.pipeline.audit.sampling import Sample
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.targets import History, Target, Windows
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 LONG_TO_ENUMERATE = frozenset(
     {

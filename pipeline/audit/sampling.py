@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.audit.findings import Finding, Verdict
-from pipeline.audit.hockey_stick import (
+from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.audit.hockey_stick import (
     Guess,
     Sights,
     choose_guess,
     loss_bound,
     share_of_guesses_for,
 )
-from pipeline.audit.neighbours import candidate_pairs
-from pipeline.audit.targets import Target
-from pipeline.conformance.cases import Stream
-from pipeline.jobs.deployed_job import DeployedJob
-from randomizers.guarantee import Guarantee
+from dpstream.pipeline.audit.neighbours import candidate_pairs
+from dpstream.pipeline.audit.targets import Target
+from dpstream.pipeline.conformance.cases import Stream
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.randomizers.guarantee import Guarantee
 
 # Rounds of the search: how many pairs of neighbours it leaves, on what share of the trials that are
 # judged, and on how many at least, if there are so many.

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
-from pipeline.conformance.cases import Case
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
 
 
 # Several attacks begin with the same job, and calibrating one takes a while.

@@ -11,16 +11,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.audit.histories import draw_alone, draw_histories
-from pipeline.audit.hockey_stick import Reports, Sight, Sights
-from pipeline.conformance.cases import Stream
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.stages.estimate_records import EstimateRecord
-from topics.chunks import decode_chunk
-from topics.names import Role
+from dpstream.pipeline.audit.histories import draw_alone, draw_histories
+from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
+from dpstream.pipeline.conformance.cases import Stream
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.names import Role
 
 MOST_EPOCHS = 64
 """Of a longer horizon the first ones are drawn: what is true of all of them is true of these."""

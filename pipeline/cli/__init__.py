@@ -1,6 +1,6 @@
 """The command ``dpstream``: parses, calls what does the work, prints.
 
-Begin reading with `pipeline.cli.verbs`, the list of what it can do.
+Begin reading with `dpstream.pipeline.cli.verbs`, the list of what it can do.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pipeline.cli.loading import loading
-from pipeline.errors import INTERRUPTED
+from dpstream.pipeline.cli.loading import loading
+from dpstream.pipeline.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     from typer.core import TyperGroup
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # Loaded here: it takes a moment, in which Ctrl-C is no more an error than later on.
         with loading():
-            from pipeline.cli.errors import run_command
+            from dpstream.pipeline.cli.errors import run_command
 
             command = _command()
     except KeyboardInterrupt:
@@ -33,6 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @cache
 def _command() -> TyperGroup:
     """Made once, with every verb that was run: it takes as long as many a command."""
-    from pipeline.cli.verbs import build_command
+    from dpstream.pipeline.cli.verbs import build_command
 
     return build_command()

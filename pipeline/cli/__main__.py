@@ -1,10 +1,12 @@
-"""``python -m pipeline.cli`` is ``dpstream``, on the lifeline of whoever started it, if any."""
+"""``python -m dpstream.pipeline.cli`` is ``dpstream``, on the lifeline of whoever started it, if
+any.
+"""
 
 import sys
 import traceback
 
-from pipeline.cli import main
-from pipeline.operations.lifeline import follow, tell
+from dpstream.pipeline.cli import main
+from dpstream.pipeline.operations.lifeline import follow, tell
 
 
 def _run() -> int:

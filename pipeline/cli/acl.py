@@ -9,20 +9,20 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, connection_of, find_job, job_of_file
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from pipeline.cli.output import plural, say, say_json, say_line, say_table, silence, tell
-from pipeline.jobs.job_files import Job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection, NoClusterError
-from pipeline.kafka.errors import ClusterError
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.privileges.bindings import Binding, bindings_of, principals_of, tool_lines
-from pipeline.privileges.cluster_acls import ClusterAcls
-from pipeline.privileges.comparison import Comparison, compare, removable
-from pipeline.privileges.table import Privilege, Resource, privileges_of
-from pipeline.recording.replay.job import deploy_replay, replayed_job
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, connection_of, find_job, job_of_file
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import plural, say, say_json, say_line, say_table, silence, tell
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection, NoClusterError
+from dpstream.pipeline.kafka.errors import ClusterError
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.privileges.bindings import Binding, bindings_of, principals_of, tool_lines
+from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
+from dpstream.pipeline.privileges.comparison import Comparison, compare, removable
+from dpstream.pipeline.privileges.table import Privilege, Resource, privileges_of
+from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
 
 _NO_SERVERS = "HOST:PORT"
 

@@ -12,16 +12,16 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from pipeline.cli.answer_table import AnswerTable
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.estimate_lines import epoch_cells, json_lines, table_lines
-from pipeline.cli.output import number, tell
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.asked import usual_query
-from pipeline.results.estimate_csv import csv_lines
-from pipeline.results.published_rows import PublishedRows
-from pipeline.results.questions import Query
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.cli.answer_table import AnswerTable
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.estimate_lines import epoch_cells, json_lines, table_lines
+from dpstream.pipeline.cli.output import number, tell
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.asked import usual_query
+from dpstream.pipeline.results.estimate_csv import csv_lines
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 _PANEL = "Items and numbers"
 
@@ -141,7 +141,7 @@ def plot_answers(
 ) -> None:
     """Draw what a query asks, or what shows best, into a file; what is `said` of it is named."""
     # Not at the top: few draw.
-    from pipeline.operations.up.curves import curves_of, plotted_query, write_curves
+    from dpstream.pipeline.operations.up.curves import curves_of, plotted_query, write_curves
 
     drawn = plotted_query(job.domain, query, records)
     epochs = [record.epoch for record in records]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.cli.output import number
-from pipeline.results.questions import Answer, Question
+from dpstream.pipeline.cli.output import number
+from dpstream.pipeline.results.questions import Answer, Question
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerTable:
-    """What a table shows of answers; columns as `pipeline.cli.output.say_table` has them.
+    """What a table shows of answers; columns as `dpstream.pipeline.cli.output.say_table` has them.
 
     Attributes:
         question: that they answer.

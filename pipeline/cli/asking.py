@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.output import tell
-from pipeline.errors import FAILED
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.output import tell
+from dpstream.pipeline.errors import FAILED
 
 Yes = Annotated[
     bool,

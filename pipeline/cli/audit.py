@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.audit.audits import Attack, run_attacks
-from pipeline.audit.plans import (
+from dpstream.pipeline.audit.audits import Attack, run_attacks
+from dpstream.pipeline.audit.plans import (
     FULL,
     QUICK,
     Effort,
@@ -17,18 +17,18 @@ from pipeline.audit.plans import (
     attacks_on_job,
     attacks_on_protocol,
 )
-from pipeline.audit.recomputed.attacks import attacks_on_accounting
-from pipeline.cli.audit_lines import show_audit
-from pipeline.cli.cluster_and_jobs import cluster_of, job_of_file
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.inputs import progress_to_go
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
-from pipeline.cli.output import say_json
-from pipeline.errors import FAILED
-from pipeline.kafka.connection import NoClusterError
-from pipeline.operations.deployed_jobs import DeploymentError, find_deployed
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
+from dpstream.pipeline.audit.recomputed.attacks import attacks_on_accounting
+from dpstream.pipeline.cli.audit_lines import show_audit
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, job_of_file
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.inputs import progress_to_go
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import say_json
+from dpstream.pipeline.errors import FAILED
+from dpstream.pipeline.kafka.connection import NoClusterError
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError, find_deployed
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
 
 
 def audit(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pipeline.audit.audits import FALSE_ALARM, Audit
-from pipeline.audit.findings import Finding, Verdict
-from pipeline.cli.output import plural, say, say_table
+from dpstream.pipeline.audit.audits import FALSE_ALARM, Audit
+from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.cli.output import plural, say, say_table
 
 _ROWS_SHOWN = 40
 

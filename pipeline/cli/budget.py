@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.asking import Yes, ask
-from pipeline.cli.cluster_and_jobs import cluster_of
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
-from pipeline.cli.output import now, say, say_json, say_pairs
-from pipeline.cli.population_lines import population_json, population_pairs
-from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
-from pipeline.ledger.spending import Spending
-from pipeline.ledger.writing import of_budget
-from pipeline.operations.ledger_topic import read_spending, write_with_receipt
+from dpstream.pipeline.cli.asking import Yes, ask
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import now, say, say_json, say_pairs
+from dpstream.pipeline.cli.population_lines import population_json, population_pairs
+from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.writing import of_budget
+from dpstream.pipeline.operations.ledger_topic import read_spending, write_with_receipt
 
 _COMMAND = "dpstream budget"
 

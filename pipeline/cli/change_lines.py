@@ -10,7 +10,7 @@ def change_lines(lines: Iterable[str], format: str, lag: int) -> Iterator[str]:
     """Lines of records whose estimates are changes.
 
     Args:
-        lines: as `pipeline.cli.answer_lines.printed_lines` makes them.
+        lines: as `dpstream.pipeline.cli.answer_lines.printed_lines` makes them.
         format: "table", "csv" or "json".
         lag: since how many epochs ago.
     """

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.cli.output import silence, tell
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job, load_job
-from pipeline.kafka.client_properties import read_client_properties
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection, find_cluster
-from pipeline.operations.deployed_jobs import check_unchanged, find_deployed
+from dpstream.pipeline.cli.output import silence, tell
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job, load_job
+from dpstream.pipeline.kafka.client_properties import read_client_properties
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.operations.deployed_jobs import check_unchanged, find_deployed
 
 
 def connection_of(

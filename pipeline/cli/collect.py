@@ -11,18 +11,18 @@ from typing import Annotated
 import typer
 import uvloop
 
-from pipeline.addresses import Network, networks
-from pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
-from pipeline.cli.output import say, silence, tell
-from pipeline.cli.run import LogFormat
-from pipeline.cli.server_tls import given_tls
-from pipeline.collector.collector import CollectorSettings, raise_file_limit
-from pipeline.collector.collector import collect as run_collector
-from pipeline.collector.http_limits import HttpLimits
-from pipeline.collector.service import Access
-from pipeline.kafka.workers.monitor import MonitorAddress
+from dpstream.pipeline.addresses import Network, networks
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
+from dpstream.pipeline.cli.output import say, silence, tell
+from dpstream.pipeline.cli.run import LogFormat
+from dpstream.pipeline.cli.server_tls import given_tls
+from dpstream.pipeline.collector.collector import CollectorSettings, raise_file_limit
+from dpstream.pipeline.collector.collector import collect as run_collector
+from dpstream.pipeline.collector.http_limits import HttpLimits
+from dpstream.pipeline.collector.service import Access
+from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 
 
 def collect(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.cli.output import number, say, say_pairs, say_table
-from pipeline.planning.comparison import Compared, Recommendation
-from pipeline.planning.outlook import Outlook
-from pipeline.planning.speeds import DEVICES
+from dpstream.pipeline.cli.output import number, say, say_pairs, say_table
+from dpstream.pipeline.planning.comparison import Compared, Recommendation
+from dpstream.pipeline.planning.outlook import Outlook
+from dpstream.pipeline.planning.speeds import DEVICES
 
 
 def show_comparison(found: Sequence[Compared], recommended: Recommendation | None) -> None:

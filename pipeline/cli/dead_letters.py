@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from pipeline.cli.output import number, plural, say, say_json, say_table, tell
-from pipeline.operations.dead_letters import (
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import number, plural, say, say_json, say_table, tell
+from dpstream.pipeline.operations.dead_letters import (
     DeadLetterLog,
     Place,
     dismiss,
@@ -21,8 +21,8 @@ from pipeline.operations.dead_letters import (
     place_of,
     save_dead_letter,
 )
-from pipeline.operations.redrive import Redrive, redrive
-from topics.records import DeadLetter
+from dpstream.pipeline.operations.redrive import Redrive, redrive
+from dpstream.topics.records import DeadLetter
 
 
 def dead_letters(

@@ -10,38 +10,38 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.asking import Yes, ask
-from pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from pipeline.cli.deploy_lines import budget_change, show_deploy_plan
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.jobs import job_json, length, promised
-from pipeline.cli.options import AsJson, JobFile, JobName, KafkaConfig, Servers
-from pipeline.cli.output import now, plural, say, say_command, say_json, tell
-from pipeline.errors import FAILED
-from pipeline.jobs.budgets import endless_warning
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job, load_job
-from pipeline.jobs.noise_keys import read_noise_key
-from pipeline.jobs.stated_budgets import BudgetChange
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import NoClusterError
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.operations import deployments
-from pipeline.operations.deploy_plan import DeployPlan, Step
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.deployments import carry_out, plan_on
-from pipeline.operations.losses import loss_on, of_published
-from pipeline.operations.registrations import read_roster
-from pipeline.operations.status import stages_of
-from pipeline.operations.status.heartbeats import Heartbeats
-from pipeline.planning.plan import horizon_of, rounding_note
-from pipeline.state import (
+from dpstream.pipeline.cli.asking import Yes, ask
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from dpstream.pipeline.cli.deploy_lines import budget_change, show_deploy_plan
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.jobs import job_json, length, promised
+from dpstream.pipeline.cli.options import AsJson, JobFile, JobName, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import now, plural, say, say_command, say_json, tell
+from dpstream.pipeline.errors import FAILED
+from dpstream.pipeline.jobs.budgets import endless_warning
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job, load_job
+from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.jobs.stated_budgets import BudgetChange
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import NoClusterError
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.operations import deployments
+from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.deployments import carry_out, plan_on
+from dpstream.pipeline.operations.losses import loss_on, of_published
+from dpstream.pipeline.operations.registrations import read_roster
+from dpstream.pipeline.operations.status import stages_of
+from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.planning.plan import horizon_of, rounding_note
+from dpstream.pipeline.state import (
     collector_key_file,
     noise_key_file,
     sealing_keys_folder,
     signing_key_file,
 )
-from topics.names import Role
+from dpstream.topics.names import Role
 
 
 def deploy(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.cli.jobs import length, promised
-from pipeline.cli.output import guarantee_pairs, say, say_pairs, say_table
-from pipeline.jobs.budgets import Account
-from pipeline.operations.deploy_plan import DeployPlan, Step
+from dpstream.pipeline.cli.jobs import length, promised
+from dpstream.pipeline.cli.output import guarantee_pairs, say, say_pairs, say_table
+from dpstream.pipeline.jobs.budgets import Account
+from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
 
 
 def show_deploy_plan(plan: DeployPlan) -> None:

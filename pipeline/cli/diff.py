@@ -9,21 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
-from pipeline.cli.output import plural, say, say_json, say_table, tell
-from pipeline.cli.query import first_and_last
-from pipeline.errors import FAILED
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.recording.difference_plot import write_differences
-from pipeline.recording.differences import Difference, check_comparable, differences
-from pipeline.results.epoch_counts import NoCountsError, check_epochs
-from pipeline.results.epoch_results import EpochResult, result_of
-from pipeline.results.smoothing import read_from
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import plural, say, say_json, say_table, tell
+from dpstream.pipeline.cli.query import first_and_last
+from dpstream.pipeline.errors import FAILED
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.recording.difference_plot import write_differences
+from dpstream.pipeline.recording.differences import Difference, check_comparable, differences
+from dpstream.pipeline.results.epoch_counts import NoCountsError, check_epochs
+from dpstream.pipeline.results.epoch_results import EpochResult, result_of
+from dpstream.pipeline.results.smoothing import read_from
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 _JOB_HELP = "The name of a deployed job, or its job file."
 

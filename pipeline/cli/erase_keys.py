@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of
-from pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
-from pipeline.cli.output import number, plural, say, say_json, say_table
-from pipeline.operations.key_turns import KeyTurn, erase_key, over_in_all_jobs, turns_on
-from pipeline.state import sealing_keys_folder
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
+from dpstream.pipeline.cli.output import number, plural, say, say_json, say_table
+from dpstream.pipeline.operations.key_turns import KeyTurn, erase_key, over_in_all_jobs, turns_on
+from dpstream.pipeline.state import sealing_keys_folder
 
 
 def erase_keys(

@@ -16,12 +16,12 @@ from typing import Any
 
 import typer
 
-from pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError
-from pipeline.kafka.errors import ANY_ROLE, AccessError
-from pipeline.operations.lifeline import tell
-from pipeline.printable import printable
-from pipeline.replacements import COMMANDS, OPTIONS
-from pipeline.whole_files import NO_ROOM
+from dpstream.pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError
+from dpstream.pipeline.kafka.errors import ANY_ROLE, AccessError
+from dpstream.pipeline.operations.lifeline import tell
+from dpstream.pipeline.printable import printable
+from dpstream.pipeline.replacements import COMMANDS, OPTIONS
+from dpstream.pipeline.whole_files import NO_ROOM
 
 _OUTPUT = "standard output"
 # What Typer says of text where a number should be.
@@ -127,7 +127,7 @@ def _explain_others(error: Exception) -> tuple[str, int] | None:
 
     from kafka.errors import KafkaError
 
-    from aggregators.counts import NotAskedForError
+    from dpstream.aggregators.counts import NotAskedForError
 
     match error:
         case NotAskedForError():

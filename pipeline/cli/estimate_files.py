@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.output import tell
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.estimate_files import WRITERS
-from pipeline.results.published_rows import PublishedRows
-from pipeline.results.questions import Query
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.whole_files import replaced_whole
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.output import tell
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.estimate_files import WRITERS
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.whole_files import replaced_whole
 
 _PANEL = "Files, instead of printing; - is standard output"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 
-from pipeline.cli.output import number
-from pipeline.jobs.job_files import Job
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.pipeline.cli.output import number
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
 # Made once: `json.dumps` makes one for every line.
 _WRITER = json.JSONEncoder(allow_nan=False)

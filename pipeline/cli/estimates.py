@@ -8,12 +8,18 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.answer_lines import NormSub, Plot, answer_lines, plot_answers, printed_lines
-from pipeline.cli.change_lines import change_lines
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.estimate_files import CsvFile, EstimateFiles, JsonLinesFile, ParquetFile
-from pipeline.cli.options import (
+from dpstream.pipeline.cli.answer_lines import (
+    NormSub,
+    Plot,
+    answer_lines,
+    plot_answers,
+    printed_lines,
+)
+from dpstream.pipeline.cli.change_lines import change_lines
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFiles, JsonLinesFile, ParquetFile
+from dpstream.pipeline.cli.options import (
     Box,
     Crowd,
     Format,
@@ -25,18 +31,18 @@ from pipeline.cli.options import (
     Servers,
     Top,
 )
-from pipeline.cli.output import say_line, say_lines, tell
-from pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
-from pipeline.cli.smoothed_lines import SMOOTHED
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.results.asked import Asked, make_query, usual_query
-from pipeline.results.changes import changes, check_changes
-from pipeline.results.follow import EstimateReader
-from pipeline.results.questions import Query
-from pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_records
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.result_documents import document_schema
+from dpstream.pipeline.cli.output import say_line, say_lines, tell
+from dpstream.pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
+from dpstream.pipeline.cli.smoothed_lines import SMOOTHED
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.results.asked import Asked, make_query, usual_query
+from dpstream.pipeline.results.changes import changes, check_changes
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_records
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.result_documents import document_schema
 
 MOST_PRINTED = 2_000
 """Epochs of a table that is printed, unless `--last` says how many."""

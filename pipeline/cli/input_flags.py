@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.errors import UsageProblem
-from pipeline.jobs.input_forms import InputForm
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.job_problems import JobError
 
 _PANEL = "How rows are written (before the job file's input)"
 """Of ``--help``."""
@@ -81,7 +81,7 @@ _FLAGS: dict[str, Any] = {
 class InputFlags:
     """What the flags of a command line say.
 
-    >>> from pipeline.jobs.input_forms import AS_IT_IS
+    >>> from dpstream.pipeline.jobs.input_forms import AS_IT_IS
     >>> InputFlags(column=["user=student_id"], separator=";").over(AS_IT_IS).columns.user
     'student_id'
     """

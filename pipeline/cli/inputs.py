@@ -22,14 +22,14 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from pipeline.cli.output import tell
-from pipeline.devices.item_log import ValueLog, load_value_log
-from pipeline.devices.produce import input_notices
-from pipeline.devices.produce import load_input as load
-from pipeline.devices.users import load_users
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.input_forms import InputForm
-from pipeline.jobs.job_files import Job
+from dpstream.pipeline.cli.output import tell
+from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
+from dpstream.pipeline.devices.produce import input_notices
+from dpstream.pipeline.devices.produce import load_input as load
+from dpstream.pipeline.devices.users import load_users
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.job_files import Job
 
 Roster = Annotated[
     Path | None,

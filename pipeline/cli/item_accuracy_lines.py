@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.cli.answer_table import AnswerTable
-from pipeline.cli.output import number, say, say_table
-from pipeline.results.questions import Items
-from pipeline.simulation.item_accuracy import ItemAccuracy
-from pipeline.simulation.simulate import Simulation
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.cli.answer_table import AnswerTable
+from dpstream.pipeline.cli.output import number, say, say_table
+from dpstream.pipeline.results.questions import Items
+from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy
+from dpstream.pipeline.simulation.simulate import Simulation
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 _ROWS_SHOWN = 24
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.cli.cluster_and_jobs import cluster_of
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
-from pipeline.cli.output import iso, number, plural, say, say_json, say_table, tell
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.operations.deployed_jobs import read_jobs
-from randomizers.guarantee import Guarantee
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import iso, number, plural, say, say_json, say_table, tell
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.randomizers.guarantee import Guarantee
 
 
 def list_jobs(

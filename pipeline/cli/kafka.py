@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.options import AsJson
-from pipeline.cli.output import say, say_json, say_line, tell
-from pipeline.kafka.local_kafka import KafkaStatus, LocalKafka
-from pipeline.state import kafka_folder
+from dpstream.pipeline.cli.options import AsJson
+from dpstream.pipeline.cli.output import say, say_json, say_line, tell
+from dpstream.pipeline.kafka.local_kafka import KafkaStatus, LocalKafka
+from dpstream.pipeline.state import kafka_folder
 
 app = typer.Typer(
     help="The local broker: a real Apache Kafka on this machine, without Docker or Java.",

@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, SealingKeys
-from pipeline.cli.output import say, say_json, say_pairs
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealing_keys import (
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, SealingKeys
+from dpstream.pipeline.cli.output import say, say_json, say_pairs
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import (
     NO_KEYS,
     PRIVATE_SUFFIX,
     PUBLIC_SUFFIX,
     KeyRing,
     make_key_pair,
 )
-from pipeline.state import sealing_keys_folder
-from topics.sealing import key_id
+from dpstream.pipeline.state import sealing_keys_folder
+from dpstream.topics.sealing import key_id
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

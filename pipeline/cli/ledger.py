@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.asking import Yes, ask
-from pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.ledger_lines import (
+from dpstream.pipeline.cli.asking import Yes, ask
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.ledger_lines import (
     Selection,
     ledger_json,
     show_entries,
@@ -20,13 +20,13 @@ from pipeline.cli.ledger_lines import (
     show_releases,
     show_streams,
 )
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
-from pipeline.cli.output import now, say, say_json
-from pipeline.errors import FAILED
-from pipeline.kafka.cluster import Cluster
-from pipeline.ledger.writing import of_reopening
-from pipeline.operations.ledger_report import report_on
-from pipeline.operations.ledger_topic import write_with_receipt
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import now, say, say_json
+from dpstream.pipeline.errors import FAILED
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.writing import of_reopening
+from dpstream.pipeline.operations.ledger_report import report_on
+from dpstream.pipeline.operations.ledger_topic import write_with_receipt
 
 
 def ledger(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipeline.cli.output import instant, iso, say, say_command, say_pairs, say_table
-from pipeline.cli.population_lines import population_json, population_pairs
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.ledger.chain import Place
-from pipeline.ledger.entries import Draft, Kind
-from pipeline.ledger.verification import Finding
-from pipeline.operations.ledger_report import LedgerReport, released_in_words
-from pipeline.printable import one_line
+from dpstream.pipeline.cli.output import instant, iso, say, say_command, say_pairs, say_table
+from dpstream.pipeline.cli.population_lines import population_json, population_pairs
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.ledger.chain import Place
+from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.verification import Finding
+from dpstream.pipeline.operations.ledger_report import LedgerReport, released_in_words
+from dpstream.pipeline.printable import one_line
 
 
 class Selection:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.errors import UsageProblem
 
 
 def _ranges(texts: list[str] | None) -> list[str] | None:

@@ -23,9 +23,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.printable import one_line, printable, printable_json
-from pipeline.values.instants import iso as iso
-from randomizers.guarantee import Guarantee
+from dpstream.pipeline.printable import one_line, printable, printable_json
+from dpstream.pipeline.values.instants import iso as iso
+from dpstream.randomizers.guarantee import Guarantee
 
 _UNLIMITED = 1 << 16
 

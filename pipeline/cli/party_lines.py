@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.cli.output import say, say_table
-from pipeline.planning.odds import times_right
-from pipeline.planning.parties import PartyGuarantee
+from dpstream.pipeline.cli.output import say, say_table
+from dpstream.pipeline.planning.odds import times_right
+from dpstream.pipeline.planning.parties import PartyGuarantee
 
 
 def show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.output import say, tell
-from pipeline.serve.passwords import LONGEST, write_password
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.output import say, tell
+from dpstream.pipeline.serve.passwords import LONGEST, write_password
 
 
 def password(

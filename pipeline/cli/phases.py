@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from pipeline.cli.output import duration, now, plural, say, say_json, tell
-from pipeline.errors import FAILED
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed, read_jobs, set_phase
-from pipeline.operations.drains import DrainProgress, DrainWatch, begin_drain, end_drain
-from pipeline.values.durations import parse_duration
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import duration, now, plural, say, say_json, tell
+from dpstream.pipeline.errors import FAILED
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed, read_jobs, set_phase
+from dpstream.pipeline.operations.drains import DrainProgress, DrainWatch, begin_drain, end_drain
+from dpstream.pipeline.values.durations import parse_duration
 
 _POLL_SECONDS = 0.5
 _TELL_SECONDS = 2.0

@@ -11,15 +11,15 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, JobFile
-from pipeline.cli.output import say_json, tell
-from pipeline.cli.plan_lines import half_width, show_plan
-from pipeline.jobs.job_files import Job, load_job
-from pipeline.planning.changes import count_changes, read_changes_histogram
-from pipeline.planning.plan import Plan
-from pipeline.planning.plan import plan as make_plan
-from pipeline.planning.plan_plot import write_plan_plot
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, JobFile
+from dpstream.pipeline.cli.output import say_json, tell
+from dpstream.pipeline.cli.plan_lines import half_width, show_plan
+from dpstream.pipeline.jobs.job_files import Job, load_job
+from dpstream.pipeline.planning.changes import count_changes, read_changes_histogram
+from dpstream.pipeline.planning.plan import Plan
+from dpstream.pipeline.planning.plan import plan as make_plan
+from dpstream.pipeline.planning.plan_plot import write_plan_plot
 
 
 class Trusted(StrEnum):
@@ -137,10 +137,10 @@ def plan(
 def _held(job: Job, path: Path) -> NDArray[np.float64]:
     """The share of the users that hold each item, as a file has it."""
     # Where there is a file; a plan without one is quicker.
-    from pipeline.cli.inputs import load_truth
-    from pipeline.devices.item_counts import counts_in, usual_shares
-    from pipeline.devices.item_log import ItemLog
-    from pipeline.devices.rows import BadRowsError
+    from dpstream.pipeline.cli.inputs import load_truth
+    from dpstream.pipeline.devices.item_counts import counts_in, usual_shares
+    from dpstream.pipeline.devices.item_log import ItemLog
+    from dpstream.pipeline.devices.rows import BadRowsError
 
     slots = job.domain.slots
     if slots is None:
@@ -188,9 +188,9 @@ def _changes(job: Job, histogram: Path | None, log: Path | None) -> NDArray[np.f
         return read_changes_histogram(histogram, job.epochs.count)
     if log is None:
         return None
-    from pipeline.cli.inputs import load_truth
-    from pipeline.devices.change_log import ChangeLog
-    from pipeline.devices.rows import BadRowsError
+    from dpstream.pipeline.cli.inputs import load_truth
+    from dpstream.pipeline.devices.change_log import ChangeLog
+    from dpstream.pipeline.devices.rows import BadRowsError
 
     try:
         values = load_truth(job, log)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aggregators.estimate import NORMAL_95
-from pipeline.cli.comparison_lines import show_comparison, show_outlook
-from pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
-from pipeline.cli.party_lines import show_parties
-from pipeline.cli.sparkline import sparkline
-from pipeline.planning.alternatives import Alternative, least_error, under_another_trust
-from pipeline.planning.crowd_sizes import CrowdsPlan
-from pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.pipeline.cli.comparison_lines import show_comparison, show_outlook
+from dpstream.pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
+from dpstream.pipeline.cli.party_lines import show_parties
+from dpstream.pipeline.cli.sparkline import sparkline
+from dpstream.pipeline.planning.alternatives import Alternative, least_error, under_another_trust
+from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
+from dpstream.pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
 
 # Columns of the small plot.
 _PLOT_WIDTH = 48

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.jobs.budgets import Account, accounts_for, filter_of, spent_by
-from pipeline.jobs.stated_budgets import standing_budgets
-from pipeline.ledger.spending import Spending
-from randomizers.accounting.charges import composed_epsilon
+from dpstream.pipeline.jobs.budgets import Account, accounts_for, filter_of, spent_by
+from dpstream.pipeline.jobs.stated_budgets import standing_budgets
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.randomizers.accounting.charges import composed_epsilon
 
 # At which the composed figure is shown, beside the charges' own deltas, where no budget says it.
 _SHOWN_DELTA = 1e-6

@@ -15,24 +15,36 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, events_cluster, find_job, job_of_file
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.input_flags import InputFlags, takes_input_flags
-from pipeline.cli.inputs import Roster, ToEpoch, load_input, load_roster, progress_bar
-from pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers, SkipBadRows, check_name
-from pipeline.cli.output import plural, tell
-from pipeline.cli.produce_from_topic import produce_from_topic
-from pipeline.cli.produced_lines import say_produced, strangers_said
-from pipeline.connect import ask_broker_clock, open_producer
-from pipeline.devices.live import LiveSource
-from pipeline.devices.produce import LiveProducer, enrolment, produce_change_log, produce_live
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.input_forms import InputForm
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.operations.deployed_jobs import check_has_producers
-from pipeline.state import producer_folder
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, events_cluster, find_job, job_of_file
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
+from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, load_roster, progress_bar
+from dpstream.pipeline.cli.options import (
+    AsJson,
+    JobName,
+    KafkaConfig,
+    Servers,
+    SkipBadRows,
+    check_name,
+)
+from dpstream.pipeline.cli.output import plural, tell
+from dpstream.pipeline.cli.produce_from_topic import produce_from_topic
+from dpstream.pipeline.cli.produced_lines import say_produced, strangers_said
+from dpstream.pipeline.connect import ask_broker_clock, open_producer
+from dpstream.pipeline.devices.live import LiveSource
+from dpstream.pipeline.devices.produce import (
+    LiveProducer,
+    enrolment,
+    produce_change_log,
+    produce_live,
+)
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.operations.deployed_jobs import check_has_producers
+from dpstream.pipeline.state import producer_folder
 
 # Seconds: the clock may be set, or the machine sleep, while rows are waited for.
 _LONGEST_WAIT = 1.0

@@ -7,19 +7,19 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.output import plural, tell
-from pipeline.cli.produced_lines import say_produced
-from pipeline.connect import ask_broker_clock
-from pipeline.devices.produce_topic import produce_as_they_come, produce_to
-from pipeline.devices.producer import Producer
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.topic_input import TopicInput
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.input_forms import InputForm
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.event_topic import EventTopic
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.output import plural, tell
+from dpstream.pipeline.cli.produced_lines import say_produced
+from dpstream.pipeline.connect import ask_broker_clock
+from dpstream.pipeline.devices.produce_topic import produce_as_they_come, produce_to
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.topic_input import TopicInput
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.event_topic import EventTopic
 
 
 def produce_from_topic(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.cli.output import plural, say, say_json
-from pipeline.devices.producer import Producer
+from dpstream.pipeline.cli.output import plural, say, say_json
+from dpstream.pipeline.devices.producer import Producer
 
 
 def say_produced(

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import (
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import (
     Box,
     Crowd,
     Format,
@@ -21,14 +21,19 @@ from pipeline.cli.options import (
     Servers,
     Top,
 )
-from pipeline.cli.output import say_line, tell
-from pipeline.cli.window_answer_lines import LINES, say_answers
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.results.asked import Asked, ask, check_askable, usual_question
-from pipeline.results.epoch_counts import EpochCounts, check_per_epoch, read_counts, read_latest
-from pipeline.results.follow import follow_counts
-from pipeline.results.smoothing import read_from
+from dpstream.pipeline.cli.output import say_line, tell
+from dpstream.pipeline.cli.window_answer_lines import LINES, say_answers
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.results.asked import Asked, ask, check_askable, usual_question
+from dpstream.pipeline.results.epoch_counts import (
+    EpochCounts,
+    check_per_epoch,
+    read_counts,
+    read_latest,
+)
+from dpstream.pipeline.results.follow import follow_counts
+from dpstream.pipeline.results.smoothing import read_from
 
 
 def query(

@@ -10,24 +10,24 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.inputs import progress_bar
-from pipeline.cli.keygen import key_ring
-from pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
-from pipeline.cli.output import plural, say, say_json, tell
-from pipeline.errors import FAILED
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployment_check import DeploymentCheck
-from pipeline.recording.record import Recorded, Recorder, open_recording
-from pipeline.recording.record_verify import Verification, verify
-from pipeline.recording.recording_index import RecordingError
-from pipeline.recording.recordings import RecordingFolder, RecordingIndex
-from pipeline.recording.replay.on_cluster import ClusterReader
-from pipeline.results import follow as following
-from pipeline.results.epoch_counts import check_epochs
-from pipeline.state import FolderLock
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.inputs import progress_bar
+from dpstream.pipeline.cli.keygen import key_ring
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
+from dpstream.pipeline.cli.output import plural, say, say_json, tell
+from dpstream.pipeline.errors import FAILED
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployment_check import DeploymentCheck
+from dpstream.pipeline.recording.record import Recorded, Recorder, open_recording
+from dpstream.pipeline.recording.record_verify import Verification, verify
+from dpstream.pipeline.recording.recording_index import RecordingError
+from dpstream.pipeline.recording.recordings import RecordingFolder, RecordingIndex
+from dpstream.pipeline.recording.replay.on_cluster import ClusterReader
+from dpstream.pipeline.results import follow as following
+from dpstream.pipeline.results.epoch_counts import check_epochs
+from dpstream.pipeline.state import FolderLock
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 

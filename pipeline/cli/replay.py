@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.answer_lines import printed_lines
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.keygen import key_ring
-from pipeline.cli.options import AsJson, Format, KafkaConfig, SealingKeys, Servers
-from pipeline.cli.output import (
+from dpstream.pipeline.cli.answer_lines import printed_lines
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.keygen import key_ring
+from dpstream.pipeline.cli.options import AsJson, Format, KafkaConfig, SealingKeys, Servers
+from dpstream.pipeline.cli.output import (
     now,
     number,
     plural,
@@ -26,21 +26,26 @@ from pipeline.cli.output import (
     say_pairs,
     tell,
 )
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job, load_job
-from pipeline.kafka.cluster import AccessError, Cluster, ClusterError
-from pipeline.operations.status.facts import stages_of
-from pipeline.recording.recording_index import INDEX_FILE
-from pipeline.recording.replay.in_memory import MemoryReplay
-from pipeline.recording.replay.job import begin_replay, deploy_replay, find_replay, replayed_job
-from pipeline.recording.replay.on_cluster import ClusterReader, ClusterReplay
-from pipeline.recording.replay.pace import Pace, Speed
-from pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
-from pipeline.recording.replay.progress import Progress
-from pipeline.recording.replay.sources import ReplaySource
-from pipeline.recording.replay.topic_source import TopicSource
-from pipeline.values.times import parse_time
-from topics.manifests import Manifest
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job, load_job
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError
+from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.pipeline.recording.recording_index import INDEX_FILE
+from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
+from dpstream.pipeline.recording.replay.job import (
+    begin_replay,
+    deploy_replay,
+    find_replay,
+    replayed_job,
+)
+from dpstream.pipeline.recording.replay.on_cluster import ClusterReader, ClusterReplay
+from dpstream.pipeline.recording.replay.pace import Pace, Speed
+from dpstream.pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
+from dpstream.pipeline.recording.replay.progress import Progress
+from dpstream.pipeline.recording.replay.sources import ReplaySource
+from dpstream.pipeline.recording.replay.topic_source import TopicSource
+from dpstream.pipeline.values.times import parse_time
+from dpstream.topics.manifests import Manifest
 
 _LAST_MILLISECOND = 253_402_300_799_999
 
@@ -182,8 +187,8 @@ def _source(
 ) -> ReplaySource:
     if recording is not None:
         # Not at the top: pyarrow takes long, and topics are replayed without it.
-        from pipeline.recording.recordings import Recording
-        from pipeline.recording.replay.recording_source import RecordingSource
+        from dpstream.pipeline.recording.recordings import Recording
+        from dpstream.pipeline.recording.replay.recording_source import RecordingSource
 
         return RecordingSource(Recording.open(recording))
 

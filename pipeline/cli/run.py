@@ -13,40 +13,40 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.keygen import key_ring
-from pipeline.cli.loading import loading
-from pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import read_noise_key
-from pipeline.jobs.sealing_keys import KeyRing
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.kafka.workers.job_facts import JobFacts
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.monitor import MonitorAddress
-from pipeline.kafka.workers.observer import WindowTally
-from pipeline.kafka.workers.resting import Resting
-from pipeline.operations.deployed_jobs import check_has_devices
-from pipeline.operations.lifeline import tell
-from pipeline.operations.status.facts import hides_messages, stages_of
-from pipeline.operations.supervisor.children import METRICS_VARIABLE
-from pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
-from pipeline.operations.supervisor.wanted import Task
-from pipeline.results.watched_estimates import WatchedEstimates
-from pipeline.stages.adding_stages import adding_stage
-from pipeline.stages.estimate_records import EstimateListener
-from pipeline.stages.finished_windows import WindowListener
-from pipeline.stages.hop_stage import HopStage
-from pipeline.stages.instance_stage import InstanceStage
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.rests import waking_roles
-from pipeline.stages.shuffling_stage import shuffling_stage
-from pipeline.stages.stage import Stage
-from pipeline.stages.topic_uses import topic_uses
-from pipeline.state import noise_key_file, private_folder, worker_folder
-from randomizers.randomness import cryptographic_generator
-from topics.names import Role
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.keygen import key_ring
+from dpstream.pipeline.cli.loading import loading
+from dpstream.pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.workers.job_facts import JobFacts
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
+from dpstream.pipeline.kafka.workers.observer import WindowTally
+from dpstream.pipeline.kafka.workers.resting import Resting
+from dpstream.pipeline.operations.deployed_jobs import check_has_devices
+from dpstream.pipeline.operations.lifeline import tell
+from dpstream.pipeline.operations.status.facts import hides_messages, stages_of
+from dpstream.pipeline.operations.supervisor.children import METRICS_VARIABLE
+from dpstream.pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
+from dpstream.pipeline.operations.supervisor.wanted import Task
+from dpstream.pipeline.results.watched_estimates import WatchedEstimates
+from dpstream.pipeline.stages.adding_stages import adding_stage
+from dpstream.pipeline.stages.estimate_records import EstimateListener
+from dpstream.pipeline.stages.finished_windows import WindowListener
+from dpstream.pipeline.stages.hop_stage import HopStage
+from dpstream.pipeline.stages.instance_stage import InstanceStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.rests import waking_roles
+from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.topic_uses import topic_uses
+from dpstream.pipeline.state import noise_key_file, private_folder, worker_folder
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.topics.names import Role
 
 
 class StageName(StrEnum):
@@ -189,8 +189,8 @@ def run(
         )
     # Not at the top: a supervisor, which runs without JOB, needs neither Faust nor its memory.
     with loading():
-        from pipeline.kafka.workers.timings import Timings
-        from pipeline.kafka.workers.worker import run_worker
+        from dpstream.pipeline.kafka.workers.timings import Timings
+        from dpstream.pipeline.kafka.workers.worker import run_worker
 
     made = _make_stage(
         stage, deployed, folder, noise_key, key_ring(deployed, keys), windows, clock, watched

@@ -10,20 +10,20 @@ from typing import Annotated
 
 import typer
 
-from pipeline.addresses import networks
-from pipeline.cli.cluster_and_jobs import cluster_of, name_of
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.inputs import load_truth
-from pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
-from pipeline.cli.output import say, silence, tell
-from pipeline.cli.server_tls import given_tls, warn_of_readers
-from pipeline.devices.item_log import ValueLog
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.serve.access import AccessSettings
-from pipeline.serve.passwords import HashedPassword
-from pipeline.serve.security import check_origin
-from pipeline.serve.server import NoPortError, SiteSettings
-from pipeline.serve.server import serve as serve_page
+from dpstream.pipeline.addresses import networks
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.inputs import load_truth
+from dpstream.pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
+from dpstream.pipeline.cli.output import say, silence, tell
+from dpstream.pipeline.cli.server_tls import given_tls, warn_of_readers
+from dpstream.pipeline.devices.item_log import ValueLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.serve.access import AccessSettings
+from dpstream.pipeline.serve.passwords import HashedPassword
+from dpstream.pipeline.serve.security import check_origin
+from dpstream.pipeline.serve.server import NoPortError, SiteSettings
+from dpstream.pipeline.serve.server import serve as serve_page
 
 PORT = 8765
 

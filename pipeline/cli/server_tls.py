@@ -7,8 +7,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.output import tell
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.output import tell
 
 
 def given_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

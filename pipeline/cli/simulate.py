@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from aggregators.cell_window import FOUND
-from pipeline.cli.answer_lines import NormSub, Plot, plot_answers
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.input_flags import InputFlags, takes_input_flags
-from pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
-from pipeline.cli.item_accuracy_lines import show_accuracies
-from pipeline.cli.options import (
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.pipeline.cli.answer_lines import NormSub, Plot, plot_answers
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
+from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
+from dpstream.pipeline.cli.item_accuracy_lines import show_accuracies
+from dpstream.pipeline.cli.options import (
     AsJson,
     Box,
     Crowd,
@@ -25,7 +25,7 @@ from pipeline.cli.options import (
     SkipBadRows,
     Top,
 )
-from pipeline.cli.output import (
+from dpstream.pipeline.cli.output import (
     guarantee_pairs,
     now,
     number,
@@ -36,26 +36,26 @@ from pipeline.cli.output import (
     say_table,
     tell,
 )
-from pipeline.cli.simulated_lines import show_simulations
-from pipeline.devices.item_log import ItemLog, ValueLog
-from pipeline.devices.produce import enrolment
-from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
-from pipeline.jobs.job_files import load_job
-from pipeline.results.asked import Asked, check_askable, make_query, usual_query
-from pipeline.results.questions import Query, Question
-from pipeline.results.smoothing import BIASED
-from pipeline.simulation.item_accuracy import mean_accuracy
-from pipeline.simulation.query_trials import simulations_json
-from pipeline.simulation.simulate import (
+from dpstream.pipeline.cli.simulated_lines import show_simulations
+from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
+from dpstream.pipeline.devices.produce import enrolment
+from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.results.asked import Asked, check_askable, make_query, usual_query
+from dpstream.pipeline.results.questions import Query, Question
+from dpstream.pipeline.results.smoothing import BIASED
+from dpstream.pipeline.simulation.item_accuracy import mean_accuracy
+from dpstream.pipeline.simulation.query_trials import simulations_json
+from dpstream.pipeline.simulation.simulate import (
     Simulation,
     column_errors,
     coverage,
     expected,
     root_mean_square,
 )
-from pipeline.simulation.trials import run_trials
-from randomizers.row_errors import MOST_HELD, OTHERS
-from topics.manifests import Fate
+from dpstream.pipeline.simulation.trials import run_trials
+from dpstream.randomizers.row_errors import MOST_HELD, OTHERS
+from dpstream.topics.manifests import Fate
 
 _ROWS_SHOWN = 20
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.cli.answer_lines import answer_rows, answer_table, notes_column
-from pipeline.cli.output import number, plural, say, say_pairs, say_table
-from pipeline.results.questions import Query
-from pipeline.simulation.query_trials import accuracy
-from pipeline.simulation.simulate import Simulation, expected
+from dpstream.pipeline.cli.answer_lines import answer_rows, answer_table, notes_column
+from dpstream.pipeline.cli.output import number, plural, say, say_pairs, say_table
+from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.simulation.query_trials import accuracy
+from dpstream.pipeline.simulation.simulate import Simulation, expected
 
 _ROWS_SHOWN = 24
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from aggregators.estimate import GAP
-from pipeline.cli.output import number
-from pipeline.results.estimate_csv import csv_row
-from pipeline.results.smoothing import BIASED, SmoothedHorizon, columns, epoch_json
-from pipeline.stages.estimate_records import EstimateRecord
-from topics.manifests import Fate
+from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.cli.output import number
+from dpstream.pipeline.results.estimate_csv import csv_row
+from dpstream.pipeline.results.smoothing import BIASED, SmoothedHorizon, columns, epoch_json
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 
 _SHRUNK = tuple(name for name in BIASED if name.endswith("shrunk"))
 _CLIPPED = tuple(name for name in BIASED if name.endswith("clipped"))

@@ -15,16 +15,16 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cli.cluster_and_jobs import cluster_of, find_job
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.options import AsJson, KafkaConfig, Servers
-from pipeline.cli.output import console, now, say_json, tell
-from pipeline.cli.status_lines import status_lines
-from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
-from pipeline.kafka.many_topics import ManyTopics
-from pipeline.operations.deployed_jobs import DeploymentError, find_deployed, read_jobs
-from pipeline.operations.status import JobStatus, JobWatch
-from pipeline.operations.status.looking_ahead import HEARTBEATS_READ, look_ahead
+from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
+from dpstream.pipeline.cli.output import console, now, say_json, tell
+from dpstream.pipeline.cli.status_lines import status_lines
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
+from dpstream.pipeline.kafka.many_topics import ManyTopics
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError, find_deployed, read_jobs
+from dpstream.pipeline.operations.status import JobStatus, JobWatch
+from dpstream.pipeline.operations.status.looking_ahead import HEARTBEATS_READ, look_ahead
 
 # Gathers what there is to say of every job.
 ReadStatuses = Callable[[], "Statuses"]

@@ -8,8 +8,8 @@ from itertools import chain
 from rich.console import RenderableType
 from rich.text import Text
 
-from pipeline.cli.output import duration, instant, number, table_of
-from pipeline.operations.status import (
+from dpstream.pipeline.cli.output import duration, instant, number, table_of
+from dpstream.pipeline.operations.status import (
     CollectorStatus,
     JobStatus,
     OpenWindow,

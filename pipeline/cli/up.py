@@ -16,12 +16,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from pipeline.cli.asking import Yes, ask
-from pipeline.cli.errors import UsageProblem
-from pipeline.cli.input_flags import InputFlags, takes_input_flags
-from pipeline.cli.inputs import Roster, ToEpoch
-from pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
-from pipeline.cli.output import (
+from dpstream.pipeline.cli.asking import Yes, ask
+from dpstream.pipeline.cli.errors import UsageProblem
+from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
+from dpstream.pipeline.cli.inputs import Roster, ToEpoch
+from dpstream.pipeline.cli.options import AsJson, JobFile, KafkaConfig, Servers, SkipBadRows
+from dpstream.pipeline.cli.output import (
     PrintableConsole,
     console,
     plural,
@@ -32,14 +32,14 @@ from pipeline.cli.output import (
     silence,
     tell,
 )
-from pipeline.demo import (
+from dpstream.pipeline.demo import (
     demo_change_log,
     demo_job_file,
     demo_shuffled_job_file,
     demo_stream_job_file,
 )
-from pipeline.demo.devices.run_demo import DemoSettings, run_demo
-from pipeline.demo.story import (
+from dpstream.pipeline.demo.devices.run_demo import DemoSettings, run_demo
+from dpstream.pipeline.demo.story import (
     PEOPLE,
     STUDENT,
     ScreenOfStory,
@@ -49,20 +49,20 @@ from pipeline.demo.story import (
     what_is_asked,
     what_it_would_take,
 )
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.epoch_words import period
-from pipeline.jobs.job_files import load_job
-from pipeline.operations.losses import UnaskedError
-from pipeline.operations.restarted_processes import ProcessError
-from pipeline.operations.signals import SignalledError
-from pipeline.operations.status.facts import stages_of
-from pipeline.operations.up.comparison import COMPARED, compared, write_comparison
-from pipeline.operations.up.curves import write_rows
-from pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
-from pipeline.operations.up.page import has_browser
-from pipeline.operations.up.run_up import UpSettings, run_up
-from pipeline.operations.up.screen import LineScreen, LiveScreen, Screen
-from pipeline.plots import PlotError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epoch_words import period
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.operations.losses import UnaskedError
+from dpstream.pipeline.operations.restarted_processes import ProcessError
+from dpstream.pipeline.operations.signals import SignalledError
+from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.pipeline.operations.up.comparison import COMPARED, compared, write_comparison
+from dpstream.pipeline.operations.up.curves import write_rows
+from dpstream.pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
+from dpstream.pipeline.operations.up.page import has_browser
+from dpstream.pipeline.operations.up.run_up import UpSettings, run_up
+from dpstream.pipeline.operations.up.screen import LineScreen, LiveScreen, Screen
+from dpstream.pipeline.plots import PlotError
 
 Output = Annotated[
     Path | None,
@@ -364,6 +364,6 @@ def _program() -> str:
         return "dpstream"
     script = Path(sys.argv[0]).absolute()
     if script.name != "dpstream":
-        return f"{shlex.quote(sys.executable)} -m pipeline.cli"
+        return f"{shlex.quote(sys.executable)} -m dpstream.pipeline.cli"
     here = Path.cwd()
     return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))

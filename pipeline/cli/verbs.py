@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from pipeline.cli.loading import loading
+from dpstream.pipeline.cli.loading import loading
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ def _of_all_verbs(
 def _load(name: str, verb: Verb) -> Any:
     module, _, attribute = verb.target.partition(":")
     with loading():
-        target = getattr(import_module(f"pipeline.cli.{module}"), attribute)
+        target = getattr(import_module(f"dpstream.pipeline.cli.{module}"), attribute)
     if isinstance(target, typer.Typer):
         target.info.cls = PlainGroup
         for command in target.registered_commands:

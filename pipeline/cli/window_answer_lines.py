@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from pipeline.cli.answer_table import AnswerTable
-from pipeline.cli.output import say, say_pairs, say_table
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.planning.composed_epochs import composed
-from pipeline.results.epoch_counts import EpochCounts
-from pipeline.results.estimate_csv import csv_row
-from pipeline.results.questions import Answers
+from dpstream.pipeline.cli.answer_table import AnswerTable
+from dpstream.pipeline.cli.output import say, say_pairs, say_table
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.planning.composed_epochs import composed
+from dpstream.pipeline.results.epoch_counts import EpochCounts
+from dpstream.pipeline.results.estimate_csv import csv_row
+from dpstream.pipeline.results.questions import Answers
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
 """Epochs and what they answer; nothing where none of them was released."""

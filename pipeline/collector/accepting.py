@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from pipeline.collector.http_connection import Connection
-from pipeline.collector.http_connections import Connections
+from dpstream.pipeline.collector.http_connection import Connection
+from dpstream.pipeline.collector.http_connections import Connections
 
 _BACKLOG: Final = 4_096
 # After which it is tried again when the machine has no more descriptors.

@@ -20,31 +20,31 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from pipeline.collector.accepting import Listener, listen
-from pipeline.collector.following import WantedJobs, wanted_jobs
-from pipeline.collector.gathering import Gathering, Room, WriteError
-from pipeline.collector.http_connections import Connections
-from pipeline.collector.http_limits import HttpLimits
-from pipeline.collector.intake import Intake
-from pipeline.collector.kafka_writer import KafkaWriter
-from pipeline.collector.metrics import CollectorSnapshot, JobCounts, registry_of
-from pipeline.collector.rates import Rates
-from pipeline.collector.service import Access, Served, Service
-from pipeline.collector.tokens import TokenCheck
-from pipeline.collector.watermarks import Watermarks
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.jobs.collector_keys import CollectorKeyError, read_collector_key
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.health import Health
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.monitor import MonitorAddress
-from pipeline.kafka.workers.monitor import serve as serve_monitor
-from pipeline.operations.supervisor.wanted import Away, Follower
-from pipeline.state import collector_key_file
-from topics.loose_batches import Watermark, encode_watermark
-from topics.names import Role
+from dpstream.pipeline.collector.accepting import Listener, listen
+from dpstream.pipeline.collector.following import WantedJobs, wanted_jobs
+from dpstream.pipeline.collector.gathering import Gathering, Room, WriteError
+from dpstream.pipeline.collector.http_connections import Connections
+from dpstream.pipeline.collector.http_limits import HttpLimits
+from dpstream.pipeline.collector.intake import Intake
+from dpstream.pipeline.collector.kafka_writer import KafkaWriter
+from dpstream.pipeline.collector.metrics import CollectorSnapshot, JobCounts, registry_of
+from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.service import Access, Served, Service
+from dpstream.pipeline.collector.tokens import TokenCheck
+from dpstream.pipeline.collector.watermarks import Watermarks
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.collector_keys import CollectorKeyError, read_collector_key
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.health import Health
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
+from dpstream.pipeline.kafka.workers.monitor import serve as serve_monitor
+from dpstream.pipeline.operations.supervisor.wanted import Away, Follower
+from dpstream.pipeline.state import collector_key_file
+from dpstream.topics.loose_batches import Watermark, encode_watermark
+from dpstream.topics.names import Role
 
 STAGE: Final = "collect"
 ID_BYTES: Final = 16
@@ -67,7 +67,7 @@ class CollectorError(DpstreamError):
 
 
 class LogWriter(Protocol):
-    """Writes records; as of `pipeline.collector.kafka_writer.KafkaWriter`."""
+    """Writes records; as of `dpstream.pipeline.collector.kafka_writer.KafkaWriter`."""
 
     async def start(self) -> None:
         """Connect, or raise `WriteError`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.phases import Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from pipeline.collector.answers import Answer, Problem, accepted
-from pipeline.collector.intake import Gate, Intake, Taken
-from topics.loose_batches import LOOSE_PAYLOAD_TARGET
-from topics.names import Role
+from dpstream.pipeline.collector.answers import Answer, Problem, accepted
+from dpstream.pipeline.collector.intake import Gate, Intake, Taken
+from dpstream.topics.loose_batches import LOOSE_PAYLOAD_TARGET
+from dpstream.topics.names import Role
 
 GATHER_SECONDS: Final = 0.01
 """How long the first body of a group waits for others."""
@@ -152,7 +152,7 @@ class Gathering:
         """Take in a body; what is wrong with it at once, or None: `reply` is called later, once.
 
         Args:
-            body: whole, of at most `topics.envelopes.BODY_MAX` bytes.
+            body: whole, of at most `dpstream.topics.envelopes.BODY_MAX` bytes.
             subject: of the token; None where there are none.
             now: milliseconds since 1970 by the broker's clock.
             reply: is given the answer.

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from pipeline.collector.answers import STATUS_LINES, Answer, Headers, Problem, written
-from pipeline.collector.http_limits import Request
+from dpstream.pipeline.collector.answers import STATUS_LINES, Answer, Headers, Problem, written
+from dpstream.pipeline.collector.http_limits import Request
 
 if TYPE_CHECKING:
-    from pipeline.collector.http_connections import Connections
+    from dpstream.pipeline.collector.http_connections import Connections
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # A body in chunks of a byte each is six times as long.

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
 
-from pipeline.addresses import network_of
-from pipeline.collector.answers import Answer, Headers
-from pipeline.collector.http_connection import Connection, Slot
-from pipeline.collector.http_limits import HttpLimits, Request
+from dpstream.pipeline.addresses import network_of
+from dpstream.pipeline.collector.answers import Answer, Headers
+from dpstream.pipeline.collector.http_connection import Connection, Slot
+from dpstream.pipeline.collector.http_limits import HttpLimits, Request
 
 Handler = Callable[[Request, Slot], None]
 """Answers a request, now or later, by calling the slot once."""

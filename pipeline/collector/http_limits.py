@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from topics.envelopes import BODY_MAX
+from dpstream.topics.envelopes import BODY_MAX
 
 
 @dataclass(frozen=True, slots=True)

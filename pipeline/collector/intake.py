@@ -14,14 +14,14 @@ from typing import Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.collector.answers import Answer, Problem
-from pipeline.collector.tags import HORIZON, REPORT, Tagger
-from pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import TOLERANCE_MS, EpochTimes, times_of
-from pipeline.jobs.job_range import epoch_problem
-from pipeline.stages.admission import WordCheck
-from topics.envelopes import (
+from dpstream.pipeline.collector.answers import Answer, Problem
+from dpstream.pipeline.collector.tags import HORIZON, REPORT, Tagger
+from dpstream.pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import TOLERANCE_MS, EpochTimes, times_of
+from dpstream.pipeline.jobs.job_range import epoch_problem
+from dpstream.pipeline.stages.admission import WordCheck
+from dpstream.topics.envelopes import (
     ENVELOPE_OVERHEAD,
     HEADER_BYTES,
     IDENTITY_BYTES,
@@ -29,7 +29,7 @@ from topics.envelopes import (
     Envelopes,
     decode_body,
 )
-from topics.loose_batches import (
+from dpstream.topics.loose_batches import (
     LOOSE_PAYLOAD_TARGET,
     REPORT_ID_BYTES,
     TAG_BYTES,
@@ -40,7 +40,7 @@ from topics.loose_batches import (
     subject_of_device,
     subject_of_token,
 )
-from topics.sealing import BOX_BYTES, key_id
+from dpstream.topics.sealing import BOX_BYTES, key_id
 
 _GATES: Final = 256
 """Headers that are remembered: every epoch that is taken at a time has one."""

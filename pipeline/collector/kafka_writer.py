@@ -8,13 +8,13 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from pipeline.collector.gathering import WriteError
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.kafka.cluster import CLIENT_ID
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.errors import access_problem, refused_kind
-from pipeline.kafka.silent_peers import close_silent_connections
-from topics.names import BATCH_BYTES_MAX
+from dpstream.pipeline.collector.gathering import WriteError
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.cluster import CLIENT_ID
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.errors import access_problem, refused_kind
+from dpstream.pipeline.kafka.silent_peers import close_silent_connections
+from dpstream.topics.names import BATCH_BYTES_MAX
 
 # The client counts the records of a batch, the topic what is around them too.
 _BATCH_BYTES = BATCH_BYTES_MAX - 4096
@@ -68,7 +68,7 @@ class KafkaWriter:
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
     ) -> int | None:
-        """As of `pipeline.collector.gathering.Writer`."""
+        """As of `dpstream.pipeline.collector.gathering.Writer`."""
         begun = self._clock.begin()
         try:
             written = await self._producer.send_and_wait(topic, value, key=key, partition=partition)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from pipeline.kafka.workers.registries import registry_with
+from dpstream.pipeline.kafka.workers.registries import registry_with
 
 _PREFIX = "dpstream_collector_"
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from pipeline.addresses import network_of
+from dpstream.pipeline.addresses import network_of
 
 REMEMBERED: Final = 100_000
 """Addresses whose buckets are kept; those that asked longest ago are forgotten first."""

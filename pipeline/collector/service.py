@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipeline.addresses import Network, is_within
-from pipeline.collector.answers import Answer, Headers, Problem, told
-from pipeline.collector.gathering import RETRY_SECONDS, Gathering
-from pipeline.collector.http_connection import Slot
-from pipeline.collector.http_limits import Request
-from pipeline.collector.openapi import OPENAPI
-from pipeline.collector.rates import Rates
-from pipeline.collector.tokens import TokenCheck, TokenError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.broker_clock import BrokerClock
-from topics.envelopes import CONTENT_TYPE
+from dpstream.pipeline.addresses import Network, is_within
+from dpstream.pipeline.collector.answers import Answer, Headers, Problem, told
+from dpstream.pipeline.collector.gathering import RETRY_SECONDS, Gathering
+from dpstream.pipeline.collector.http_connection import Slot
+from dpstream.pipeline.collector.http_limits import Request
+from dpstream.pipeline.collector.openapi import OPENAPI
+from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.tokens import TokenCheck, TokenError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.topics.envelopes import CONTENT_TYPE
 
 _JOBS: Final = b"/v1/jobs"
 _REPORTS: Final = b"reports"

@@ -1,7 +1,7 @@
 """The tags that collectors put in place of devices, of many subjects of one epoch.
 
-As `topics.loose_batches.report_tag` and `horizon_tag` say; what is the same for all subjects is
-digested once, which makes a tag of a microsecond of four.
+As `dpstream.topics.loose_batches.report_tag` and `horizon_tag` say; what is the same for all
+subjects is digested once, which makes a tag of a microsecond of four.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 from numpy.typing import NDArray
 
-from topics.loose_batches import TAG_BYTES
+from dpstream.topics.loose_batches import TAG_BYTES
 
 REPORT: Final = b"report\0"
 HORIZON: Final = b"horizon\0"

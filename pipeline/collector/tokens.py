@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import jwt
 
-from pipeline.collector.answers import Answer, Problem
-from pipeline.jobs.device_reports import ALGORITHMS, Tokens
+from dpstream.pipeline.collector.answers import Answer, Problem
+from dpstream.pipeline.jobs.device_reports import ALGORITHMS, Tokens
 
 LONGEST: Final = 8 << 10
 """Bytes of a token."""

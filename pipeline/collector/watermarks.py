@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.collector.intake import Intake
+from dpstream.pipeline.collector.intake import Intake
 
 _AT_ONCE: Final = 256
 """Epochs that one look finds: after a long sleep there may be many."""

@@ -1,6 +1,6 @@
 """Whether a protocol keeps what it promises: a suite for protocols of any package.
 
-    pytest --pyargs pipeline.conformance.suite --dpstream-protocol NAME
+    pytest --pyargs dpstream.pipeline.conformance.suite --dpstream-protocol NAME
 
 looks at every example that the protocol's entry has, and says in a sentence what does not hold.
 `checks` are what is looked at, `cases` is what they look at; `suite` and `plugin` are for pytest.

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.protocols.protocol import Aggregator, Law, Protocol
-from pipeline.values.examples import ExampleDomain
-from pipeline.values.value_domains import ValueDomain
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
-from topics.word_forms import WordForm
+from dpstream.pipeline.protocols.protocol import Aggregator, Law, Protocol
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.word_forms import WordForm
 
 FALSE_ALARM = 1e-12
 """Of one comparison: hundreds of them together stay below 1e-9."""

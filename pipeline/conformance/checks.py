@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import stats
 
-from pipeline.conformance.cases import (
+from dpstream.pipeline.conformance.cases import (
     FALSE_ALARM,
     Case,
     Report,
@@ -25,21 +25,21 @@ from pipeline.conformance.cases import (
     reports_in_words,
     values_in_words,
 )
-from pipeline.conformance.divergences import (
+from dpstream.pipeline.conformance.divergences import (
     divergence,
     exponential,
     largest_divergence,
     neighbours_of,
 )
-from pipeline.conformance.running import (
+from dpstream.pipeline.conformance.running import (
     DoesNotConformError,
     absent_devices_say_nothing,
     estimates_hold_the_truth,
     merging_equals_adding,
     restored_devices_go_on,
 )
-from randomizers.counted_words import written_out
-from randomizers.guarantee import Guarantee
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.guarantee import Guarantee
 
 Check: TypeAlias = Callable[[Case], None]
 

@@ -7,8 +7,8 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import permutations
 
-from pipeline.conformance.cases import Case, Stream, View
-from randomizers.guarantee import Guarantee, held_or_nothing
+from dpstream.pipeline.conformance.cases import Case, Stream, View
+from dpstream.randomizers.guarantee import Guarantee, held_or_nothing
 
 
 def largest_divergence(case: Case, guarantee: Guarantee, factor: Fraction) -> Fraction:

@@ -6,15 +6,15 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from pipeline.conformance.cases import Case, MakeExactLaw
-from pipeline.printable import error_line
-from pipeline.protocols.other_packages import ProtocolError
-from pipeline.protocols.protocol import Protocol
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.conformance.cases import Case, MakeExactLaw
+from dpstream.pipeline.printable import error_line
+from dpstream.pipeline.protocols.other_packages import ProtocolError
+from dpstream.pipeline.protocols.protocol import Protocol
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 GROUP = "dpstream.exact_laws"
 """Of entry points: a protocol's name, and where its `ExactLaw` is."""
-OWN_LAWS = "pipeline.conformance.laws"
+OWN_LAWS = "dpstream.pipeline.conformance.laws"
 """A module for each protocol of ours."""
 
 

@@ -17,5 +17,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="with --pyargs pipeline.conformance.suite: the protocol that is to be looked at",
+        help="with --pyargs dpstream.pipeline.conformance.suite: the protocol that is to be "
+        "looked at",
     )

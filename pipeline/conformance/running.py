@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate
-from aggregators.published import Published
-from pipeline.conformance.cases import FALSE_ALARM, Case
-from pipeline.errors import DpstreamError
-from randomizers.counted_words import written_out
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.conformance.cases import FALSE_ALARM, Case
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.randomizers.counted_words import written_out
 
 DEVICES = 300
 RUNS, ESTIMATED = 300, 600

@@ -1,15 +1,15 @@
-"""The suite, for pytest; `pipeline.conformance` says how it is called."""
+"""The suite, for pytest; `dpstream.pipeline.conformance` says how it is called."""
 
 from __future__ import annotations
 
 import pytest
 
-from pipeline.conformance.cases import Case
-from pipeline.conformance.checks import CHECKS, Check
-from pipeline.conformance.finding import find_cases
-from pipeline.conformance.plugin import OPTION
-from pipeline.conformance.running import DoesNotConformError
-from pipeline.protocols.other_packages import ProtocolError
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.conformance.checks import CHECKS, Check
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.pipeline.conformance.plugin import OPTION
+from dpstream.pipeline.conformance.running import DoesNotConformError
+from dpstream.pipeline.protocols.other_packages import ProtocolError
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

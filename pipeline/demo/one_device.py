@@ -3,7 +3,7 @@
 Deploy a job, then run this as often as you like; it goes on where it was:
 
     dpstream deploy pipeline/demo/enrolment.yaml
-    python -m pipeline.demo.one_device oulad-weekly thermostat /var/lib/thermostat 1 1 0 0
+    python -m dpstream.pipeline.demo.one_device oulad-weekly thermostat /var/lib/thermostat 1 1 0 0
 
 The device reports one value for every epoch that it has not closed yet. Whoever reads its reports
 learns no more about its whole stream of values than the job's epsilon allows.
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.connect import connect_producer
+from dpstream.pipeline.connect import connect_producer
 
 
 def report_values(job: str, device: str, folder: Path, values: Sequence[int]) -> int:
@@ -31,7 +31,7 @@ def report_values(job: str, device: str, folder: Path, values: Sequence[int]) ->
 
 if __name__ == "__main__":
     if len(sys.argv) < 5:
-        sys.exit("usage: python -m pipeline.demo.one_device JOB DEVICE FOLDER VALUE...")
+        sys.exit("usage: python -m dpstream.pipeline.demo.one_device JOB DEVICE FOLDER VALUE...")
     job_name, device_name, state, *texts = sys.argv[1:]
     last = report_values(job_name, device_name, Path(state), [int(text) for text in texts])
     print(f"{device_name} has reported up to epoch {last}")

@@ -15,12 +15,12 @@ from textwrap import wrap
 
 import numpy as np
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import epoch_name
-from pipeline.results.sentences import epoch_sentence
-from pipeline.serve.privacy_sentences import guess_words
-from pipeline.stages.estimate_records import EstimateRecord
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import epoch_name
+from dpstream.pipeline.results.sentences import epoch_sentence
+from dpstream.pipeline.serve.privacy_sentences import guess_words
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.randomness import cryptographic_generator
 
 STUDENT = "1006"
 """Whose device is shown: one whose student was enrolled twice, with a pause."""

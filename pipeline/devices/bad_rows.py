@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
 
 SHOWN_BAD_ROWS = 10
 _MOST_REASONS = 20

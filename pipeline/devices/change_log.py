@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, counted
-from pipeline.devices.duplicates import precedence
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.tables import InputTable, Table, read_table, starts
-from pipeline.devices.truths import CountedTruths, Truths
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.values.times import EpochCalendar, shown
-from pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, counted
+from dpstream.pipeline.devices.duplicates import precedence
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
+from dpstream.pipeline.devices.truths import CountedTruths, Truths
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.values.times import EpochCalendar, shown
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 
-from pipeline.devices.bad_rows import InputError
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.values.times import shown
+from dpstream.pipeline.devices.bad_rows import InputError
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.values.times import shown
 
 HEADER_NEEDS = "the columns user, value and epoch or time"
 _SEPARATORS = {";": ";", "\t": "tab", "|": "|", ",": ","}

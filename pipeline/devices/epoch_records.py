@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealed import SHARERS
-from randomizers.counted_words import CountedWords, written_out
-from randomizers.division import Reports, divide, room_of_part
-from topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
-from topics.fixed_sizes import FixedSize, Slots, fixed_size, split_fixed
-from topics.frames import PAYLOAD_TARGET
-from topics.names import Role
-from topics.sealed_batches import SEALED_PAYLOAD_TARGET, seal_batch
-from topics.sealed_words import pack_reports, seal_rows
-from topics.shares import share_table, table_of
-from topics.words import Words, split_words
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.division import Reports, divide, room_of_part
+from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
+from dpstream.topics.fixed_sizes import FixedSize, Slots, fixed_size, split_fixed
+from dpstream.topics.frames import PAYLOAD_TARGET
+from dpstream.topics.names import Role
+from dpstream.topics.sealed_batches import SEALED_PAYLOAD_TARGET, seal_batch
+from dpstream.topics.sealed_words import pack_reports, seal_rows
+from dpstream.topics.shares import share_table, table_of
+from dpstream.topics.words import Words, split_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from os import PathLike, fspath
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, InputError, counted
-from pipeline.devices.record_files import open_text, other_format
-from pipeline.devices.rows import read_records, user_problems
-from pipeline.devices.truths import CountedTruths, Truths
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.values.examples import ExampleDomain
-from pipeline.values.times import shown
-from pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, InputError, counted
+from dpstream.pipeline.devices.record_files import open_text, other_format
+from dpstream.pipeline.devices.rows import read_records, user_problems
+from dpstream.pipeline.devices.truths import CountedTruths, Truths
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.pipeline.values.times import shown
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 HEADER_NEEDS = "the columns user and class, and the features"
 

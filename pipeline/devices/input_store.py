@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.devices.producer_store import ProducerStore
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS input_offsets (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL);

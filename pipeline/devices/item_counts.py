@@ -9,11 +9,11 @@ from os import PathLike, fspath
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.bad_rows import InputError
-from pipeline.devices.bounded_lines import BoundedLines
-from pipeline.devices.item_log import ItemLog
-from pipeline.devices.record_files import open_text
-from pipeline.values.times import shown
+from dpstream.pipeline.devices.bad_rows import InputError
+from dpstream.pipeline.devices.bounded_lines import BoundedLines
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.record_files import open_text
+from dpstream.pipeline.values.times import shown
 
 _HEADER = ["item", "count"]
 

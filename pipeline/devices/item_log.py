@@ -16,19 +16,19 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.published import Published
-from pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, counted
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.devices.duplicates import precedence
-from pipeline.devices.example_log import ExampleLog, load_example_log
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.tables import InputTable, Table, read_table, starts
-from pipeline.devices.truths import Truths
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.values.examples import ExampleDomain
-from pipeline.values.item_sums import ItemSums
-from pipeline.values.times import EpochCalendar, shown
-from pipeline.values.value_domains import ValueDomain
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, counted
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.devices.duplicates import precedence
+from dpstream.pipeline.devices.example_log import ExampleLog, load_example_log
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.tables import InputTable, Table, read_table, starts
+from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.pipeline.values.item_sums import ItemSums
+from dpstream.pipeline.values.times import EpochCalendar, shown
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,12 +14,12 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
-from pipeline.devices.bad_rows import BadRow, InputError
-from pipeline.devices.bounded_lines import LINE_CAP, RECORD_CAP, EndlessLineError
-from pipeline.devices.columns import Columns, Placing, no_such_columns
-from pipeline.devices.rows import Records, user_problems
-from pipeline.jobs.input_forms import InputForm
-from pipeline.values.times import shown
+from dpstream.pipeline.devices.bad_rows import BadRow, InputError
+from dpstream.pipeline.devices.bounded_lines import LINE_CAP, RECORD_CAP, EndlessLineError
+from dpstream.pipeline.devices.columns import Columns, Placing, no_such_columns
+from dpstream.pipeline.devices.rows import Records, user_problems
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.values.times import shown
 
 _BATCH: Final = 1 << 12
 _MISSING: Final = object()

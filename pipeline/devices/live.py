@@ -28,16 +28,16 @@ from heapq import merge
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
-from pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
-from pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
-from pipeline.devices.duplicates import Verdict, judged
-from pipeline.devices.json_records import Keys, parse_object, records_of
-from pipeline.devices.record_files import encoding_marked
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.rows import Counts, Records, Rows, parse_rows, read_records
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.values.times import EpochCalendar, shown
-from pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
+from dpstream.pipeline.devices.columns import HEADER_NEEDS, Columns, Placing
+from dpstream.pipeline.devices.duplicates import Verdict, judged
+from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
+from dpstream.pipeline.devices.record_files import encoding_marked
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.rows import Counts, Records, Rows, parse_rows, read_records
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.values.times import EpochCalendar, shown
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
 LINE_CAP = 1 << 20  # bytes of one line
 
@@ -100,7 +100,7 @@ class LiveSource:
         bad_rows: those skipped so far.
 
     >>> from datetime import UTC
-    >>> from pipeline.values.durations import parse_duration
+    >>> from dpstream.pipeline.values.durations import parse_duration
     >>> noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
     >>> source = LiveSource(EpochCalendar(noon, parse_duration("PT1M")), first_epoch=1)
     >>> source.receive(b"user,value\nann,1\n", noon)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pipeline.devices.bad_rows import InputError
-from pipeline.devices.columns import Columns, Placing
-from pipeline.devices.rows import Records
-from pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.devices.bad_rows import InputError
+from dpstream.pipeline.devices.columns import Columns, Placing
+from dpstream.pipeline.devices.rows import Records
+from dpstream.pipeline.jobs.input_forms import InputForm
 
 if TYPE_CHECKING:
     import pyarrow as pa

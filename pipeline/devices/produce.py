@@ -24,15 +24,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.bad_rows import BadRow, InputError, counted
-from pipeline.devices.item_log import ValueLog, load_value_log
-from pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
-from pipeline.devices.producer import Producer
-from pipeline.devices.topic_claims import refuse_reader_of_topic
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.input_forms import InputForm
-from pipeline.jobs.job_files import Job
-from pipeline.whole_files import naming
+from dpstream.pipeline.devices.bad_rows import BadRow, InputError, counted
+from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
+from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.topic_claims import refuse_reader_of_topic
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.whole_files import naming
 
 # Waits until a moment at most; returns the bytes that came, b"" at the end of the input, None when
 # the moment came first.

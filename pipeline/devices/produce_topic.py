@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from pipeline.devices.bad_rows import BadRow, InputError
-from pipeline.devices.producer import Producer
-from pipeline.devices.topic_input import EventLog, TopicInput
-from pipeline.values.times import EpochCalendar
+from dpstream.pipeline.devices.bad_rows import BadRow, InputError
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.topic_input import EventLog, TopicInput
+from dpstream.pipeline.values.times import EpochCalendar
 
 _POLL_SECONDS = 0.5
 

@@ -20,24 +20,24 @@ from typing import Any, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Append, Flush, Result, Steps
-from pipeline.devices.epoch_records import DrawnEpoch
-from pipeline.devices.producer_store import ProducerStore
-from pipeline.errors import DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import times_of
-from pipeline.jobs.model_log import ModelLog
-from pipeline.protocols.protocol import LearningDevices
-from pipeline.state import FolderLock
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices
-from randomizers.randomness import cryptographic_generator
-from topics.batches import (
+from dpstream.pipeline.actions import Append, Flush, Result, Steps
+from dpstream.pipeline.devices.epoch_records import DrawnEpoch
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.pipeline.jobs.model_log import ModelLog
+from dpstream.pipeline.protocols.protocol import LearningDevices
+from dpstream.pipeline.state import FolderLock
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.topics.batches import (
     DRAWING_BYTES,
 )
-from topics.frames import CodecError
-from topics.names import Role
-from topics.records import Farewell, Registration
+from dpstream.topics.frames import CodecError
+from dpstream.topics.names import Role
+from dpstream.topics.records import Farewell, Registration
 
 # Makes the generator of a draw from what is drawn: "enrol" and the number of devices there were,
 # "horizon" and its number from 1 on, or "report" and the epoch.

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.names import Role
+from dpstream.topics.names import Role
 
 # Large pages, since nearly all is large values. With a write-ahead log a transaction is written and
 # waited for once; the folder is locked, so the log needs no memory shared with others.

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from pipeline.devices.bad_rows import InputError
-from pipeline.devices.bounded_lines import EndlessLineError
-from pipeline.devices.columns import HEADER_NEEDS, Columns
-from pipeline.devices.json_records import json_file
-from pipeline.devices.parquet_records import MAGIC, parquet_file
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.rows import Records, read_records
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.whole_files import open_regular
+from dpstream.pipeline.devices.bad_rows import InputError
+from dpstream.pipeline.devices.bounded_lines import EndlessLineError
+from dpstream.pipeline.devices.columns import HEADER_NEEDS, Columns
+from dpstream.pipeline.devices.json_records import json_file
+from dpstream.pipeline.devices.parquet_records import MAGIC, parquet_file
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.rows import Records, read_records
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.whole_files import open_regular
 
 _HEADER_CAP = 1 << 16  # characters; a file of one endless line is no log
 _LOOKED_AT = 64  # bytes: blank lines may come before the first object

@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.bad_rows import InputError
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm, folded
-from pipeline.values.numbers import number_of
-from pipeline.values.time_texts import TimeReader, Times
-from pipeline.values.times import EpochCalendar, shown
-from pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.pipeline.devices.bad_rows import InputError
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm, folded
+from dpstream.pipeline.values.numbers import number_of
+from dpstream.pipeline.values.time_texts import TimeReader, Times
+from dpstream.pipeline.values.times import EpochCalendar, shown
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 
 _MOST_KNOWN: Final = 1 << 16  # texts whose meaning is kept: most come again and again
 _MOST_NAMED: Final = 8

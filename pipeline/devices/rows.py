@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.bad_rows import BadRow as BadRow
-from pipeline.devices.bad_rows import BadRows as BadRows
-from pipeline.devices.bad_rows import BadRowsError as BadRowsError
-from pipeline.devices.bad_rows import InputError as InputError
-from pipeline.devices.bad_rows import counted as counted
-from pipeline.devices.bounded_lines import BoundedLines
-from pipeline.devices.columns import Columns, Placing, is_text
-from pipeline.devices.row_reader import RowReader
-from pipeline.values.time_texts import Times
-from pipeline.values.times import EpochCalendar, shown
+from dpstream.pipeline.devices.bad_rows import BadRow as BadRow
+from dpstream.pipeline.devices.bad_rows import BadRows as BadRows
+from dpstream.pipeline.devices.bad_rows import BadRowsError as BadRowsError
+from dpstream.pipeline.devices.bad_rows import InputError as InputError
+from dpstream.pipeline.devices.bad_rows import counted as counted
+from dpstream.pipeline.devices.bounded_lines import BoundedLines
+from dpstream.pipeline.devices.columns import Columns, Placing, is_text
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.values.time_texts import Times
+from dpstream.pipeline.values.times import EpochCalendar, shown
 
 _EPOCH = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")
 _EPOCH_CAP = 2**31 - 1

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.actions import LogRecord
-from pipeline.devices.bad_rows import BadRow
-from pipeline.devices.rows import Rows, capped_epochs
-from pipeline.jobs.epoch_times import LAST_MOMENT
-from pipeline.values.times import EpochCalendar
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.devices.bad_rows import BadRow
+from dpstream.pipeline.devices.rows import Rows, capped_epochs
+from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
+from dpstream.pipeline.values.times import EpochCalendar
 
 
 def stamped(

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.bad_rows import BadRows, BadRowsError, InputError, counted
-from pipeline.devices.columns import Placing
-from pipeline.devices.record_files import open_records
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.rows import Counts, Records, parse_rows
-from pipeline.values.times import shown
+from dpstream.pipeline.devices.bad_rows import BadRows, BadRowsError, InputError, counted
+from dpstream.pipeline.devices.columns import Placing
+from dpstream.pipeline.devices.record_files import open_records
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.rows import Counts, Records, parse_rows
+from dpstream.pipeline.values.times import shown
 
 
 @dataclass(frozen=True, slots=True, eq=False)

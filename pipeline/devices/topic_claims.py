@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.devices.bad_rows import InputError
-from pipeline.devices.columns import Placing
-from pipeline.devices.producer import Producer
-from pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.devices.bad_rows import InputError
+from dpstream.pipeline.devices.columns import Placing
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.input_forms import InputForm
 
 _TOPIC: Final = "input_topic"
 _MADE: Final = "input_topic_made"

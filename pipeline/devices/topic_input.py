@@ -20,18 +20,18 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import LogRecord, LogSlice
-from pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, InputError, counted
-from pipeline.devices.columns import Placing
-from pipeline.devices.duplicates import Verdict, judged, ranked
-from pipeline.devices.input_store import InputStore, Value, WaitingRow
-from pipeline.devices.json_records import Keys, parse_object, records_of
-from pipeline.devices.producer import Producer
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.rows import Counts, Rows, parse_rows
-from pipeline.devices.stamped_rows import stamped
-from pipeline.devices.topic_claims import claim_topic, keep_placing, kept_placing
-from pipeline.values.times import shown
+from dpstream.pipeline.actions import LogRecord, LogSlice
+from dpstream.pipeline.devices.bad_rows import SHOWN_BAD_ROWS, BadRow, BadRows, InputError, counted
+from dpstream.pipeline.devices.columns import Placing
+from dpstream.pipeline.devices.duplicates import Verdict, judged, ranked
+from dpstream.pipeline.devices.input_store import InputStore, Value, WaitingRow
+from dpstream.pipeline.devices.json_records import Keys, parse_object, records_of
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.rows import Counts, Rows, parse_rows
+from dpstream.pipeline.devices.stamped_rows import stamped
+from dpstream.pipeline.devices.topic_claims import claim_topic, keep_placing, kept_placing
+from dpstream.pipeline.values.times import shown
 
 
 class EventLog(Protocol):

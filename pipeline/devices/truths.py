@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.published import Published
+from dpstream.aggregators.published import Published
 
 
 class Truths(ABC):
@@ -63,7 +63,7 @@ class ChangedTruths(Truths):
         self.last_epoch = truths.last_epoch
 
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64] | None:
-        """See `Truths`; of an estimate of `pipeline.results.changes`."""
+        """See `Truths`; of an estimate of `dpstream.pipeline.results.changes`."""
         now = self._truths.of(epoch, estimate)
         before = self._truths.of(epoch - self._lag, estimate)
         return None if now is None or before is None else now - before

@@ -13,10 +13,10 @@ from itertools import chain
 from os import PathLike, fspath
 from typing import TextIO
 
-from pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
-from pipeline.devices.bounded_lines import RECORD_CAP
-from pipeline.devices.record_files import open_text, other_format
-from pipeline.devices.rows import read_records, user_problems
+from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, InputError, counted
+from dpstream.pipeline.devices.bounded_lines import RECORD_CAP
+from dpstream.pipeline.devices.record_files import open_text, other_format
+from dpstream.pipeline.devices.rows import read_records, user_problems
 
 
 def load_users(path: str | PathLike[str]) -> tuple[str, ...]:

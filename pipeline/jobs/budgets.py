@@ -3,11 +3,13 @@
 Every deployment of a job charges the people it is about with its guarantee, once and for good: a
 deployment that is replaced has still seen them. Charges add up (basic composition), whatever the
 jobs and protocols. An operator may let them be composed by a filter instead, which is valid too for
-jobs that are chosen by what earlier ones have shown (`randomizers.accounting.charges`). Each is an
-entry of the ledger (`pipeline.ledger`), with a copy in ``dpstream.jobs`` that nothing ever deletes.
+jobs that are chosen by what earlier ones have shown (`dpstream.randomizers.accounting.charges`).
+Each is an entry of the ledger (`dpstream.pipeline.ledger`), with a copy in ``dpstream.jobs`` that
+nothing ever deletes.
 
 The most that people may be charged is the smallest budget ever stated for them, by whichever job
-(`pipeline.jobs.stated_budgets`); a job that states none itself is bound by it all the same.
+(`dpstream.pipeline.jobs.stated_budgets`); a job that states none itself is bound by it all the
+same.
 
 A job that renews is charged for all of its horizons when it is deployed: with a budget it gets as
 many as the budget has room for, and ends after them. Without one it goes on without end, and nobody
@@ -22,18 +24,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 
-from pipeline.errors import DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.stated_budgets import (
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.stated_budgets import (
     QUANTITIES,
     StatedBudget,
     binding_budget,
     standing_for,
 )
-from pipeline.printable import one_line
-from randomizers.accounting.charges import Filter, Spent
-from topics.frames import INTEGER_MAX, CodecError
+from dpstream.pipeline.printable import one_line
+from dpstream.randomizers.accounting.charges import Filter, Spent
+from dpstream.topics.frames import INTEGER_MAX, CodecError
 
 _KEY = b"charge/"
 

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from pipeline.jobs.job_problems import JobError, Problem
-from pipeline.jobs.section import Section
-from pipeline.protocols.late_calibration import late_function
-from pipeline.protocols.other_packages import ProtocolError
-from pipeline.protocols.protocol import Protocol
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.guarantee import ShuffledStreams
-from randomizers.shuffled_parameters import LEAST_DELTA
+from dpstream.pipeline.jobs.job_problems import JobError, Problem
+from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.protocols.late_calibration import late_function
+from dpstream.pipeline.protocols.other_packages import ProtocolError
+from dpstream.pipeline.protocols.protocol import Protocol
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.guarantee import ShuffledStreams
+from dpstream.randomizers.shuffled_parameters import LEAST_DELTA
 
 # Digits of a local epsilon: such as 5.987.
 _DIGITS: Final = 4
@@ -73,7 +73,7 @@ def with_local_epsilon(values: Mapping[str, Any]) -> Mapping[str, Any]:
 def _check(epsilon: object, stated: Central, minimum: int) -> None:
     if type(epsilon) not in (int, float) or not 0 < epsilon < math.inf:  # type: ignore[operator]
         return
-    amplified = late_function("randomizers.accounting.whole_streams", "delta_of_streams")
+    amplified = late_function("dpstream.randomizers.accounting.whole_streams", "delta_of_streams")
     if amplified(epsilon, minimum, stated.epsilon) > stated.delta:
         message = (
             f"is {epsilon:g}, which among {minimum:,} users is more than central, epsilon "
@@ -85,7 +85,7 @@ def _check(epsilon: object, stated: Central, minimum: int) -> None:
 
 def _most(stated: Central, minimum: int) -> float:
     """The local epsilon, rounded down to a few digits."""
-    most = late_function("randomizers.accounting.whole_streams", "local_loss_of_streams")
+    most = late_function("dpstream.randomizers.accounting.whole_streams", "local_loss_of_streams")
     loss: float = most(stated.epsilon, stated.delta, minimum)
     fine = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(loss)))
     return max(stated.epsilon, math.floor(loss * fine) / fine)

@@ -12,10 +12,10 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.state import private_folder
-from pipeline.whole_files import WholeFileError, open_regular, write_new
-from topics.loose_batches import COLLECTOR_KEY_BYTES
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.state import private_folder
+from dpstream.pipeline.whole_files import WholeFileError, open_regular, write_new
+from dpstream.topics.loose_batches import COLLECTOR_KEY_BYTES
 
 
 class CollectorKeyError(DpstreamError):

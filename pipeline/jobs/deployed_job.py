@@ -20,21 +20,21 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
-from pipeline.actions import LogCursor, LogRecord
-from pipeline.jobs.job_files import Job, validate
-from pipeline.jobs.job_problems import JobError, Problem
-from pipeline.jobs.sealed import AGGREGATE, lock_of, stage_party
-from pipeline.jobs.section import Section
-from pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
-from randomizers.crowds import CrowdsLaw, sum_rounded_up
-from randomizers.devices import Devices
-from randomizers.guarantee import Guarantee
-from topics.envelopes import ContentForm
-from topics.names import Role
-from topics.sealed_words import sealed_form
-from topics.sealing import Lock
-from topics.shares import ShareForm
-from topics.word_forms import WordForm
+from dpstream.pipeline.actions import LogCursor, LogRecord
+from dpstream.pipeline.jobs.job_files import Job, validate
+from dpstream.pipeline.jobs.job_problems import JobError, Problem
+from dpstream.pipeline.jobs.sealed import AGGREGATE, lock_of, stage_party
+from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
+from dpstream.randomizers.crowds import CrowdsLaw, sum_rounded_up
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.topics.envelopes import ContentForm
+from dpstream.topics.names import Role
+from dpstream.topics.sealed_words import sealed_form
+from dpstream.topics.sealing import Lock
+from dpstream.topics.shares import ShareForm
+from dpstream.topics.word_forms import WordForm
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100

@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from pipeline.jobs.deployed_job import DeployedJob, SignedDescription
-from pipeline.jobs.sealing_keys import SealingKeyError
-from pipeline.state import private_folder
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.times import microseconds
-from pipeline.values.value_domains import ValueDomain
-from pipeline.whole_files import write_new
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, SignedDescription
+from dpstream.pipeline.jobs.sealing_keys import SealingKeyError
+from dpstream.pipeline.state import private_folder
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.times import microseconds
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.whole_files import write_new
 
 STATEMENT_VERSION: Final = 1
 LABELS_TOLD: Final = 1 << 14

@@ -25,10 +25,10 @@ from typing import Any, Final, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
-from pipeline.jobs.sealed import PublicKey, read_turns
-from pipeline.jobs.section import Section
-from pipeline.jobs.shuffle import FIXED_DURATION, Seconds
+from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
+from dpstream.pipeline.jobs.sealed import PublicKey, read_turns
+from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
 
 ALGORITHMS: Final = {"EC": "ES256", "OKP": "EdDSA", "RSA": "RS256"}
 """How tokens are signed, by the type of a key."""

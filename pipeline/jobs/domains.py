@@ -7,9 +7,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
-from pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.item_domains import (
+from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.item_domains import (
     Attributes,
     Bits,
     ItemDomain,

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from zoneinfo import ZoneInfo
 
-from pipeline.jobs.job_files import Job
-from pipeline.values.durations import roughly
-from pipeline.values.times import EpochCalendar, microseconds
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.values.durations import roughly
+from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
 LAST_MOMENT = 253_402_300_799_999
 """The last millisecond of the year 9999, after which there are no epochs."""

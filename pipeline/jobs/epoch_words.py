@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 
-from pipeline.jobs.job_files import Job
-from pipeline.values.durations import Duration
-from pipeline.values.times import EpochCalendar
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.values.durations import Duration
+from dpstream.pipeline.values.times import EpochCalendar
 
 _DAY = timedelta(days=1)
 _UNITS = (

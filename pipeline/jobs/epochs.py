@@ -16,10 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.jobs.section import Section
-from pipeline.jobs.shuffle import DURATION
-from pipeline.values.durations import Duration, parse_duration
-from pipeline.values.times import EpochCalendar
+from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.shuffle import DURATION
+from dpstream.pipeline.values.durations import Duration, parse_duration
+from dpstream.pipeline.values.times import EpochCalendar
 
 LONGEST_HORIZON = 2**20
 """The most epochs of a horizon."""

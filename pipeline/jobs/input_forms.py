@@ -25,9 +25,9 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.jobs.job_problems import JobError, explain
-from pipeline.jobs.section import Section
-from pipeline.values.value_domains import BooleanDomain, ValueDomain
+from dpstream.pipeline.jobs.job_problems import JobError, explain
+from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.values.value_domains import BooleanDomain, ValueDomain
 
 ISO, UNIX, UNIX_MILLISECONDS = "iso", "unix", "unix_ms"
 """Names of time formats beside patterns."""

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.job_problems import (
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.job_problems import (
     shown,
 )
-from pipeline.values.durations import Duration, parse_duration
+from dpstream.pipeline.values.durations import Duration, parse_duration
 
 _LENGTHS_OF_TIME = ("epochs.length", "shuffle.grace", "devices.late", "topics.retention")
 

@@ -30,12 +30,12 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.jobs.central import Central, with_local_epsilon
-from pipeline.jobs.device_reports import DeviceReports, with_device_keys
-from pipeline.jobs.domains import with_labels
-from pipeline.jobs.epochs import Epochs
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.jobs.job_problems import (
+from dpstream.pipeline.jobs.central import Central, with_local_epsilon
+from dpstream.pipeline.jobs.device_reports import DeviceReports, with_device_keys
+from dpstream.pipeline.jobs.domains import with_labels
+from dpstream.pipeline.jobs.epochs import Epochs
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.job_problems import (
     JobError,
     Problem,
     explain,
@@ -43,29 +43,29 @@ from pipeline.jobs.job_problems import (
     read_settings,
     shown,
 )
-from pipeline.jobs.job_sections import Budget, Crowds, Topics
-from pipeline.jobs.public_examples import with_test_set
-from pipeline.jobs.sealed import (
+from dpstream.pipeline.jobs.job_sections import Budget, Crowds, Topics
+from dpstream.pipeline.jobs.public_examples import with_test_set
+from dpstream.pipeline.jobs.sealed import (
     Sealed,
     output_role,
     stage_party,
     stage_roles,
     with_public_keys,
 )
-from pipeline.jobs.shuffle import Shuffle, SizedShuffle
-from pipeline.jobs.wording import KEYS as WORDS
-from pipeline.jobs.wording import Wording
-from pipeline.protocols.crowds import in_crowds
-from pipeline.protocols.other_packages import ProtocolError
-from pipeline.protocols.protocol import Law, Protocol
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.replacements import removed_from_job
-from pipeline.values.value_domains import ValueDomain
-from randomizers.guarantee import Guarantee
-from randomizers.item_domains import MOST_PUBLISHED
-from randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
-from topics.fixed_sizes import table_cells
-from topics.names import (
+from dpstream.pipeline.jobs.shuffle import Shuffle, SizedShuffle
+from dpstream.pipeline.jobs.wording import KEYS as WORDS
+from dpstream.pipeline.jobs.wording import Wording
+from dpstream.pipeline.protocols.crowds import in_crowds
+from dpstream.pipeline.protocols.other_packages import ProtocolError
+from dpstream.pipeline.protocols.protocol import Law, Protocol
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.replacements import removed_from_job
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
+from dpstream.randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
+from dpstream.topics.fixed_sizes import table_cells
+from dpstream.topics.names import (
     FURTHER_REPORTS,
     HOPS,
     JOB_NAME_MAX,
@@ -75,7 +75,7 @@ from topics.names import (
     topic_name,
     validate_job_name,
 )
-from topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
+from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
 
 
 def _job_name(name: str) -> str:

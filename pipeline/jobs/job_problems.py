@@ -14,9 +14,9 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.jobs.marked_yaml import Path, YamlError, dotted, read_marked_yaml
-from pipeline.whole_files import read_whole_text
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.marked_yaml import Path, YamlError, dotted, read_marked_yaml
+from dpstream.pipeline.whole_files import read_whole_text
 
 Made = TypeVar("Made")
 

@@ -6,7 +6,7 @@ not have would otherwise set a reader to work without end.
 
 from __future__ import annotations
 
-from pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 EPOCHS_AHEAD = 4096
 """Windows may run this far ahead of the oldest undecided epoch; it bounds what is remembered."""

@@ -10,14 +10,14 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.jobs.job_problems import (
+from dpstream.pipeline.jobs.job_problems import (
     shown,
 )
-from pipeline.jobs.section import Section
-from pipeline.jobs.shuffle import FIXED_DURATION, Seconds
-from pipeline.values.crowds import BETWEEN
-from randomizers.crowds import MOST_CROWDS
-from randomizers.shuffled_parameters import LEAST_DELTA
+from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
+from dpstream.pipeline.values.crowds import BETWEEN
+from dpstream.randomizers.crowds import MOST_CROWDS
+from dpstream.randomizers.shuffled_parameters import LEAST_DELTA
 
 
 class Topics(Section):

@@ -1,22 +1,22 @@
 """What ``dpstream.jobs`` says: the deployed jobs, their phases, people's charges and budgets.
 
-What people are charged and may be stands in the ledger (`pipeline.ledger`); here is a copy of it,
-from which `ledger --reopen` carries over what a damaged ledger has lost, with receipts for the
-ledger's entries. The topic is compacted, and the last record of a key counts. `JobsTopic` is fed
-record by record, in the order of the topic, by whoever reads it once or follows it.
+What people are charged and may be stands in the ledger (`dpstream.pipeline.ledger`); here is a copy
+of it, from which `ledger --reopen` carries over what a damaged ledger has lost, with receipts for
+the ledger's entries. The topic is compacted, and the last record of a key counts. `JobsTopic` is
+fed record by record, in the order of the topic, by whoever reads it once or follows it.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from pipeline.jobs.budgets import Charge, is_charge
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
-from pipeline.jobs.receipts import Receipt, is_receipt
-from pipeline.jobs.stated_budgets import StatedBudget, is_stated_budget
-from topics.frames import CodecError
+from dpstream.pipeline.jobs.budgets import Charge, is_charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
+from dpstream.pipeline.jobs.receipts import Receipt, is_receipt
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget, is_stated_budget
+from dpstream.topics.frames import CodecError
 
 
 class JobsTopic:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import LogCursor, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import epoch_problem
-from pipeline.jobs.roster import Roster
-from topics.frames import CodecError
-from topics.models import ModelRecord
-from topics.names import Role
+from dpstream.pipeline.actions import LogCursor, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import epoch_problem
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.topics.frames import CodecError
+from dpstream.topics.models import ModelRecord
+from dpstream.topics.names import Role
 
 
 class ModelLog:

@@ -17,10 +17,10 @@ from typing import Self
 
 import numpy as np
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.state import private_folder
-from pipeline.whole_files import WholeFileError, open_regular, write_new
-from randomizers.randomness import keyed_generator
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.state import private_folder
+from dpstream.pipeline.whole_files import WholeFileError, open_regular, write_new
+from dpstream.randomizers.randomness import keyed_generator
 
 KEY_BYTES = 32
 _EPOCH_BYTES = 8

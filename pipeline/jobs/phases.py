@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-from topics.frames import CodecError
+from dpstream.topics.frames import CodecError
 
 _KEY = b"phase/"
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.values.examples import ExampleDomain
-from randomizers.labelled_examples import packed_examples
+from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.randomizers.labelled_examples import packed_examples
 
 _PATH = ("parameters", "test_set")
 

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 
-from topics.frames import CodecError
+from dpstream.topics.frames import CodecError
 
 _KEY = b"receipt/"
 _HASH = re.compile("[0-9a-f]{64}")

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import epoch_problem
-from topics.frames import INTEGER_MAX, CodecError
-from topics.manifests import PRODUCERS_MAX, PRODUCERS_OF_INSTANCES_MAX
-from topics.records import Drain, Farewell, Registration, decode_producer_record
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import epoch_problem
+from dpstream.topics.frames import INTEGER_MAX, CodecError
+from dpstream.topics.manifests import PRODUCERS_MAX, PRODUCERS_OF_INSTANCES_MAX
+from dpstream.topics.records import Drain, Farewell, Registration, decode_producer_record
 
 
 @dataclass(slots=True)

@@ -32,12 +32,12 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from pipeline.jobs.job_problems import JobError, Problem, shown
-from pipeline.jobs.sealing_keys import SealingKeyError, read_public_key
-from pipeline.jobs.section import Section
-from randomizers.division import MOST_INSTANCES
-from topics.names import HOPS, SUMS, Role
-from topics.sealing import SEALING_KEY_BYTES, Lock, sealing_context
+from dpstream.pipeline.jobs.job_problems import JobError, Problem, shown
+from dpstream.pipeline.jobs.sealing_keys import SealingKeyError, read_public_key
+from dpstream.pipeline.jobs.section import Section
+from dpstream.randomizers.division import MOST_INSTANCES
+from dpstream.topics.names import HOPS, SUMS, Role
+from dpstream.topics.sealing import SEALING_KEY_BYTES, Lock, sealing_context
 
 PublicKey = Annotated[
     str,

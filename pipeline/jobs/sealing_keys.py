@@ -23,10 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.state import private_folder
-from pipeline.whole_files import WholeFileError, open_regular, write_new
-from topics.sealing import key_id
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.state import private_folder
+from dpstream.pipeline.whole_files import WholeFileError, open_regular, write_new
+from dpstream.topics.sealing import key_id
 
 PRIVATE_SUFFIX: Final = ".key"
 PUBLIC_SUFFIX: Final = ".pub"

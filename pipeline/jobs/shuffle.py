@@ -15,10 +15,10 @@ from pydantic import (
     model_serializer,
 )
 
-from pipeline.jobs.section import Section
-from pipeline.values.durations import FORMS, Duration, parse_duration
-from randomizers.division import MISFIT, MOST_INSTANCES
-from topics.manifests import PRODUCERS_OF_INSTANCES_MAX
+from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.values.durations import FORMS, Duration, parse_duration
+from dpstream.randomizers.division import MISFIT, MOST_INSTANCES
+from dpstream.topics.manifests import PRODUCERS_OF_INSTANCES_MAX
 
 DURATION: Final = f"a duration above 0, at most 1000 years: {FORMS}"
 FIXED_DURATION: Final = f"{DURATION}, but no months or years"

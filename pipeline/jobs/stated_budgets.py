@@ -4,7 +4,7 @@ A budget belongs to people, not to a job file: the smallest that any deployment 
 binds every later one, whatever its own file says or leaves out, and after the job is undeployed.
 Only an operator who names the population and the new number changes that.
 
-Each statement stands in the ledger (`pipeline.ledger`), and as a copy of its own in
+Each statement stands in the ledger (`dpstream.pipeline.ledger`), and as a copy of its own in
 ``dpstream.jobs``, which nothing ever deletes.
 """
 
@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.printable import one_line
-from topics.frames import CodecError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.printable import one_line
+from dpstream.topics.frames import CodecError
 
 _KEY = b"budget/"
 QUANTITIES = ("epsilon", "delta")

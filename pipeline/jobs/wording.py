@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from pipeline.jobs.section import Section
+from dpstream.pipeline.jobs.section import Section
 
 PEOPLE = "users"
 """What people are called where a job does not say."""

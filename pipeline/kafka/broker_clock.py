@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pipeline.jobs.epoch_times import CLOCK_TOLERANCE
-from pipeline.values.durations import roughly
+from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE
+from dpstream.pipeline.values.durations import roughly
 
 
 def own_milliseconds() -> int:

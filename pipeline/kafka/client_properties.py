@@ -16,9 +16,9 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.kafka.java_properties import ENCODING, parse_properties
-from pipeline.whole_files import read_whole_file, read_whole_text
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.kafka.java_properties import ENCODING, parse_properties
+from dpstream.pipeline.whole_files import read_whole_file, read_whole_text
 
 # Bytes of a file of settings, or of certificates.
 _LARGEST = 1 << 20

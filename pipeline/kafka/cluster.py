@@ -27,7 +27,7 @@ from kafka.errors import (
     for_code,
 )
 
-from pipeline.actions import (
+from dpstream.pipeline.actions import (
     Action,
     Append,
     EndOffsets,
@@ -40,16 +40,20 @@ from pipeline.actions import (
     carry_out,
     ends_of,
 )
-from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.errors import AccessError as AccessError
-from pipeline.kafka.errors import ClusterError as ClusterError
-from pipeline.kafka.errors import NoTopicError as NoTopicError
-from pipeline.kafka.errors import is_unknown_login, may_not_write, refused_kind
-from pipeline.kafka.record_ages import record_ages
-from pipeline.kafka.topic_spread import TopicSpreadError, metadata_of_brokers, wait_for_brokers
-from topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
-from topics.topic_checks import refuse_topic
+from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.errors import AccessError as AccessError
+from dpstream.pipeline.kafka.errors import ClusterError as ClusterError
+from dpstream.pipeline.kafka.errors import NoTopicError as NoTopicError
+from dpstream.pipeline.kafka.errors import is_unknown_login, may_not_write, refused_kind
+from dpstream.pipeline.kafka.record_ages import record_ages
+from dpstream.pipeline.kafka.topic_spread import (
+    TopicSpreadError,
+    metadata_of_brokers,
+    wait_for_brokers,
+)
+from dpstream.topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
+from dpstream.topics.topic_checks import refuse_topic
 
 CLIENT_ID = "dpstream"
 _READ_TIMEOUT_MS = 500

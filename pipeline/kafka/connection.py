@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import DpstreamError
-from pipeline.kafka.client_properties import (
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.kafka.client_properties import (
     ConnectionSettingsError,
     Login,
     parse_servers,
     read_client_properties,
 )
-from pipeline.kafka.silent_peers import socket_options
-from pipeline.state import kafka_folder
+from dpstream.pipeline.kafka.silent_peers import socket_options
+from dpstream.pipeline.state import kafka_folder
 
 if TYPE_CHECKING:
-    from pipeline.kafka.local_kafka.jars import Progress
+    from dpstream.pipeline.kafka.local_kafka.jars import Progress
 
 SERVERS_VARIABLE = "DPSTREAM_BOOTSTRAP_SERVERS"
 
@@ -131,9 +131,10 @@ def find_cluster(
     """Return the connection to the cluster that the user means.
 
     ``bootstrap_servers`` (comma separated) goes before the environment, and that before the file
-    ``kafka_config``. With none of them it is the local broker of `pipeline.state`, which is started
-    only if ``start_if_missing``. Raises `ConnectionSettingsError` and `NoClusterError`, and
-    `pipeline.kafka.local_kafka.LocalKafkaError` when the local broker cannot be started.
+    ``kafka_config``. With none of them it is the local broker of `dpstream.pipeline.state`, which
+    is started only if ``start_if_missing``. Raises `ConnectionSettingsError` and `NoClusterError`,
+    and `dpstream.pipeline.kafka.local_kafka.LocalKafkaError` when the local broker cannot be
+    started.
     """
     servers = bootstrap_servers or os.environ.get(SERVERS_VARIABLE) or None
     named = parse_servers(servers, "the bootstrap servers") if servers else ()
@@ -154,7 +155,7 @@ def find_cluster(
     if named:
         return Connection(named)
     # Not at the top: who names a cluster needs none of ours.
-    from pipeline.kafka.local_kafka import LocalKafka
+    from dpstream.pipeline.kafka.local_kafka import LocalKafka
 
     broker = LocalKafka(kafka_folder())
     status = broker.start(on_progress=on_progress) if start_if_missing else broker.status()

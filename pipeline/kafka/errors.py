@@ -6,8 +6,8 @@ are what is looked at here.
 
 from __future__ import annotations
 
-from pipeline.errors import DpstreamError
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 # Kafka's numbers of refusals, by the kind of what they are about.
 _REFUSED = {29: "topic", 30: "group", 31: "cluster"}

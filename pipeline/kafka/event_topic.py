@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pipeline.actions import LogRecord, LogSlice
-from pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
+from dpstream.pipeline.actions import LogRecord, LogSlice
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
 
 _SLICE_BYTES = 1 << 21
 _SLICE_EVENTS = 10_000
@@ -39,17 +39,17 @@ class EventTopic:
         return self._patient.persistently(lambda: self._cluster.topic_identity(self._topic))
 
     def starts(self) -> Mapping[int, int]:
-        """See `pipeline.devices.topic_input.EventLog`."""
+        """See `dpstream.pipeline.devices.topic_input.EventLog`."""
         found = self._patient.persistently(lambda: self._cluster.start_offsets(self._topic))
         return dict(enumerate(found))
 
     def ends(self) -> Mapping[int, int]:
-        """See `pipeline.devices.topic_input.EventLog`."""
+        """See `dpstream.pipeline.devices.topic_input.EventLog`."""
         found = self._patient.persistently(lambda: self._cluster.end_offsets(self._topic))
         return dict(enumerate(found))
 
     def read(self, partition: int, start: int, stop: int) -> LogSlice:
-        """See `pipeline.devices.topic_input.EventLog`: some MiB."""
+        """See `dpstream.pipeline.devices.topic_input.EventLog`: some MiB."""
         return self._patient.persistently(lambda: self._slice(partition, start, stop))
 
     def _slice(self, partition: int, start: int, stop: int) -> LogSlice:

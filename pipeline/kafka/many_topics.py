@@ -17,9 +17,9 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
-from pipeline.actions import LogRecord
-from pipeline.kafka.cluster import Cluster
-from topics.names import TIMESTAMP_TYPE, TopicSettings
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings
 
 _ATTEMPTS = 3
 _READ_SECONDS = 10.0

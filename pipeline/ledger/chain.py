@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from pipeline.ledger.entries import GENESIS, Entry, Kind, hash_of, read_entry
-from topics.frames import CodecError
+from dpstream.pipeline.ledger.entries import GENESIS, Entry, Kind, hash_of, read_entry
+from dpstream.topics.frames import CodecError
 
 
 class Problem(Enum):

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.stated_budgets import StatedBudget
-from topics.frames import CodecError
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.topics.frames import CodecError
 
 VERSION = 1
 GENESIS = "0" * 64

@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.accounting.whole_streams import there_throughout
-from topics.manifests import Manifest
+from dpstream.randomizers.accounting.whole_streams import there_throughout
+from dpstream.topics.manifests import Manifest
 
 _Each = TypeVar("_Each", bound=np.generic)
 _TOGETHER = b"those who were always in"

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.receipts import Receipt
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.ledger.chain import Chain
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.receipts import Receipt
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.ledger.chain import Chain
 
 
 class Spending:

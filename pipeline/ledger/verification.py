@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from pipeline.jobs.budgets import Charge
-from pipeline.ledger.chain import Oddity, Problem
-from pipeline.ledger.entries import GENESIS, Kind
-from pipeline.ledger.spending import Spending
-from topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.ledger.chain import Oddity, Problem
+from dpstream.pipeline.ledger.entries import GENESIS, Kind
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from pipeline.ledger.spending import Spending
-from pipeline.protocols.boolean_alternatives import DELTA
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.accounting.whole_streams import Charged, charged_once
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.protocols.boolean_alternatives import DELTA
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.accounting.whole_streams import Charged, charged_once
 
 _Facts: TypeAlias = tuple[str, int, float | None]
 """A protocol, the epochs of a horizon, and the delta that the job states."""

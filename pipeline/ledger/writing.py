@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from pipeline.errors import DpstreamError
-from pipeline.jobs.budgets import Charge, check_budget
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.ledger.entries import Draft, Kind
-from pipeline.ledger.spending import Spending
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.budgets import Charge, check_budget
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.spending import Spending
 
 # Far more races than anybody loses one after the other.
 _ATTEMPTS = 1000

@@ -9,20 +9,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.stages.device_admission import RawRecord
-from pipeline.state import private_folder
-from pipeline.whole_files import replaced_whole
-from topics.batches import decode_batch, decode_punctuation
-from topics.chunks import Chunk, decode_chunk
-from topics.frames import CodecError, Kind, kind_of
-from topics.loose_batches import decode_loose_batch, decode_watermark
-from topics.names import Role
-from topics.records import DeadLetter, Dismissal
-from topics.redriven import Redriven
-from topics.sealed_batches import decode_sealed_batch
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.stages.device_admission import RawRecord
+from dpstream.pipeline.state import private_folder
+from dpstream.pipeline.whole_files import replaced_whole
+from dpstream.topics.batches import decode_batch, decode_punctuation
+from dpstream.topics.chunks import Chunk, decode_chunk
+from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.loose_batches import decode_loose_batch, decode_watermark
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter, Dismissal
+from dpstream.topics.redriven import Redriven
+from dpstream.topics.sealed_batches import decode_sealed_batch
 
 _NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
 

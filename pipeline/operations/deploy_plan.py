@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pipeline.jobs.budgets import (
+from dpstream.pipeline.jobs.budgets import (
     Account,
     BudgetError,
     Charge,
@@ -24,18 +24,23 @@ from pipeline.jobs.budgets import (
     check_budget,
     horizons_within_budget,
 )
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_differences import describe_difference, find_differences
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.stated_budgets import QUANTITIES, BudgetChange, StatedBudget, binding_budget
-from pipeline.jobs.wording import KEYS as WORDS
-from pipeline.kafka.cluster import ClusterError
-from pipeline.ledger.spending import Spending
-from pipeline.ledger.writing import others, refuse_damaged
-from pipeline.operations.deployed_jobs import DeploymentError
-from pipeline.operations.topic_changes import TopicChange
-from pipeline.planning.record_sizes import RecordSizeError, check_record_sizes
-from topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_differences import describe_difference, find_differences
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.stated_budgets import (
+    QUANTITIES,
+    BudgetChange,
+    StatedBudget,
+    binding_budget,
+)
+from dpstream.pipeline.jobs.wording import KEYS as WORDS
+from dpstream.pipeline.kafka.cluster import ClusterError
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.writing import others, refuse_damaged
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError
+from dpstream.pipeline.operations.topic_changes import TopicChange
+from dpstream.pipeline.planning.record_sizes import RecordSizeError, check_record_sizes
+from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")
 # Of the app's backend, which rotates them; who may report changes by no key that is added.

@@ -6,14 +6,14 @@ of that.
 
 from __future__ import annotations
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_differences import describe_difference
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.phases import JobPhase, Phase
-from pipeline.kafka.cluster import Cluster
-from topics.names import JOBS_TOPIC
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_differences import describe_difference
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.phases import JobPhase, Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.topics.names import JOBS_TOPIC
 
 
 class DeploymentError(DpstreamError):

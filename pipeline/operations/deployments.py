@@ -10,45 +10,45 @@ from dataclasses import replace as replaced
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.collector_keys import collector_key_at
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.descriptions import (
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.collector_keys import collector_key_at
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.descriptions import (
     described,
     restated,
     signing_key_at,
     tells_the_last_epoch,
 )
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.noise_keys import noise_key_at
-from pipeline.jobs.phases import phase_key
-from pipeline.jobs.receipts import LATEST
-from pipeline.jobs.stated_budgets import BudgetChange
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.ledger.spending import Spending
-from pipeline.ledger.writing import (
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.noise_keys import noise_key_at
+from dpstream.pipeline.jobs.phases import phase_key
+from dpstream.pipeline.jobs.receipts import LATEST
+from dpstream.pipeline.jobs.stated_budgets import BudgetChange
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.writing import (
     of_charge,
     of_deployment,
     of_end,
 )
-from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.ledger_topic import (
+from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.ledger_topic import (
     append_stated,
     read_spending,
     write_entries,
     write_receipt,
     write_with_receipt,
 )
-from pipeline.results.follow import EstimateReader
-from pipeline.stages.admission import Refusal
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.device_admission import admission_of
-from pipeline.state import collector_key_file, noise_key_file, signing_key_file
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.device_admission import admission_of
+from dpstream.pipeline.state import collector_key_file, noise_key_file, signing_key_file
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 
 
 def plan_on(

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.jobs.roster import Roster
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.kafka.workers.groups import group_name
-from pipeline.operations.deployed_jobs import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.operations.deployed_jobs import (
     DeploymentError,
     check_has_devices,
     read_jobs,
     set_phase,
 )
-from pipeline.operations.status.facts import OpenWindow, stages_of
-from pipeline.operations.status.heartbeats import Heartbeats
-from pipeline.results.follow import EstimateReader
-from pipeline.stages.decision_log import Decision, DecisionLog
-from pipeline.stages.epochs import EpochSet
-from topics.names import Role
-from topics.records import Drain
+from dpstream.pipeline.operations.status.facts import OpenWindow, stages_of
+from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.topics.names import Role
+from dpstream.topics.records import Drain
 
 
 def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, int]:

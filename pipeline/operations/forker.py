@@ -3,8 +3,8 @@
 It has one thread, no generator of randomness and nothing that belongs to one process, so that what
 is forked begins as any other process would. It ends with whoever has started it.
 
-``python -m pipeline.operations.forker DESCRIPTOR MODULE...`` imports the modules, says so on the
-socket of that number, and forks a process for every request on it (`Request`).
+``python -m dpstream.pipeline.operations.forker DESCRIPTOR MODULE...`` imports the modules, says so
+on the socket of that number, and forks a process for every request on it (`Request`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
-from pipeline.operations import lifeline
+from dpstream.pipeline.operations import lifeline
 
 IMPORTED = b"imported"
 """What the forker says first."""

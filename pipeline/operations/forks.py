@@ -20,17 +20,17 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from pipeline.operations import lifeline
-from pipeline.operations.forker import Request
-from pipeline.operations.processes import (
+from dpstream.pipeline.operations import lifeline
+from dpstream.pipeline.operations.forker import Request
+from dpstream.pipeline.operations.processes import (
     Process,
     Running,
     end_all,
     module_and_arguments,
     python_module,
 )
-from pipeline.operations.restarted_processes import Child, start_process
-from pipeline.state import private_folder
+from dpstream.pipeline.operations.restarted_processes import Child, start_process
+from dpstream.pipeline.state import private_folder
 
 POSSIBLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
 """Whether it is safe here to fork what has imported much, and others' children can be awaited."""
@@ -60,7 +60,7 @@ class Forks:
             if not POSSIBLE:
                 return
             number = handed_down.fileno()
-            command = python_module("pipeline.operations.forker", str(number), *modules)
+            command = python_module("dpstream.pipeline.operations.forker", str(number), *modules)
             self._forker = Process(command, log=log, descriptors=(number,))
 
     def __enter__(self) -> Self:

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealing_keys import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import (
     PRIVATE_SUFFIX,
     SealingKeyError,
     public_bytes,
     read_private_key,
 )
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.results.follow import EstimateReader
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.results.follow import EstimateReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pipeline.jobs.budgets import Charge
-from pipeline.kafka.cluster import Cluster
-from pipeline.ledger.presence import Presence
-from pipeline.ledger.spending import Spending
-from pipeline.ledger.verification import Finding, Published, verify
-from pipeline.ledger.whole_streams import StreamTerms, stream_terms
-from pipeline.operations.ledger_topic import read_spending
-from pipeline.operations.releases import Releases, Unbacked, releases_on
-from randomizers.accounting.whole_streams import Charged
-from topics.manifests import Fate
-from topics.names import LEDGER_TOPIC, TopicSettings
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.presence import Presence
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.verification import Finding, Published, verify
+from dpstream.pipeline.ledger.whole_streams import StreamTerms, stream_terms
+from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.operations.releases import Releases, Unbacked, releases_on
+from dpstream.randomizers.accounting.whole_streams import Charged
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import LEDGER_TOPIC, TopicSettings
 
 
 @dataclass(frozen=True)

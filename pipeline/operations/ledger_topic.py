@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import version
 
-from pipeline.jobs.receipts import LATEST, Receipt
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.kafka.cluster import Cluster
-from pipeline.ledger.spending import Spending
-from pipeline.ledger.writing import Wanted, writing
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, jobs_topic, ledger_topic
+from dpstream.pipeline.jobs.receipts import LATEST, Receipt
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.writing import Wanted, writing
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, jobs_topic, ledger_topic
 
 
 class SpendingReader:
@@ -118,7 +118,7 @@ def write_receipt(cluster: Cluster, about: str, state: Spending, now: int) -> No
 
     Args:
         cluster: where.
-        about: a deployment in hexadecimal, or `pipeline.jobs.receipts.LATEST`.
+        about: a deployment in hexadecimal, or `dpstream.pipeline.jobs.receipts.LATEST`.
         state: as it was written.
         now: milliseconds since 1970.
     """

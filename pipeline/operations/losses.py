@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.jobs.budgets import Account
-from pipeline.jobs.deployed_job import IDENTIFIER_BYTES
-from pipeline.jobs.job_files import Job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deploy_plan import DeployPlan, Step
-from pipeline.operations.deployments import plan_on, published_epochs
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.budgets import Account
+from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
+from dpstream.pipeline.operations.deployments import plan_on, published_epochs
 
 
 class UnaskedError(DpstreamError):

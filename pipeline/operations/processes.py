@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pipeline.operations import lifeline
+from dpstream.pipeline.operations import lifeline
 
 RECOVERED_AFTER = 60.0
 """A process that ran for so many seconds has recovered from the failures before."""
@@ -34,8 +34,8 @@ def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
     Raises:
         ValueError: it has not made this command line.
 
-    >>> module_and_arguments(python_module("pipeline.cli", "list", "--json"))
-    ['pipeline.cli', 'list', '--json']
+    >>> module_and_arguments(python_module("dpstream.pipeline.cli", "list", "--json"))
+    ['dpstream.pipeline.cli', 'list', '--json']
     """
     start = python_module("")[:-1]
     if command[: len(start)] != start:
@@ -45,7 +45,7 @@ def module_and_arguments(command: Sequence[str]) -> Sequence[str]:
 
 def dpstream_command(*arguments: str) -> list[str]:
     """The command line of ``dpstream ARGUMENTS...``, which then holds on to its lifeline."""
-    return python_module("pipeline.cli", *arguments)
+    return python_module("dpstream.pipeline.cli", *arguments)
 
 
 def how_it_ended(code: int) -> str:
@@ -91,7 +91,7 @@ class Running(Protocol):
 
 
 class Process(subprocess.Popen[str]):
-    """A process on a lifeline, see `pipeline.operations.lifeline`.
+    """A process on a lifeline, see `dpstream.pipeline.operations.lifeline`.
 
     It is the leader of a session of its own, so that Ctrl-C and the end of the terminal reach it
     only through whoever started it.
@@ -212,8 +212,8 @@ class BackOff:
 
 
 def _environment() -> dict[str, str]:
-    # Where this package lies: it need not be installed.
-    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    # Where `dpstream` lies: it need not be installed.
+    places = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, places)),

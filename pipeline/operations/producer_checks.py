@@ -23,17 +23,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.actions import LogRecord
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.kafka.cluster import AccessError, Cluster
-from pipeline.operations.registrations import read_roster
-from pipeline.stages.decision_log import DecisionLog
-from topics.batches import decode_punctuation
-from topics.frames import CodecError, Kind, kind_of
-from topics.manifests import read_head
-from topics.names import Role
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster
+from dpstream.pipeline.operations.registrations import read_roster
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.topics.batches import decode_punctuation
+from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.manifests import read_head
+from dpstream.topics.names import Role
 
 # From the ends of the partitions back, of all of them together: records, and bytes of them.
 _REPORTS_READ = 20_000

@@ -19,30 +19,30 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.actions import Append, Flush, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import times_of
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.jobs.roster import Roster
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.operations.dead_letters import (
+from dpstream.pipeline.actions import Append, Flush, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.operations.dead_letters import (
     DeadLetterLog,
     Place,
     forget_handled,
     header_of,
     place_of,
 )
-from pipeline.operations.deployed_jobs import check_has_devices
-from pipeline.operations.redriven_parts import Parts
-from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.device_admission import RawRecord, admission_of
-from topics.batches import Batch, Punctuation
-from topics.names import Role
-from topics.records import DeadLetter, Reason
-from topics.redriven import markers
+from dpstream.pipeline.operations.deployed_jobs import check_has_devices
+from dpstream.pipeline.operations.redriven_parts import Parts
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.device_admission import RawRecord, admission_of
+from dpstream.topics.batches import Batch, Punctuation
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter, Reason
+from dpstream.topics.redriven import markers
 
 CURABLE = (
     Reason.ENROLMENT,

@@ -12,14 +12,14 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import TypeAlias
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.operations.dead_letters import Place
-from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.device_admission import RawRecord
-from topics.batches import Batch, Punctuation, drawing_of
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.operations.dead_letters import Place
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.device_admission import RawRecord
+from dpstream.topics.batches import Batch, Punctuation, drawing_of
+from dpstream.topics.names import Role
 
 _Drawing: TypeAlias = tuple[int, bytes, bytes]
 """An epoch, who has drawn it, and which of its drawings: ids."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.roster import EnrolledProducer, Roster
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.operations.deployed_jobs import DeploymentError
-from pipeline.stages.decision_log import DecisionLog
-from topics.names import Role
-from topics.records import Farewell
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.topics.names import Role
+from dpstream.topics.records import Farewell
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from pipeline.actions import LogRecord
-from pipeline.kafka.cluster import Cluster
-from pipeline.ledger.presence import Presence
-from pipeline.stages.estimate_records import EstimateRecord
-from randomizers.guarantee import Guarantee
-from topics.frames import CodecError, Kind, kind_of
-from topics.manifests import Fate, Manifest, read_head
-from topics.names import Role, topic_name
-from topics.short_manifests import ManifestReader
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.presence import Presence
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.manifests import Fate, Manifest, read_head
+from dpstream.topics.names import Role, topic_name
+from dpstream.topics.short_manifests import ManifestReader
 
 
 @dataclass(frozen=True, slots=True)

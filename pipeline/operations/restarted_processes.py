@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.operations.processes import BackOff, Process, Running, end_all, how_it_ended
-from pipeline.state import private_folder
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.operations.processes import BackOff, Process, Running, end_all, how_it_ended
+from dpstream.pipeline.state import private_folder
 
 BACK_OFF_FIRST = 0.5
 RESTARTS = 4

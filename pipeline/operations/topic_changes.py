@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pipeline.values.durations import Duration
-from topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
-from topics.topic_checks import refuse_topic, wrong_clock
+from dpstream.pipeline.values.durations import Duration
+from dpstream.topics.names import FOREVER, TIMESTAMP_TYPE, TopicSettings
+from dpstream.topics.topic_checks import refuse_topic, wrong_clock
 
 _RETENTION = "retention.ms"
 # Of one partition; it deletes what is to be kept, however young.

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.jobs.job_files import Job
-from pipeline.protocols.forecasts import BoostedForecast
-from pipeline.protocols.protocol import Alternative as ProtocolAlternative
-from pipeline.protocols.protocol import Law
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.protocols.forecasts import BoostedForecast
+from dpstream.pipeline.protocols.protocol import Alternative as ProtocolAlternative
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
         law: the job's constants.
         users: all of them reporting at every epoch.
 
-    >>> from pipeline.jobs.job_files import parse_job
+    >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
     ... name: weeks
     ... protocol: shuffled_counts

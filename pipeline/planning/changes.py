@@ -1,9 +1,9 @@
 """How often users change their value, and the budget of changes that suits them best.
 
 Every change followed costs accuracy, and what is not followed biases the estimates. For a given
-share of users by number of changes both can be foretold (`aggregators.freezing` says how), and
-their sum has a minimum. The shares are to come from what is known or public: counted on the users'
-own values they are as sensitive as the values, and protected by nothing.
+share of users by number of changes both can be foretold (`dpstream.aggregators.freezing` says how),
+and their sum has a minimum. The shares are to come from what is known or public: counted on the
+users' own values they are as sensitive as the values, and protected by nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.freezing import LONGEST, FreezingModel
-from pipeline.devices.change_log import ChangeLog
-from pipeline.devices.rows import InputError
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.job_problems import JobError, Problem
-from pipeline.protocols.forecasts import Forecast, FreezingForecast
-from pipeline.whole_files import read_whole_text
-from randomizers.composed import MAX_SIGNS
+from dpstream.aggregators.freezing import LONGEST, FreezingModel
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.job_problems import JobError, Problem
+from dpstream.pipeline.protocols.forecasts import Forecast, FreezingForecast
+from dpstream.pipeline.whole_files import read_whole_text
+from dpstream.randomizers.composed import MAX_SIGNS
 
 # Every budget up to this one is tried; further ones in steps of a tenth.
 _EVERY = 32

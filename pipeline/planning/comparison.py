@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.jobs.job_files import Job
-from pipeline.planning.alternatives import Alternative, Candidate, candidates, expected_of
-from pipeline.planning.parties import whole_loss
-from pipeline.planning.speeds import cpu_seconds
-from pipeline.protocols.protocol import Law
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.planning.alternatives import Alternative, Candidate, candidates, expected_of
+from dpstream.pipeline.planning.parties import whole_loss
+from dpstream.pipeline.planning.speeds import cpu_seconds
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 Trust = Literal["nobody", "shuffle"]
 

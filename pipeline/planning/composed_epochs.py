@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.protocol import PerEpochLaw
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.protocols.protocol import PerEpochLaw
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.protocols.crowds import CrowdsForecast
-from randomizers.crowds import CrowdCounts, CrowdsLaw
-from randomizers.crowds.calibration import most_lost
+from dpstream.pipeline.protocols.crowds import CrowdsForecast
+from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
+from dpstream.randomizers.crowds.calibration import most_lost
 
 _TIMES = (4.0, 2.0, 1.0, 0.5, 0.25)
 

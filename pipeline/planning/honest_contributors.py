@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.protocols.protocol import Law, Protocol
+from dpstream.pipeline.protocols.protocol import Law, Protocol
 
 SHARES: Final = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 
@@ -37,8 +37,8 @@ def contributor_curve(
 ) -> tuple[HonestContributors, ...]:
     """What some shares of the fewest contributors leave; nothing if all rests on none of them.
 
-    >>> from pipeline.protocols.registry import PROTOCOLS
-    >>> from randomizers.count_min import CountMinParameters
+    >>> from dpstream.pipeline.protocols.registry import PROTOCOLS
+    >>> from dpstream.randomizers.count_min import CountMinParameters
     >>> count_min = PROTOCOLS["count_min"]
     >>> law = count_min.calibrate(CountMinParameters(1.0, 1e-6, ("a", "b")), 1, 1000)
     >>> curve = contributor_curve(count_min, law, (1, 0.5))

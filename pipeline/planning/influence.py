@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.protocol import Aggregator
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
 
 HONEST: Final = 6_000
 """Devices that words are added to: enough for every order of intervals to be there."""

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import NORMAL_95
+from dpstream.aggregators.estimate import NORMAL_95
 
 EXCEEDED: Final = 0.05
 """How likely it is, at most, that some estimate is further off."""

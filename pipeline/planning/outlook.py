@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipeline.jobs.job_files import Job
-from pipeline.protocols.late_calibration import late_function
-from pipeline.protocols.protocol import Law
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.protocols.late_calibration import late_function
+from dpstream.pipeline.protocols.protocol import Law
 
 # Imported when it is needed: a plan that was made before is read much faster.
-_epsilon_of_streams = late_function("randomizers.accounting.whole_streams", "epsilon_of_streams")
+_epsilon_of_streams = late_function(
+    "dpstream.randomizers.accounting.whole_streams", "epsilon_of_streams"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def outlook(job: Job, law: Law, users: int, *, colluding: float, absent: float) 
         colluding: from 0 to below 1, of those who are there.
         absent: from 0 to below 1, of the users.
 
-    >>> from pipeline.jobs.job_files import parse_job
+    >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
     ... name: votes
     ... protocol: count_min

@@ -13,17 +13,19 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from pipeline.jobs.job_files import Job
-from pipeline.planning.odds import best_guess
-from pipeline.protocols.boolean_alternatives import DELTA
-from pipeline.protocols.late_calibration import late_function
-from pipeline.protocols.protocol import Law
-from randomizers.guarantee import Guarantee, whole_streams
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.planning.odds import best_guess
+from dpstream.pipeline.protocols.boolean_alternatives import DELTA
+from dpstream.pipeline.protocols.late_calibration import late_function
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.randomizers.guarantee import Guarantee, whole_streams
 
 Kind = Literal["analyst", "adder", "stage", "broker", "collector", "producer"]
 
 # Imported when it is needed: a plan that was made before is read much faster.
-_epsilon_of_streams = late_function("randomizers.accounting.whole_streams", "epsilon_of_streams")
+_epsilon_of_streams = late_function(
+    "dpstream.randomizers.accounting.whole_streams", "epsilon_of_streams"
+)
 
 # Shuffling that makes epsilon no smaller than by this part of it is not worth a row.
 _WORTH_SAYING = 0.9
@@ -70,7 +72,7 @@ class PartyGuarantee:
 def party_guarantees(job: Job, law: Law) -> tuple[PartyGuarantee, ...]:
     """What is promised against each party of a job, from who reads to who holds values.
 
-    >>> from pipeline.jobs.job_files import parse_job
+    >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> job = parse_job('''
     ... name: votes
     ... protocol: single_message

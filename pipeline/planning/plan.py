@@ -11,26 +11,32 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.jobs.budgets import (
+from dpstream.pipeline.jobs.budgets import (
     BudgetError,
     Charge,
     check_budget,
     horizons_within_budget,
 )
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.job_problems import JobError, Problem
-from pipeline.planning.alternatives import Alternative, alternatives
-from pipeline.planning.changes import ChangesChoice, weigh_changes
-from pipeline.planning.comparison import Compared, Recommendation, Trust, compare, recommend
-from pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
-from pipeline.planning.honest_contributors import HonestContributors, contributor_curve
-from pipeline.planning.influence import influence_of_one
-from pipeline.planning.largest_error import EXCEEDED, largest_error
-from pipeline.planning.outlook import Outlook, outlook
-from pipeline.planning.parties import PartyGuarantee, party_guarantees
-from pipeline.planning.review import warnings_for
-from pipeline.protocols.forecasts import (
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.job_problems import JobError, Problem
+from dpstream.pipeline.planning.alternatives import Alternative, alternatives
+from dpstream.pipeline.planning.changes import ChangesChoice, weigh_changes
+from dpstream.pipeline.planning.comparison import (
+    Compared,
+    Recommendation,
+    Trust,
+    compare,
+    recommend,
+)
+from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
+from dpstream.pipeline.planning.honest_contributors import HonestContributors, contributor_curve
+from dpstream.pipeline.planning.influence import influence_of_one
+from dpstream.pipeline.planning.largest_error import EXCEEDED, largest_error
+from dpstream.pipeline.planning.outlook import Outlook, outlook
+from dpstream.pipeline.planning.parties import PartyGuarantee, party_guarantees
+from dpstream.pipeline.planning.review import warnings_for
+from dpstream.pipeline.protocols.forecasts import (
     BoundedForecast,
     CellForecast,
     DividedForecast,
@@ -38,10 +44,10 @@ from pipeline.protocols.forecasts import (
     Forecast,
     SmoothedForecast,
 )
-from pipeline.protocols.protocol import Law
-from randomizers.division import room_of_part
-from randomizers.guarantee import Guarantee
-from topics.sealed_words import sealed_form
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.randomizers.division import room_of_part
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.topics.sealed_words import sealed_form
 
 DEFAULT_USERS = 10_000
 
@@ -219,7 +225,7 @@ def plan(
             has no forecast; or none for other budgets of changes, or shares of items.
         ValueError: there is not one user, or the wanted error is not above 0.
 
-    >>> from pipeline.jobs.job_files import parse_job
+    >>> from dpstream.pipeline.jobs.job_files import parse_job
     >>> expected = plan(parse_job('''
     ... name: weeks
     ... protocol: future_rand

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.planning.plan import Plan
-from pipeline.plots import new_figure, save_figure, tidy
+from dpstream.pipeline.planning.plan import Plan
+from dpstream.pipeline.plots import new_figure, save_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

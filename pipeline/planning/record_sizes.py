@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from aggregators.cell_window import FOUND
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job
-from pipeline.protocols.protocol import Law
-from pipeline.stages.result_documents import LARGEST_DOCUMENT
-from topics.frames import RECORD_CAP, RECORD_TARGET
-from topics.models import record_bytes
-from topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.stages.result_documents import LARGEST_DOCUMENT
+from dpstream.topics.frames import RECORD_CAP, RECORD_TARGET
+from dpstream.topics.models import record_bytes
+from dpstream.topics.names import JOBS_TOPIC, Role, TopicSettings, jobs_topic
 
 REQUEST_BYTES_MAX: Final = 1 << 20
 """Largest request with a single record that all our clients send: aiokafka's limit, for workers."""

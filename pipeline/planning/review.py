@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.jobs.budgets import BudgetError, check_budget, endless_warning
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job
-from pipeline.planning.changes import ChangesChoice
-from pipeline.planning.odds import times_right
-from pipeline.planning.parties import whole_loss
-from pipeline.planning.record_sizes import most_people
-from pipeline.protocols.protocol import Law
+from dpstream.pipeline.jobs.budgets import BudgetError, check_budget, endless_warning
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.planning.changes import ChangesChoice
+from dpstream.pipeline.planning.odds import times_right
+from dpstream.pipeline.planning.parties import whole_loss
+from dpstream.pipeline.planning.record_sizes import most_people
+from dpstream.pipeline.protocols.protocol import Law
 
 LARGE_EPSILON = 10.0
 """Of all that a user does in a horizon: beyond it, hardly anything is hidden."""

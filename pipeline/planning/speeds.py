@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline.protocols.protocol import Law, Protocol
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.protocols.protocol import Law, Protocol
+from dpstream.randomizers.randomness import cryptographic_generator
 
 DEVICES: Final = 2_000
 """That are measured, on one core."""

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.jobs.job_files import Job
-from pipeline.privileges.table import Kind, Operation, Resource, privileges_of, roles_of
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.privileges.table import Kind, Operation, Resource, privileges_of, roles_of
 
 # Kafka's wildcard would be everybody.
 _PRINCIPAL = re.compile(r"[A-Za-z]+:[^\s*][^\n]*")

@@ -17,10 +17,10 @@ from kafka.admin import (
 )
 from kafka.errors import KafkaError, SecurityDisabledError
 
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.errors import ClusterError
-from pipeline.privileges.bindings import Binding
-from pipeline.privileges.table import Kind, Operation, Resource
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.errors import ClusterError
+from dpstream.pipeline.privileges.bindings import Binding
+from dpstream.pipeline.privileges.table import Kind, Operation, Resource
 
 _ANY_HOST = "*"
 

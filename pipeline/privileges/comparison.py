@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from pipeline.jobs.job_files import Job
-from pipeline.privileges.bindings import Binding
-from pipeline.privileges.table import Resource, group_prefix
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.privileges.bindings import Binding
+from dpstream.pipeline.privileges.table import Resource, group_prefix
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC
 
 _EVERYTHING = "*"
 _SHARED = (JOBS_TOPIC, LEDGER_TOPIC)

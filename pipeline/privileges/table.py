@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job
-from pipeline.stages.topic_uses import topic_uses
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.stages.topic_uses import topic_uses
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 
 
 class Kind(StrEnum):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from pipeline.protocols.protocol import Alternative
-from randomizers.comparisons import IndependentResponseParameters
-from randomizers.future_rand import FutureRandParameters
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.split_budget import SplitBudgetParameters
-from randomizers.value_stream import ValueStreamParameters
+from dpstream.pipeline.protocols.protocol import Alternative
+from dpstream.randomizers.comparisons import IndependentResponseParameters
+from dpstream.randomizers.future_rand import FutureRandParameters
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.split_budget import SplitBudgetParameters
+from dpstream.randomizers.value_stream import ValueStreamParameters
 
 DELTA = 1e-6
 """Of those that trust the shuffle stage, beside a job that states none."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aggregators.bucket import BucketAggregator
-from pipeline.protocols.measurements import measurements
-from pipeline.protocols.protocol import Example
-from randomizers.bucket import Bucket, BucketLaw, BucketParameters
+from dpstream.aggregators.bucket import BucketAggregator
+from dpstream.pipeline.protocols.measurements import measurements
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.randomizers.bucket import Bucket, BucketLaw, BucketParameters
 
 PROTOCOL = measurements(
     "bucket",

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.count_mean_sketch import (
+from dpstream.aggregators.count_mean_sketch import (
     CountMeanSketchAggregator,
     bits_variance,
     shared_variance,
 )
-from pipeline.protocols.late_calibration import late, late_calibration
-from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, Protocol, stated_capacity
-from pipeline.values.sets import SetDomain
-from randomizers.count_mean_sketch import (
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.count_mean_sketch import (
     CountMeanSketch,
     CountMeanSketchLaw,
     CountMeanSketchParameters,

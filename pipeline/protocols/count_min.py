@@ -9,24 +9,24 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.count_min import CountMinAggregator
-from pipeline.protocols.describe_code import describe_code
-from pipeline.protocols.forecasts import NORMAL_ERROR
-from pipeline.protocols.late_calibration import late, late_calibration
-from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, Protocol, stated_capacity
-from pipeline.values.sets import SetDomain
-from randomizers.cell_codes.grid import AxisCode, Grid
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_codes.prefixes import PrefixCells
-from randomizers.code_variances import range_variances
-from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters, OneSided
-from randomizers.count_min.one_sided import allowance
-from randomizers.item_domains import domain_size
-from randomizers.row_errors import ZIPF_EXPONENT, error_samples, normal_errors
-from topics.word_forms import WordForm
+from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.pipeline.protocols.describe_code import describe_code
+from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.randomizers.code_variances import range_variances
+from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters, OneSided
+from dpstream.randomizers.count_min.one_sided import allowance
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.row_errors import ZIPF_EXPONENT, error_samples, normal_errors
+from dpstream.topics.word_forms import WordForm
 
 _NO_OTHERS = np.zeros(1)
 _ONE_SIDED = "one-sided"
@@ -190,7 +190,7 @@ def _found_caveats(law: CountMinLaw) -> tuple[str, ...]:
     if not isinstance(law.code, PrefixCells):
         return ()
     # Nothing that a device runs imports the accounting.
-    from randomizers.accounting.prefix_levels import predict
+    from dpstream.randomizers.accounting.prefix_levels import predict
 
     users = law.noise.minimum
     _, variance = law.noise.moments(users)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.crowds import CrowdsAggregator
-from pipeline.protocols.forecasts import Forecast
-from pipeline.protocols.late_calibration import late
-from pipeline.protocols.protocol import Law, Protocol, stated_capacity
-from pipeline.values.crowds import CrowdDomain
-from randomizers.crowds import CrowdDevices, CrowdsLaw, CrowdsLawReader, sum_rounded_up
-from randomizers.guarantee import Guarantee
+from dpstream.aggregators.crowds import CrowdsAggregator
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.protocols.late_calibration import late
+from dpstream.pipeline.protocols.protocol import Law, Protocol, stated_capacity
+from dpstream.pipeline.values.crowds import CrowdDomain
+from dpstream.randomizers.crowds import CrowdDevices, CrowdsLaw, CrowdsLawReader, sum_rounded_up
+from dpstream.randomizers.guarantee import Guarantee
 
 # A user who goes from one crowd to another has a message in the windows of both.
 _WINDOWS = 2

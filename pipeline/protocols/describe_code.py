@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from randomizers.cell_codes.codes import CellCode
-from randomizers.cell_codes.grid import Grid
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.randomizers.cell_codes.codes import CellCode
+from dpstream.randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 
 
 def describe_code(code: CellCode) -> str:

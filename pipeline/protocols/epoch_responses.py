@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.epoch_responses import EpochResponsesAggregator, ResponseLaw, response_variance
-from pipeline.protocols.forecasts import Forecast
-from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.protocol import Example, LawReader, Protocol, fixed_words
-from randomizers.epoch_responses import EpochResponses
+from dpstream.aggregators.epoch_responses import (
+    EpochResponsesAggregator,
+    ResponseLaw,
+    response_variance,
+)
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.protocols.late_calibration import late_calibration
+from dpstream.pipeline.protocols.protocol import Example, LawReader, Protocol, fixed_words
+from dpstream.randomizers.epoch_responses import EpochResponses
 
 
 class EpochResponsesForecast:

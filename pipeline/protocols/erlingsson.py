@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.protocols.future_rand import dyadic_comparison
-from pipeline.protocols.protocol import Example
-from randomizers.comparisons import ErlingssonParameters
+from dpstream.pipeline.protocols.future_rand import dyadic_comparison
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.randomizers.comparisons import ErlingssonParameters
 
 PROTOCOL = dyadic_comparison(
     "erlingsson",

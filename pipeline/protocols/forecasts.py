@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.freezing import FreezingModel
+from dpstream.aggregators.freezing import FreezingModel
 
 NORMAL_ERROR = math.sqrt(2 / math.pi)
 """The mean absolute error of a normal one, in standard deviations."""

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators import fragments
-from aggregators.fragments import FragmentsAggregator
-from pipeline.protocols.late_calibration import late, late_calibration
-from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, Exposure, Protocol, stated_capacity
-from pipeline.values.sets import SetDomain
-from randomizers.division import chances_of_one_instance
-from randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
+from dpstream.aggregators import fragments
+from dpstream.aggregators.fragments import FragmentsAggregator
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from dpstream.pipeline.protocols.protocol import Example, Exposure, Protocol, stated_capacity
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.division import chances_of_one_instance
+from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
 
 # Of so many reports, every number that an instance may see has a row.
 _ALL_SHOWN = 8

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.dyadic_aggregator import Estimator
-from aggregators.freezing import FreezingModel
-from aggregators.future_rand import (
+from dpstream.aggregators.dyadic_aggregator import Estimator
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.aggregators.future_rand import (
     FutureRandAggregator,
     predicted_smoothed_variances,
     predicted_variances,
 )
-from pipeline.protocols.boolean_alternatives import alternatives
-from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.protocol import Example, Protocol, fixed_words
-from randomizers.comparisons import IndependentResponseParameters
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.pipeline.protocols.boolean_alternatives import alternatives
+from dpstream.pipeline.protocols.late_calibration import late_calibration
+from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
+from dpstream.randomizers.comparisons import IndependentResponseParameters
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 
 
 class FutureRandForecast:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators import hadamard
-from aggregators.hadamard import HadamardAggregator
-from pipeline.protocols.late_calibration import late, late_calibration
-from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, Protocol, stated_capacity
-from pipeline.values.sets import SetDomain
-from randomizers.hadamard import Hadamard, HadamardLaw, HadamardParameters
+from dpstream.aggregators import hadamard
+from dpstream.aggregators.hadamard import HadamardAggregator
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.hadamard import Hadamard, HadamardLaw, HadamardParameters
 
 
 class HadamardForecast(PerEpochForecast):

@@ -9,18 +9,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.hadamard_values import HadamardValuesAggregator
-from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
-from pipeline.protocols.shuffled_alternatives import trusting_with_values
-from pipeline.protocols.value_stream import ValueStreamForecast
-from pipeline.values.value_domains import CategoryDomain
-from randomizers.hadamard_values import (
+from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.pipeline.protocols.late_calibration import late_calibration
+from dpstream.pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
+from dpstream.pipeline.protocols.shuffled_alternatives import trusting_with_values
+from dpstream.pipeline.protocols.value_stream import ValueStreamForecast
+from dpstream.pipeline.values.value_domains import CategoryDomain
+from dpstream.randomizers.hadamard_values import (
     HadamardValues,
     HadamardValuesLaw,
     HadamardValuesParameters,
 )
-from randomizers.projective_geometry import ProjectiveGeometryParameters
+from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
 
 FEW_EPOCHS: Final = 16
 """Up to so many, a protocol that pays for every epoch is looked at besides."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.protocols.future_rand import dyadic_comparison
-from pipeline.protocols.protocol import Example
-from randomizers.comparisons import IndependentResponseParameters
+from dpstream.pipeline.protocols.future_rand import dyadic_comparison
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.randomizers.comparisons import IndependentResponseParameters
 
 PROTOCOL = dyadic_comparison(
     "independent_response",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aggregators.measurements import ParityAggregator
-from pipeline.protocols.measurements import measurements
-from pipeline.protocols.protocol import Example
-from randomizers.jl_hh import JlHh, JlHhLaw, JlHhParameters
+from dpstream.aggregators.measurements import ParityAggregator
+from dpstream.pipeline.protocols.measurements import measurements
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.randomizers.jl_hh import JlHh, JlHhLaw, JlHhParameters
 
 
 def _caveats(law: JlHhLaw, asked: JlHhParameters) -> tuple[str, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aggregators.measurements import LaplaceHistogramAggregator
-from pipeline.protocols.measurements import measurements
-from pipeline.protocols.protocol import Example
-from randomizers.laplace_histogram import (
+from dpstream.aggregators.measurements import LaplaceHistogramAggregator
+from dpstream.pipeline.protocols.measurements import measurements
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.randomizers.laplace_histogram import (
     LaplaceHistogram,
     LaplaceHistogramLaw,
     LaplaceHistogramParameters,

@@ -9,7 +9,7 @@ from typing import Any
 
 def late(package: str, function: str) -> Callable[..., Any]:
     """A function of the calibration in a package of `randomizers`."""
-    return late_function(f"randomizers.{package}.calibration", function)
+    return late_function(f"dpstream.randomizers.{package}.calibration", function)
 
 
 def late_function(module: str, function: str) -> Callable[..., Any]:

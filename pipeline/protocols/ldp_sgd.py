@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.ldp_sgd import LdpSgdAggregator, length_deviation
-from pipeline.protocols.late_calibration import late, late_calibration
-from pipeline.protocols.protocol import Example, Learning, Protocol, stated_capacity
-from pipeline.values.examples import ExampleDomain
-from randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
+from dpstream.aggregators.ldp_sgd import LdpSgdAggregator, length_deviation
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.protocol import Example, Learning, Protocol, stated_capacity
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
 
 
 class LdpSgdForecast:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.level_devices import LevelLaw
-from randomizers.value_tree import range_variances
+from dpstream.randomizers.level_devices import LevelLaw
+from dpstream.randomizers.value_tree import range_variances
 
 
 class SmoothedForecast(typing.Protocol):

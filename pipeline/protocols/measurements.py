@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.measurements import MeasurementsAggregator, sum_variance
-from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, Protocol
-from pipeline.values.sets import SetDomain
-from randomizers.measurements import Measurements, MeasurementsLaw
+from dpstream.aggregators.measurements import MeasurementsAggregator, sum_variance
+from dpstream.pipeline.protocols.late_calibration import late_calibration
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from dpstream.pipeline.protocols.protocol import Example, Protocol
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.measurements import Measurements, MeasurementsLaw
 
 
 class MeasurementsForecast(PerEpochForecast):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.protocols.epoch_responses import EpochResponsesForecast, epoch_responses
-from pipeline.protocols.protocol import Example
-from randomizers.memoized_response import (
+from dpstream.pipeline.protocols.epoch_responses import EpochResponsesForecast, epoch_responses
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.randomizers.memoized_response import (
     MemoizedResponse,
     MemoizedResponseLaw,
     MemoizedResponseParameters,

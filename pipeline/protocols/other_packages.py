@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
-from pipeline.errors import DpstreamError
-from pipeline.printable import error_line
-from pipeline.protocols.protocol import Protocol
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.printable import error_line
+from dpstream.pipeline.protocols.protocol import Protocol
 
 GROUP = "dpstream.protocols"
 """Of entry points: the protocol's name, and where its `Protocol` is."""
@@ -116,7 +116,7 @@ def _load(entry: EntryPoint) -> Protocol:
         ) from error
     if not isinstance(loaded, Protocol):
         raise ProtocolError(
-            f"{where} is no pipeline.protocols.protocol.Protocol, but of type "
+            f"{where} is no dpstream.pipeline.protocols.protocol.Protocol, but of type "
             f"{type(loaded).__name__}: the package has to offer one"
         )
     if loaded.name != entry.name:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.row_errors import normal_errors, usual_error, zipf_counts
+from dpstream.randomizers.row_errors import normal_errors, usual_error, zipf_counts
 
 _COUNTED = 100_000
 

@@ -8,20 +8,20 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.item_counts import spoken_for_variance
-from aggregators.projective_geometry import ProjectiveGeometryAggregator
-from pipeline.protocols.describe_code import describe_code
-from pipeline.protocols.forecasts import NORMAL_ERROR
-from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, Protocol
-from pipeline.values.sets import SetDomain
-from randomizers.projective_geometry import (
+from dpstream.aggregators.item_counts import spoken_for_variance
+from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
+from dpstream.pipeline.protocols.describe_code import describe_code
+from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR
+from dpstream.pipeline.protocols.late_calibration import late_calibration
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from dpstream.pipeline.protocols.protocol import Example, Protocol
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometry,
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
-from randomizers.row_errors import error_samples
+from dpstream.randomizers.row_errors import error_samples
 
 
 class ProjectiveGeometryForecast(PerEpochForecast):
@@ -94,7 +94,7 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         if law.prefixes is None:
             return ()
         # Nothing that a device runs imports the accounting.
-        from randomizers.accounting.prefix_levels import predict
+        from dpstream.randomizers.accounting.prefix_levels import predict
 
         variance = self._noise_deviation(users) ** 2
         found = predict(law.prefixes.levels, users, variance, law.slots)

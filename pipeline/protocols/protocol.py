@@ -14,16 +14,16 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.changes import ChangeErrors
-from aggregators.published import Published
-from pipeline.protocols.forecasts import Forecast
-from pipeline.values.value_domains import BOOLEAN, ValueDomain
-from randomizers.counted_words import CountedWords
-from randomizers.crowds import CrowdsLaw
-from randomizers.devices import Devices
-from randomizers.guarantee import Guarantee
-from topics.word_forms import WordForm
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.changes import ChangeErrors
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.crowds import CrowdsLaw
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.topics.word_forms import WordForm
 
 
 class Law(typing.Protocol):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from aggregators.range_values import RangeValuesAggregator
-from pipeline.protocols.hadamard_values import HadamardValuesForecast, unboosted_caveat
-from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.level_forecasts import LevelForecast
-from pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
-from pipeline.protocols.shuffled_alternatives import trusting_with_values
-from pipeline.values.numbers import NumericDomain
-from randomizers.item_domains import Numbers
-from randomizers.range_values import RangeValues, RangeValuesLaw, RangeValuesParameters
+from dpstream.aggregators.range_values import RangeValuesAggregator
+from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast, unboosted_caveat
+from dpstream.pipeline.protocols.late_calibration import late_calibration
+from dpstream.pipeline.protocols.level_forecasts import LevelForecast
+from dpstream.pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
+from dpstream.pipeline.protocols.shuffled_alternatives import trusting_with_values
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.randomizers.item_domains import Numbers
+from dpstream.randomizers.range_values import RangeValues, RangeValuesLaw, RangeValuesParameters
 
 
 class RangeValuesForecast(LevelForecast):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-from pipeline.protocols.other_packages import Registry
-from pipeline.protocols.protocol import Protocol
+from dpstream.pipeline.protocols.other_packages import Registry
+from dpstream.pipeline.protocols.protocol import Protocol
 
 OWN: Final = (
     "value_stream",
@@ -40,7 +40,7 @@ OWN: Final = (
 
 
 def _own(name: str) -> Protocol:
-    protocol: Protocol = import_module(f"pipeline.protocols.{name}").PROTOCOL
+    protocol: Protocol = import_module(f"dpstream.pipeline.protocols.{name}").PROTOCOL
     return protocol
 
 

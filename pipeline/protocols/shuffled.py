@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.protocols.forecasts import Forecast
-from pipeline.protocols.late_calibration import late, late_calibration
-from pipeline.protocols.protocol import (
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.protocol import (
     Example,
     Law,
     LawReader,
@@ -21,11 +21,11 @@ from pipeline.protocols.protocol import (
     StageSum,
     stated_capacity,
 )
-from pipeline.protocols.shuffled_alternatives import alternatives
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.item_domains import Bits, Numbers, StreamDomain
+from dpstream.pipeline.protocols.shuffled_alternatives import alternatives
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.item_domains import Bits, Numbers, StreamDomain
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from pipeline.protocols.boolean_alternatives import DELTA, untrusting
-from pipeline.protocols.protocol import Alternative
-from randomizers.composed import MAX_SIGNS
-from randomizers.hadamard_values import HadamardValuesParameters
-from randomizers.item_domains import Bits, Numbers
-from randomizers.range_values import RangeValuesParameters
-from randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.pipeline.protocols.boolean_alternatives import DELTA, untrusting
+from dpstream.pipeline.protocols.protocol import Alternative
+from dpstream.randomizers.composed import MAX_SIGNS
+from dpstream.randomizers.hadamard_values import HadamardValuesParameters
+from dpstream.randomizers.item_domains import Bits, Numbers
+from dpstream.randomizers.range_values import RangeValuesParameters
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 
 
 def alternatives(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[Alternative]:

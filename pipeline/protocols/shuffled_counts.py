@@ -16,27 +16,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.changes import ChangeErrors, KeptErrors
-from aggregators.followed_changes import FollowedChanges
-from aggregators.freezing import FreezingModel
-from aggregators.shuffled_counts import ShuffledCountsAggregator
-from aggregators.shuffled_counts import predicted_deviations as counts_deviations
-from aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
-from aggregators.shuffled_item_counts import predicted_deviations as item_deviations
-from aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
-from aggregators.shuffled_level_counts import predicted_deviations as level_deviations
-from aggregators.shuffled_value_stream import ShuffledValueStreamAggregator, received_errors
-from aggregators.shuffled_value_stream import predicted_deviations as stream_deviations
-from pipeline.protocols.protocol import Example
-from pipeline.protocols.shuffled import Kind, noise_caveats, noise_columns, shuffled
-from pipeline.protocols.value_stream import bias_of_unboosted, unboosted_caveat
-from randomizers.code_variances import equal_variances, level_range_variances, mean_deviation
-from randomizers.item_domains import Numbers
-from randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsLaw, ShuffledCountsParameters
-from randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
-from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from randomizers.shuffled_value_stream import STEPS, ShuffledValueStream, ShuffledValueStreamLaw
-from randomizers.value_stream.kernel import Kernel
+from dpstream.aggregators.changes import ChangeErrors, KeptErrors
+from dpstream.aggregators.followed_changes import FollowedChanges
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator
+from dpstream.aggregators.shuffled_counts import predicted_deviations as counts_deviations
+from dpstream.aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
+from dpstream.aggregators.shuffled_item_counts import predicted_deviations as item_deviations
+from dpstream.aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
+from dpstream.aggregators.shuffled_level_counts import predicted_deviations as level_deviations
+from dpstream.aggregators.shuffled_value_stream import (
+    ShuffledValueStreamAggregator,
+    received_errors,
+)
+from dpstream.aggregators.shuffled_value_stream import predicted_deviations as stream_deviations
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.pipeline.protocols.shuffled import Kind, noise_caveats, noise_columns, shuffled
+from dpstream.pipeline.protocols.value_stream import bias_of_unboosted, unboosted_caveat
+from dpstream.randomizers.code_variances import (
+    equal_variances,
+    level_range_variances,
+    mean_deviation,
+)
+from dpstream.randomizers.item_domains import Numbers
+from dpstream.randomizers.shuffled_counts import (
+    ShuffledCounts,
+    ShuffledCountsLaw,
+    ShuffledCountsParameters,
+)
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_value_stream import (
+    STEPS,
+    ShuffledValueStream,
+    ShuffledValueStreamLaw,
+)
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 
 class ShuffledCountsForecast:

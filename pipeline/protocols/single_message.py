@@ -8,13 +8,17 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.item_counts import spoken_for_variance
-from aggregators.single_message import SingleMessageAggregator
-from pipeline.protocols.late_calibration import late, late_calibration
-from pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from pipeline.protocols.protocol import Example, OneMessage, Protocol, stated_capacity
-from pipeline.values.sets import SetDomain
-from randomizers.single_message import SingleMessage, SingleMessageLaw, SingleMessageParameters
+from dpstream.aggregators.item_counts import spoken_for_variance
+from dpstream.aggregators.single_message import SingleMessageAggregator
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
+from dpstream.pipeline.protocols.protocol import Example, OneMessage, Protocol, stated_capacity
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.single_message import (
+    SingleMessage,
+    SingleMessageLaw,
+    SingleMessageParameters,
+)
 
 
 class SingleMessageForecast(PerEpochForecast):

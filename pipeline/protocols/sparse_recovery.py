@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aggregators.sparse_recovery import SparseRecoveryAggregator
-from pipeline.protocols.measurements import measurements
-from pipeline.protocols.protocol import Example
-from randomizers.sparse_recovery import (
+from dpstream.aggregators.sparse_recovery import SparseRecoveryAggregator
+from dpstream.pipeline.protocols.measurements import measurements
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.randomizers.sparse_recovery import (
     SparseRecovery,
     SparseRecoveryLaw,
     SparseRecoveryParameters,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.protocols.epoch_responses import EpochResponsesForecast, epoch_responses
-from pipeline.protocols.protocol import Example
-from randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
+from dpstream.pipeline.protocols.epoch_responses import EpochResponsesForecast, epoch_responses
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
 
 
 class SplitBudgetForecast(EpochResponsesForecast):

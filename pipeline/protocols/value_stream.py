@@ -7,14 +7,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.followed_changes import FollowedChanges
-from aggregators.freezing import FreezingModel
-from aggregators.value_stream import ValueStreamAggregator, received_errors
-from pipeline.protocols.boolean_alternatives import alternatives
-from pipeline.protocols.late_calibration import late_calibration
-from pipeline.protocols.protocol import Example, Protocol, fixed_words
-from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
-from randomizers.value_stream.kernel import Kernel
+from dpstream.aggregators.followed_changes import FollowedChanges
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.aggregators.value_stream import ValueStreamAggregator, received_errors
+from dpstream.pipeline.protocols.boolean_alternatives import alternatives
+from dpstream.pipeline.protocols.late_calibration import late_calibration
+from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 
 class ValueStreamForecast:

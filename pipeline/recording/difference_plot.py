@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.plots import new_figure, save_figure, tidy
-from pipeline.recording.differences import Difference
+from dpstream.pipeline.plots import new_figure, save_figure, tidy
+from dpstream.pipeline.recording.differences import Difference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.published import Published
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.epoch_results import EpochResult
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.epoch_results import EpochResult
 
 
 class IncomparableError(DpstreamError):
@@ -93,8 +93,8 @@ def differences(one: Iterable[EpochResult], other: Iterable[EpochResult]) -> Ite
 def compare(one: EpochResult, other: EpochResult) -> Difference:
     """The difference of two results of the same epoch.
 
-    >>> from aggregators.estimate import Estimate
-    >>> from topics.manifests import Fate
+    >>> from dpstream.aggregators.estimate import Estimate
+    >>> from dpstream.topics.manifests import Fate
     >>> def result(value: float) -> EpochResult:
     ...     estimate = Estimate(value, 20.0, value - 39.2, value + 39.2, 100, 100)
     ...     return EpochResult(3, Fate.RELEASED, 100, 100, b"counts", estimate)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.recording.recording_tables import Numbers
-from pipeline.recording.recordings import RecordedEstimate
-from pipeline.stages.estimate_records import VERSION, EstimateRecord
+from dpstream.pipeline.recording.recording_tables import Numbers
+from dpstream.pipeline.recording.recordings import RecordedEstimate
+from dpstream.pipeline.stages.estimate_records import VERSION, EstimateRecord
 
 
 def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:

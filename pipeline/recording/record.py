@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from pipeline.actions import Run, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.recording.estimate_rows import recorded_estimate
-from pipeline.recording.recordings import (
+from dpstream.pipeline.actions import Run, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.recording.estimate_rows import recorded_estimate
+from dpstream.pipeline.recording.recordings import (
     INDEX_FILE,
     Missing,
     Place,
@@ -27,12 +27,12 @@ from pipeline.recording.recordings import (
     RecordingWriter,
     RecordKind,
 )
-from pipeline.results.released_windows import WindowIndex
-from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
-from pipeline.state import LOCK_FILE
-from topics.manifests import Fate
-from topics.names import Role
-from topics.words import Words
+from dpstream.pipeline.results.released_windows import WindowIndex
+from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
+from dpstream.pipeline.state import LOCK_FILE
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words
 
 _COMMIT_SECONDS = 10.0
 

@@ -13,16 +13,21 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.recording.estimate_rows import published_estimate
-from pipeline.recording.recordings import Recording, RecordingError, RecordingIndex, RecordKind
-from pipeline.stages.adding_stages import adder
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest
-from topics.names import Role
-from topics.words import split_words
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.recording.estimate_rows import published_estimate
+from dpstream.pipeline.recording.recordings import (
+    Recording,
+    RecordingError,
+    RecordingIndex,
+    RecordKind,
+)
+from dpstream.pipeline.stages.adding_stages import adder
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.names import Role
+from dpstream.topics.words import split_words
 
 Tell = Callable[[str], None]
 

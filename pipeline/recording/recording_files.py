@@ -13,9 +13,14 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.recording.recording_index import RecordingError, RecordingFile, RecordKind
-from pipeline.recording.recording_tables import WordColumn, schema_of, table_of, writer_options
-from pipeline.whole_files import naming
+from dpstream.pipeline.recording.recording_index import RecordingError, RecordingFile, RecordKind
+from dpstream.pipeline.recording.recording_tables import (
+    WordColumn,
+    schema_of,
+    table_of,
+    writer_options,
+)
+from dpstream.pipeline.whole_files import naming
 
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 16 << 20

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from pipeline.errors import DpstreamError
+from dpstream.pipeline.errors import DpstreamError
 
 VERSION = 1
 INDEX_FILE = "recording.json"

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.recording.recording_index import RecordKind
-from topics.manifests import Fate, Manifest
-from topics.words import WordArray, Words
+from dpstream.pipeline.recording.recording_index import RecordKind
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.words import WordArray, Words
 
 Numbers: TypeAlias = tuple[float | None, float | None, float | None, float | None]
 

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from pipeline.recording.recording_files import RecordingFolder, TableFile
-from pipeline.recording.recording_index import (
+from dpstream.pipeline.recording.recording_files import RecordingFolder, TableFile
+from dpstream.pipeline.recording.recording_index import (
     INDEX_FILE,
     Missing,
     Place,
@@ -25,14 +25,14 @@ from pipeline.recording.recording_index import (
     RecordKind,
     with_missing,
 )
-from pipeline.recording.recording_tables import (
+from dpstream.pipeline.recording.recording_tables import (
     RecordedEstimate,
     RecordedPartial,
     WordColumn,
 )
-from pipeline.whole_files import naming
-from topics.manifests import Manifest
-from topics.words import Words
+from dpstream.pipeline.whole_files import naming
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.words import Words
 
 _FILE_BYTES = 64 << 20
 _SMALL_BYTES = 4 << 20

@@ -30,8 +30,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.recording.recording_files import RecordingFolder
-from pipeline.recording.recording_index import (
+from dpstream.pipeline.recording.recording_files import RecordingFolder
+from dpstream.pipeline.recording.recording_index import (
     INDEX_FILE,
     Missing,
     Place,
@@ -40,7 +40,7 @@ from pipeline.recording.recording_index import (
     RecordingIndex,
     RecordKind,
 )
-from pipeline.recording.recording_tables import (
+from dpstream.pipeline.recording.recording_tables import (
     RecordedEstimate,
     RecordedPartial,
     WordColumn,
@@ -50,10 +50,10 @@ from pipeline.recording.recording_tables import (
     schema_of,
     windows_of,
 )
-from pipeline.recording.recording_writer import RecordedEpoch, RecordingWriter
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest
-from topics.words import Words
+from dpstream.pipeline.recording.recording_writer import RecordedEpoch, RecordingWriter
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.words import Words
 
 __all__ = [
     "INDEX_FILE",

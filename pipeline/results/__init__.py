@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.results.reading import Results
+    from dpstream.pipeline.results.reading import Results
 
 
 def read(
@@ -37,7 +37,7 @@ def read(
         KafkaError: it does not answer.
     """
     # Not at the top: importing a module of this package is not to load all of them.
-    from pipeline.results.reading import read_file, read_job
+    from dpstream.pipeline.results.reading import read_file, read_job
 
     path = Path(source)
     if path.suffix == ".parquet":

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aggregators.counts import NotAskedForError, NoValuesError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.epoch_counts import CountsCells, EpochCounts
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.questions import (
+from dpstream.aggregators.counts import NotAskedForError, NoValuesError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.epoch_counts import CountsCells, EpochCounts
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.questions import (
     QUARTILES,
     Answers,
     Boxes,
@@ -21,9 +21,9 @@ from pipeline.results.questions import (
     Question,
     Top,
 )
-from pipeline.values.boxes import QueryError, finite
-from pipeline.values.value_domains import ValueDomain
-from pipeline.whole_files import read_whole_text
+from dpstream.pipeline.values.boxes import QueryError, finite
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.whole_files import read_whole_text
 
 MOST_USUAL = 20
 """Domains up to this size are shown whole when nothing is asked."""
@@ -52,7 +52,7 @@ class Asked:
     def question(self, domain: ValueDomain) -> Question | None:
         """What it says about values of a domain; None if nothing is asked.
 
-        >>> from pipeline.values.numbers import NumericDomain
+        >>> from dpstream.pipeline.values.numbers import NumericDomain
         >>> Asked(ranges=["10:40", "60:"]).question(NumericDomain(0, 80, 8))
         ... # doctest: +NORMALIZE_WHITESPACE
         Boxes(boxes=(Box(name='10:40', starts=(1,), ends=(4,)),
@@ -154,9 +154,9 @@ def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers
     """Ask the window of an epoch, or several added up.
 
     >>> import numpy as np
-    >>> from aggregators.cell_window import CellWindow
-    >>> from pipeline.values.sets import SetDomain
-    >>> from randomizers.cell_codes.hashed_rows import HashedRows
+    >>> from dpstream.aggregators.cell_window import CellWindow
+    >>> from dpstream.pipeline.values.sets import SetDomain
+    >>> from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
     >>> cells = CellWindow(HashedRows.histogram(3), np.array([40.0, 90, 55]), 25.0, 185, 185)
     >>> window = EpochCounts(1, 1, (1,), (), 185, 185, cells)
     >>> found = ask(window, SetDomain(("red", "green", "blue"), slots=1), Top(2))

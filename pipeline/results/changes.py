@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from aggregators.changes import ChangeErrors, KeptErrors
-from pipeline.errors import DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.kinds.registry import kind_of
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.changes import ChangeErrors, KeptErrors
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 
 class ChangeError(DpstreamError):

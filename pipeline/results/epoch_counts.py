@@ -10,15 +10,15 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aggregators.attendance import Attendance
-from aggregators.counts import Window
-from pipeline.actions import Steps
-from pipeline.errors import DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.protocol import Aggregator
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
-from topics.manifests import Fate
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.counts import Window
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
+from dpstream.topics.manifests import Fate
 
 
 class NoCountsError(DpstreamError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aggregators.published import Published
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.epoch_log import DecidedEpoch
-from topics.manifests import Fate
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.epoch_log import DecidedEpoch
+from dpstream.topics.manifests import Fate
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Iterable, Iterator
 
-from pipeline.results.published_rows import PublishedRows
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 
 def csv_lines(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[str]:

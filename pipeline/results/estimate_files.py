@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import BinaryIO
 
-from pipeline.results.estimate_csv import csv_lines
-from pipeline.results.estimate_table import record_batches, table_schema
-from pipeline.results.published_rows import PublishedRows
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.results.estimate_csv import csv_lines
+from dpstream.pipeline.results.estimate_table import record_batches, table_schema
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 
 def write_csv(file: BinaryIO, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:

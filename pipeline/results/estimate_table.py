@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pipeline.jobs.wording import KEYS as WORDS
-from pipeline.results.published_rows import Cell, PublishedRows
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.jobs.wording import KEYS as WORDS
+from dpstream.pipeline.results.published_rows import Cell, PublishedRows
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,21 +9,21 @@ from typing import TypeVar
 
 from kafka.errors import KafkaError
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.results.epoch_counts import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     check_epochs,
     check_per_epoch,
     counts_of,
     latest_counts,
 )
-from pipeline.results.smoothing import read_from
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from pipeline.stages.published_epochs import published_before
-from topics.names import Role
+from dpstream.pipeline.results.smoothing import read_from
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from dpstream.pipeline.stages.published_epochs import published_before
+from dpstream.topics.names import Role
 
 _POLL_SECONDS = 0.25
 # Records of epochs that a publisher has repeated, of the latest ones, and checkpoints.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aggregators.estimate import GAP
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import epoch_name
-from pipeline.results.known_digits import KnownCount
-from pipeline.stages.estimate_records import EstimateRecord
-from topics.manifests import Fate
+from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import epoch_name
+from dpstream.pipeline.results.known_digits import KnownCount
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 
 _WHY = {
     Fate.TOO_SMALL: "too few devices took part, so nothing was released",

@@ -12,13 +12,13 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
-from pipeline.devices.truths import Truths
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import EpochSpans
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.questions import Answer, Query
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.instants import iso_moment, moment_of
+from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import EpochSpans
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.questions import Answer, Query
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.instants import iso_moment, moment_of
 
 Cell: TypeAlias = str | int | float | datetime | tuple[str, ...] | None
 

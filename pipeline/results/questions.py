@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.counts import Counts, NoValuesError
-from aggregators.estimate import Estimate
-from aggregators.norm_sub import norm_sub
-from aggregators.published import Published
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.boxes import Box
-from pipeline.values.item_sums import NO_SUMS, ItemSums
-from pipeline.values.value_domains import ValueDomain
+from dpstream.aggregators.counts import Counts, NoValuesError
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.norm_sub import norm_sub
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.boxes import Box
+from dpstream.pipeline.values.item_sums import NO_SUMS, ItemSums
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 QUARTILES = (0.25, 0.5, 0.75)
 _NAMED_SHARES = {"0.5": "median"}

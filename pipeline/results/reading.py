@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import DpstreamError
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.wording import KEYS as WORDS
-from pipeline.jobs.wording import Wording
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import find_cluster
-from pipeline.results.estimate_table import table_of
-from pipeline.results.follow import EstimateReader
-from pipeline.results.published_rows import PublishedRows
-from topics.names import JOBS_TOPIC
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.wording import KEYS as WORDS
+from dpstream.pipeline.jobs.wording import Wording
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import find_cluster
+from dpstream.pipeline.results.estimate_table import table_of
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.topics.names import JOBS_TOPIC
 
 if TYPE_CHECKING:
     import pandas
@@ -112,7 +112,7 @@ class Results:
 
 
 def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None) -> Results:
-    """The results of a deployed job; see `pipeline.results.read`."""
+    """The results of a deployed job; see `dpstream.pipeline.results.read`."""
     with Cluster(find_cluster(bootstrap_servers, kafka_config)) as cluster:
         state = JobsTopic()
         if cluster.exists(JOBS_TOPIC):

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 
-from pipeline.actions import LogCursor, LogRecord, Steps, scan
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.admission import Refusal
-from pipeline.stages.attempts import Attempt, Attempts, read_chunk
-from pipeline.stages.boxes_of_windows import distinct
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.scratch import Scratch, temporary_file
-from topics.chunks import Chunk
-from topics.names import Role
-from topics.words import Words
+from dpstream.pipeline.actions import LogCursor, LogRecord, Steps, scan
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
+from dpstream.pipeline.stages.boxes_of_windows import distinct
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.topics.chunks import Chunk
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words
 
 
 @dataclass(slots=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aggregators.estimate import GAP
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import epoch_name
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.phrases import Sentence, capital, nothing
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import epoch_name
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.phrases import Sentence, capital, nothing
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 LOOKED_BACK = 200
 """So many epochs are looked at for the last one that is complete."""

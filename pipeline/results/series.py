@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import GAP
-from aggregators.published import Published
-from pipeline.results.questions import QUARTILES
-from pipeline.values.value_domains import ValueDomain
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.results.questions import QUARTILES
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 Unit: TypeAlias = Literal["users", "value", "percent"]
 MOST_LABELS = 4_096

@@ -15,22 +15,30 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.actions import Action, EndOffsets, LogSlice, ReadRange, Steps, carry_out, ends_of
-from pipeline.errors import DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.kinds.registry import kind_of
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.estimation import Estimation
-from pipeline.values.value_domains import BOOLEAN, ValueDomain
-from topics.manifests import Fate
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.pipeline.actions import (
+    Action,
+    EndOffsets,
+    LogSlice,
+    ReadRange,
+    Steps,
+    carry_out,
+    ends_of,
+)
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.topics.manifests import Fate
 
 if TYPE_CHECKING:
-    from pipeline.kafka.cluster import Cluster
+    from dpstream.pipeline.kafka.cluster import Cluster
 
 Array: TypeAlias = NDArray[np.float64]
 

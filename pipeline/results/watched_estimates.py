@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from aggregators.estimate import GAP
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
-from pipeline.results.changes import Changes, has_changes
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.questions import Answer, Query
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
+from dpstream.pipeline.results.changes import Changes, has_changes
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.questions import Answer, Query
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 MOST_WATCHED = 20
 """Items of the longest list that is watched."""

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pipeline.addresses import Network, is_within, network_of, networks
-from pipeline.serve.passwords import HashedPassword
+from dpstream.pipeline.addresses import Network, is_within, network_of, networks
+from dpstream.pipeline.serve.passwords import HashedPassword
 
 SESSION_SECONDS = 12 * 3_600
 """For so long somebody who has given the password need not do so again."""

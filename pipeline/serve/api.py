@@ -111,7 +111,7 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 
 ``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
     The description of an empty figure for N curves, by default as many as there are series, which
-    say its unit, with dates on its axis if the job has them; see `pipeline.serve.figures`.
+    say its unit, with dates on its axis if the job has them; see `dpstream.pipeline.serve.figures`.
 
 ``GET /ws?job=J&after=E&start=RUN&deployment=D&series=ID,ID`` (a WebSocket)
     Messages of the server, each a JSON object with a ``type``:
@@ -162,26 +162,32 @@ from typing import Any, TypeAlias
 from aiohttp import hdrs, web
 from kafka.errors import KafkaError
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import period
-from pipeline.kafka.cluster import ClusterError
-from pipeline.printable import error_line
-from pipeline.results.changes import ChangeError
-from pipeline.results.series import SeriesError
-from pipeline.serve import curve_view, views
-from pipeline.serve.assets import Asset, load_assets
-from pipeline.serve.board import Board, encode
-from pipeline.serve.connections import Gate
-from pipeline.serve.downloads import TYPES, Download, Format
-from pipeline.serve.figures import MOST_CURVES, Theme, curves
-from pipeline.serve.history import Point
-from pipeline.serve.login import PATH as LOGIN_PATH
-from pipeline.serve.login import LoginDesk
-from pipeline.serve.query_strings import AskedWronglyError, epoch_range, one_of, series_ids, whole
-from pipeline.serve.security import Gatekeeper, headers_for
-from pipeline.serve.sockets import Sockets, View
-from pipeline.serve.views import JobState
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import period
+from dpstream.pipeline.kafka.cluster import ClusterError
+from dpstream.pipeline.printable import error_line
+from dpstream.pipeline.results.changes import ChangeError
+from dpstream.pipeline.results.series import SeriesError
+from dpstream.pipeline.serve import curve_view, views
+from dpstream.pipeline.serve.assets import Asset, load_assets
+from dpstream.pipeline.serve.board import Board, encode
+from dpstream.pipeline.serve.connections import Gate
+from dpstream.pipeline.serve.downloads import TYPES, Download, Format
+from dpstream.pipeline.serve.figures import MOST_CURVES, Theme, curves
+from dpstream.pipeline.serve.history import Point
+from dpstream.pipeline.serve.login import PATH as LOGIN_PATH
+from dpstream.pipeline.serve.login import LoginDesk
+from dpstream.pipeline.serve.query_strings import (
+    AskedWronglyError,
+    epoch_range,
+    one_of,
+    series_ids,
+    whole,
+)
+from dpstream.pipeline.serve.security import Gatekeeper, headers_for
+from dpstream.pipeline.serve.sockets import Sockets, View
+from dpstream.pipeline.serve.views import JobState
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Records: TypeAlias = Callable[[DeployedJob], Iterator[EstimateRecord]]

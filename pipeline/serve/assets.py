@@ -57,8 +57,12 @@ LOGIN_PAGE = "login.html"
 
 
 def load_login_page() -> str:
-    """The form that asks for the password, with places for what `pipeline.serve.login` says."""
-    return files("pipeline.serve").joinpath("static", LOGIN_PAGE).read_text(encoding="utf-8")
+    """The form that asks for the password, with places for what `dpstream.pipeline.serve.login`
+    says.
+    """
+    return (
+        files("dpstream.pipeline.serve").joinpath("static", LOGIN_PAGE).read_text(encoding="utf-8")
+    )
 
 
 def load_assets() -> Mapping[str, Asset]:
@@ -66,7 +70,7 @@ def load_assets() -> Mapping[str, Asset]:
     bokeh_path = f"/bokeh/{version('bokeh')}/bokeh.min.js"
     bokeh = files("bokeh").joinpath("server", "static", "js", "bokeh.min.js").read_bytes()
     assets = {bokeh_path: Asset(bokeh, _TYPES[".js"], _FOR_EVER)}
-    for file in files("pipeline.serve").joinpath("static").iterdir():
+    for file in files("dpstream.pipeline.serve").joinpath("static").iterdir():
         ending = f".{file.name.rpartition('.')[2]}"
         if file.is_file() and ending in _TYPES:
             content = file.read_bytes()

@@ -19,16 +19,16 @@ from typing import Any, Protocol
 
 from kafka.errors import KafkaError
 
-from pipeline.actions import Run, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
-from pipeline.operations.status import JobWatch
-from pipeline.results.smoothing import SmoothedHorizon, look_back, read_from
-from pipeline.serve.pipeline_view import behind, pipeline_json
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.stages.estimation import Estimation
-from pipeline.stages.published_epochs import place_of_latest
+from dpstream.pipeline.actions import Run, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
+from dpstream.pipeline.operations.status import JobWatch
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, look_back, read_from
+from dpstream.pipeline.serve.pipeline_view import behind, pipeline_json
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.pipeline.stages.published_epochs import place_of_latest
 
 WATCHED_SECONDS = 1.0
 OTHERS_SECONDS = 10.0

@@ -16,16 +16,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.devices.truths import Truths
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.results.changes import Changes, has_changes
-from pipeline.results.smoothing import SmoothedHorizon, Smoother
-from pipeline.serve.history import History, Point
-from pipeline.serve.privacy_sentences import budget_of
-from pipeline.serve.views import JobState, epoch_body, sent_series, summary
+from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.results.changes import Changes, has_changes
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, Smoother
+from dpstream.pipeline.serve.history import History, Point
+from dpstream.pipeline.serve.privacy_sentences import budget_of
+from dpstream.pipeline.serve.views import JobState, epoch_body, sent_series, summary
 
 ASKED_SECONDS = 15.0
 """For so long somebody who has asked for a job is taken to look at it."""

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from typing import cast
 
-from pipeline.serve.limits import Limits
-from pipeline.serve.security import HEADERS, LONGEST_TARGET
+from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.security import HEADERS, LONGEST_TARGET
 
 _LONGEST_HEAD = 16_384
 _END = b"\r\n\r\n"

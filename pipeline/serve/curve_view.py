@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.results.series import Series
-from pipeline.serve.reduction import envelope, reduce_curve
-from pipeline.serve.simultaneous import Simultaneous
-from pipeline.serve.views import (
+from dpstream.pipeline.results.series import Series
+from dpstream.pipeline.serve.reduction import envelope, reduce_curve
+from dpstream.pipeline.serve.simultaneous import Simultaneous
+from dpstream.pipeline.serve.views import (
     CHOSEN,
     JobState,
     begins,

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from pipeline.devices.truths import Truths
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.printable import error_line
-from pipeline.results.estimate_csv import csv_lines
-from pipeline.results.estimate_table import batches_of, table_schema
-from pipeline.results.published_rows import PublishedRows
-from pipeline.results.series import Series
-from pipeline.serve.history import Point, check_estimate
-from pipeline.serve.views import NOT_PRIVATE, triples_json
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.printable import error_line
+from dpstream.pipeline.results.estimate_csv import csv_lines
+from dpstream.pipeline.results.estimate_table import batches_of, table_schema
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.results.series import Series
+from dpstream.pipeline.serve.history import Point, check_estimate
+from dpstream.pipeline.serve.views import NOT_PRIVATE, triples_json
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 _LOG = logging.getLogger(__name__)
 

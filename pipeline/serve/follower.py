@@ -17,19 +17,19 @@ from typing import Any, Protocol, TypeAlias
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.kafka.cluster import CLIENT_ID, METADATA_PAUSE_MS, Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.errors import AccessError, ClusterError, refused_kind
-from pipeline.ledger.spending import Spending
-from pipeline.serve.board import Jobs
-from pipeline.serve.history import Point, check_estimate
-from pipeline.stages.estimate_records import FirstEstimates
-from pipeline.stages.published_epochs import published_before
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.kafka.cluster import CLIENT_ID, METADATA_PAUSE_MS, Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.errors import AccessError, ClusterError, refused_kind
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.serve.board import Jobs
+from dpstream.pipeline.serve.history import Point, check_estimate
+from dpstream.pipeline.stages.estimate_records import FirstEstimates
+from dpstream.pipeline.stages.published_epochs import published_before
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 _LOG = logging.getLogger(__name__)
 _POLL_MILLISECONDS = 200

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.published import Published
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.series import Series, known, triples_of
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.item_sums import NO_SUMS
-from pipeline.values.value_domains import ValueDomain
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.series import Series, known, triples_of
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.item_sums import NO_SUMS
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 MOST_HELD = 1 << 28
 """Bytes of estimates of one job that are held; the oldest ones beyond are in downloads only."""

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, quote
 
 from aiohttp import hdrs, web
 
-from pipeline.serve.access import AccessSettings, Attempts, Sessions
-from pipeline.serve.passwords import LONGEST
+from dpstream.pipeline.serve.access import AccessSettings, Attempts, Sessions
+from dpstream.pipeline.serve.passwords import LONGEST
 
 PATH = "/login"
 OUT = "/logout"

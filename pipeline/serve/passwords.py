@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.whole_files import read_whole_text, write_new
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.whole_files import read_whole_text, write_new
 
 SHORTEST = 8
 LONGEST = 1_024

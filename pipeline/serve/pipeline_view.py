@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.operations.status import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.operations.status import (
     CollectorStatus,
     JobStatus,
     StageStatus,

@@ -8,11 +8,11 @@ from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from pipeline.jobs.budgets import Charge, accounts_for
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.stated_budgets import StatedBudget, standing_for
-from pipeline.protocols.protocol import Exposure
-from randomizers.guarantee import Guarantee
+from dpstream.pipeline.jobs.budgets import Charge, accounts_for
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget, standing_for
+from dpstream.pipeline.protocols.protocol import Exposure
+from dpstream.randomizers.guarantee import Guarantee
 
 # Odds of one to ten million millions say nothing any more.
 _PROTECTS_NOTHING = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from pipeline.serve.views import MOST_SERIES
+from dpstream.pipeline.serve.views import MOST_SERIES
 
 Word = TypeVar("Word", bound=str)
 

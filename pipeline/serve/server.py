@@ -16,21 +16,21 @@ from typing import Any, TypeVar, cast
 
 from aiohttp import web
 
-from pipeline.devices.item_log import ValueLog
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.printable import error_line
-from pipeline.results.follow import EstimateReader
-from pipeline.results.smoothing import SmoothedHorizon
-from pipeline.serve.access import AccessSettings
-from pipeline.serve.api import Api
-from pipeline.serve.assets import load_login_page
-from pipeline.serve.background import Background, Shown
-from pipeline.serve.board import Board, Jobs
-from pipeline.serve.connections import Connections
-from pipeline.serve.follower import (
+from dpstream.pipeline.devices.item_log import ValueLog
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.printable import error_line
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.smoothing import SmoothedHorizon
+from dpstream.pipeline.serve.access import AccessSettings
+from dpstream.pipeline.serve.api import Api
+from dpstream.pipeline.serve.assets import load_login_page
+from dpstream.pipeline.serve.background import Background, Shown
+from dpstream.pipeline.serve.board import Board, Jobs
+from dpstream.pipeline.serve.connections import Connections
+from dpstream.pipeline.serve.follower import (
     Answers,
     Follower,
     KafkaSource,
@@ -39,11 +39,11 @@ from pipeline.serve.follower import (
     Reader,
     Refused,
 )
-from pipeline.serve.limits import Limits
-from pipeline.serve.login import LoginDesk
-from pipeline.serve.security import Gatekeeper
-from pipeline.serve.sockets import Sockets
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.login import LoginDesk
+from dpstream.pipeline.serve.security import Gatekeeper
+from dpstream.pipeline.serve.sockets import Sockets
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 _FILES_BESIDES = 100
 _BACKLOG = 1_024
@@ -209,11 +209,11 @@ class Site:
     def pipeline(
         self, job: DeployedJob, body: dict[str, Any], problems: tuple[str, ...], behind: float
     ) -> None:
-        """As of `pipeline.serve.background.Listener`."""
+        """As of `dpstream.pipeline.serve.background.Listener`."""
         self._call(self.board.set_pipeline, job.name, job.deployment, body, problems, behind)
 
     def smoothed(self, job: DeployedJob, number: int, horizon: SmoothedHorizon) -> None:
-        """As of `pipeline.serve.background.Listener`."""
+        """As of `dpstream.pipeline.serve.background.Listener`."""
         self._call(self.board.set_smoothed, job.name, job.deployment, number, horizon)
 
     def look_who_watches(self) -> None:
@@ -254,7 +254,7 @@ class Site:
                     self._notify("Kafka does not answer; the page says so, and waits for it")
 
     def refused(self, message: str) -> None:
-        """As of `pipeline.serve.background.Listener`: said once."""
+        """As of `dpstream.pipeline.serve.background.Listener`: said once."""
         if message not in self._refusals:
             self._refusals.add(message)
             self._call(self._notify, message)

@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.jobs.job_files import Job
-from pipeline.planning.largest_error import EXCEEDED, widening
-from pipeline.results.series import Series
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.planning.largest_error import EXCEEDED, widening
+from dpstream.pipeline.results.series import Series
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any
 
 from aiohttp import WSCloseCode, web
 
-from pipeline.serve.board import Board, encode
-from pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.board import Board, encode
+from dpstream.pipeline.serve.limits import Limits
 
 _LONGEST_MESSAGE = 1_024
 _ANOTHER = "the job was deployed anew, or is gone"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import period
-from pipeline.operations.status import stages_of
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import period
+from dpstream.pipeline.operations.status import stages_of
 
 
 @dataclass(frozen=True, slots=True)

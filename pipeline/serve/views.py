@@ -11,33 +11,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.truths import ChangedTruths, Truths
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.epoch_words import at_midnight, epoch_name, period
-from pipeline.jobs.phases import Phase
-from pipeline.results.changes import Changes, changes
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.sentences import (
+from dpstream.pipeline.devices.truths import ChangedTruths, Truths
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.results.changes import Changes, changes
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.sentences import (
     LOOKED_BACK,
     change_words,
     hero_of,
     sentence_of,
 )
-from pipeline.results.series import (
+from dpstream.pipeline.results.series import (
     MOST_LABELS,
     VALUE,
     Series,
     known,
     truth_of,
 )
-from pipeline.results.smoothing import SmoothedHorizon
-from pipeline.serve.history import History, Point
-from pipeline.serve.privacy_sentences import budget_line, exposure_body, guarantee_words
-from pipeline.serve.simultaneous import Simultaneous
-from pipeline.serve.trust_view import trust_body
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.times import EpochCalendar, microseconds
+from dpstream.pipeline.results.smoothing import SmoothedHorizon
+from dpstream.pipeline.serve.history import History, Point
+from dpstream.pipeline.serve.privacy_sentences import budget_line, exposure_body, guarantee_words
+from dpstream.pipeline.serve.simultaneous import Simultaneous
+from dpstream.pipeline.serve.trust_view import trust_body
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
 NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
 

@@ -13,15 +13,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.cell_window import FOUND
-from aggregators.published import Published
-from pipeline.results.asked import ask
-from pipeline.results.epoch_counts import EpochCounts
-from pipeline.results.questions import Answer, Items, Question
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.item_sums import ItemSums
-from pipeline.values.value_domains import ValueDomain
-from randomizers.row_errors import MOST_HELD, OTHERS, clipped_errors, normal_errors
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.results.asked import ask
+from dpstream.pipeline.results.epoch_counts import EpochCounts
+from dpstream.pipeline.results.questions import Answer, Items, Question
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.item_sums import ItemSums
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.row_errors import MOST_HELD, OTHERS, clipped_errors, normal_errors
 
 _ERRORS: Final = ("predicted_error", "mean_absolute_error", "max_error", "unclipped_error")
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.devices.item_log import ItemLog
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealing_keys import KeyRing
-from pipeline.results.asked import usual_question
-from pipeline.results.epoch_counts import counts_of
-from pipeline.results.questions import Question
-from pipeline.simulation.item_accuracy import ItemAccuracy, accuracy_of
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.stages.admission import Admission
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.item_sums import ItemSums
-from topics.batches import Batch
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.results.asked import usual_question
+from dpstream.pipeline.results.epoch_counts import counts_of
+from dpstream.pipeline.results.questions import Question
+from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, accuracy_of
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.stages.admission import Admission
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.item_sums import ItemSums
+from dpstream.topics.batches import Batch
 
 
 class ItemComparison:

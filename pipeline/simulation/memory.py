@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pipeline.actions import (
+from dpstream.pipeline.actions import (
     Action,
     Append,
     Commit,
@@ -24,9 +24,9 @@ from pipeline.actions import (
     Steps,
     carry_out,
 )
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.stages.stage import Stage
-from topics.names import COMPACTED, Role
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.topics.names import COMPACTED, Role
 
 # Small, so that reading in several slices is the usual case.
 SLICE_BYTES = 1 << 20

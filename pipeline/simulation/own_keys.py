@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealing_keys import KeyRing, public_bytes
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, public_bytes
 
 
 def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.results.questions import Answer, Query
-from pipeline.simulation.simulate import Simulation
+from dpstream.pipeline.results.questions import Answer, Query
+from dpstream.pipeline.simulation.simulate import Simulation
 
 
 @dataclass(frozen=True, slots=True)

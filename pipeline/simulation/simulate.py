@@ -9,35 +9,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.item_log import ItemLog, ValueLog
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import LAST_MOMENT
-from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
-from pipeline.results.questions import Question
-from pipeline.results.smoothing import (
+from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
+from dpstream.pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from dpstream.pipeline.results.questions import Question
+from dpstream.pipeline.results.smoothing import (
     SmoothedHorizon,
     columns,
     epoch_json,
     smoothed_horizons,
     smoothed_records,
 )
-from pipeline.simulation.item_accuracy import ItemAccuracy
-from pipeline.simulation.item_comparison import ItemComparison
-from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.simulation.own_keys import with_own_keys
-from pipeline.stages.adding_stages import adding_stages
-from pipeline.stages.checkpoints import estimates_in
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.hop_stage import HopStage
-from pipeline.stages.instance_stage import InstanceStage
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffling_stage import shuffling_stage
-from pipeline.stages.stage import Stage
-from randomizers.item_domains import MOST_PUBLISHED
-from randomizers.randomness import cryptographic_generator, seeded_generator
-from topics.names import Role
+from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy
+from dpstream.pipeline.simulation.item_comparison import ItemComparison
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.simulation.own_keys import with_own_keys
+from dpstream.pipeline.stages.adding_stages import adding_stages
+from dpstream.pipeline.stages.checkpoints import estimates_in
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.hop_stage import HopStage
+from dpstream.pipeline.stages.instance_stage import InstanceStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
+from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.topics.names import Role
 
 _PURPOSES = {
     "enrol": 1,

@@ -13,13 +13,13 @@ from multiprocessing import get_context, parent_process
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.item_log import ValueLog
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.questions import Question
-from pipeline.results.smoothing import SmoothedHorizon
-from pipeline.simulation.item_accuracy import ItemAccuracy
-from pipeline.simulation.simulate import Simulation, simulate
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.devices.item_log import ValueLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.questions import Question
+from dpstream.pipeline.results.smoothing import SmoothedHorizon
+from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy
+from dpstream.pipeline.simulation.simulate import Simulation, simulate
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 
 def trial_seed(seed: int | None, trial: int) -> int | None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealed import SHARERS
-from pipeline.jobs.sealing_keys import KeyRing
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.boxes_of_windows import BoxOpener, ReportReader
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.scratch import Scratch, temporary_file
-from pipeline.stages.share_stage import ShareStage, add_shares, partial_of, window_payload
-from pipeline.stages.stage import Stage
-from pipeline.stages.sum_stage import SumStage
-from topics.manifests import Manifest
-from topics.shares import ShareSum
-from topics.words import Words
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, ReportReader
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.share_stage import ShareStage, add_shares, partial_of, window_payload
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.sum_stage import SumStage
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.shares import ShareSum
+from dpstream.topics.words import Words
 
 
 def adding_stage(

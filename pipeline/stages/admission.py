@@ -9,16 +9,16 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import place_problem
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
-from topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
-from topics.names import Role
-from topics.records import DeadLetter, Reason
-from topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
-from topics.sealing import key_id
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import place_problem
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
+from dpstream.topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter, Reason
+from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
+from dpstream.topics.sealing import key_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.actions import Append, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.protocols.protocol import Aggregator
-from pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
-from pipeline.stages.chunk_stage import ChunkStage
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.scratch import Scratch, temporary_file
-from topics.chunks import Chunk
-from topics.names import Role
-from topics.partials import encode_partial, split_partial
+from dpstream.pipeline.actions import Append, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
+from dpstream.pipeline.stages.chunk_stage import ChunkStage
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.topics.chunks import Chunk
+from dpstream.topics.names import Role
+from dpstream.topics.partials import encode_partial, split_partial
 
 
 @dataclass(slots=True)

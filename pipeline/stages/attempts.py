@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import place_problem
-from pipeline.stages.admission import Refusal, identity_refusal, readable
-from pipeline.stages.ordered_pieces import Pieces
-from topics.chunks import Chunk, decode_chunk, encode_chunk
-from topics.names import Role
-from topics.records import Reason
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import place_problem
+from dpstream.pipeline.stages.admission import Refusal, identity_refusal, readable
+from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
+from dpstream.topics.names import Role
+from dpstream.topics.records import Reason
 
 Content = TypeVar("Content")
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.actions import Rest, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealed import AGGREGATE
-from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
-from pipeline.protocols.protocol import Aggregator
-from pipeline.stages.multisets import WordMultiset, distinct_of_all
-from pipeline.stages.ordered_pieces import Pieces
-from topics.sealed_words import (
+from dpstream.pipeline.actions import Rest, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealed import AGGREGATE
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.pipeline.stages.multisets import WordMultiset, distinct_of_all
+from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.topics.sealed_words import (
     NAME_WORDS,
     open_named_rows,
     open_rows,
@@ -27,9 +27,9 @@ from topics.sealed_words import (
     strictly_increases,
     unpack_reports,
 )
-from topics.sealing import key_id, unseal_all
-from topics.word_forms import WordForm
-from topics.words import WordArray, Words, split_words
+from dpstream.topics.sealing import key_id, unseal_all
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray, Words, split_words
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class BoxOpener:
 
     Args:
         job: whose reports are sealed.
-        party: as of `pipeline.jobs.sealed.Sealed.parties`.
+        party: as of `dpstream.pipeline.jobs.sealed.Sealed.parties`.
         keys: of this process.
 
     Raises:

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import epoch_problem
-from pipeline.stages.epoch_log import EpochPlace
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.estimation import Estimation
-from topics.frames import CodecError
-from topics.names import Role
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import epoch_problem
+from dpstream.pipeline.stages.epoch_log import EpochPlace
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.topics.frames import CodecError
+from dpstream.topics.names import Role
 
 INTERVAL = 512
 """Epochs after which there is another checkpoint, where one can be made."""

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from pipeline.actions import Commit, Flush, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.admission import Refusal, dead_letter
-from pipeline.stages.attempts import Attempt, Attempts, read_chunk
-from pipeline.stages.complete_partials import CompletePartials
-from pipeline.stages.epochs import EpochSet
-from pipeline.stages.finished_windows import FinishedWindow, WindowListener
-from topics.chunks import Chunk
-from topics.manifests import Fate
-from topics.names import Role
-from topics.records import Reason
+from dpstream.pipeline.actions import Commit, Flush, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.admission import Refusal, dead_letter
+from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
+from dpstream.pipeline.stages.complete_partials import CompletePartials
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from dpstream.topics.chunks import Chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.records import Reason
 
 # So long a window may take to come without being looked for among older partials.
 _LONG_SECONDS = 30.0

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.actions import Steps, places_near
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.epochs import EpochSet
-from pipeline.stages.partial_log import PartialLog
-from topics.names import Role
+from dpstream.pipeline.actions import Steps, places_near
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.topics.names import Role
 
 
 class CompletePartials:

@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.crowds import CrowdCounts, CrowdsLaw
-from randomizers.noise_tables import NoiseTable, discrete_laplace_table
-from topics.words import Words
+from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
+from dpstream.randomizers.noise_tables import NoiseTable, discrete_laplace_table
+from dpstream.topics.words import Words
 
 
 def left_of_crowds(law: CrowdsLaw, words: Words, generator: np.random.Generator) -> Words:
@@ -81,7 +81,7 @@ def uniform_choice(
         chosen: how many are chosen, at most all.
         generator: the randomness.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> uniform_choice(np.array([5, 0, 1]), 6, seeded_generator(1)).tolist()
     [5, 0, 1]
     """

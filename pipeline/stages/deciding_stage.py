@@ -35,21 +35,21 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from pipeline.actions import Append, LogRecord, Steps, end_offset
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.admission import Refusal
-from pipeline.stages.decision_log import Decision, DecisionLog, Decisions
-from pipeline.stages.finished_windows import FinishedWindow, WindowListener
-from pipeline.stages.raw_stage import Owed, RawPartition, RawStage
-from pipeline.stages.scratch import Scratch
-from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.tallies import Tally
-from pipeline.stages.timeline import Timeline
-from pipeline.stages.window_decision import Verdict, WindowDecision
-from pipeline.stages.windows import OpenWindow
-from topics.frames import INTEGER_MAX
-from topics.manifests import DECIDED_FATES, Fate, Manifest
-from topics.names import Role
+from dpstream.pipeline.actions import Append, LogRecord, Steps, end_offset
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
+from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
+from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.pipeline.stages.tallies import Tally
+from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.window_decision import Verdict, WindowDecision
+from dpstream.pipeline.stages.windows import OpenWindow
+from dpstream.topics.frames import INTEGER_MAX
+from dpstream.topics.manifests import DECIDED_FATES, Fate, Manifest
+from dpstream.topics.names import Role
 
 # A heartbeat names this many open windows.
 WINDOWS_SHOWN = 8

@@ -14,16 +14,16 @@ from itertools import groupby, islice
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import LogRecord, Steps, record_at
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
-from pipeline.stages.epochs import EpochSet
-from pipeline.stages.latest_windows import FEW, LatestWindows
-from topics.frames import CodecError
-from topics.manifest_rows import ManifestRows, membership_of, read_rows
-from topics.manifests import DECIDED_FATES, Fate, Manifest, has_bit
-from topics.names import Role
-from topics.short_manifests import BASES, ManifestReader, base_of
+from dpstream.pipeline.actions import LogRecord, Steps, record_at
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.latest_windows import FEW, LatestWindows
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifest_rows import ManifestRows, membership_of, read_rows
+from dpstream.topics.manifests import DECIDED_FATES, Fate, Manifest, has_bit
+from dpstream.topics.names import Role
+from dpstream.topics.short_manifests import BASES, ManifestReader, base_of
 
 # A producer that missed this many decided epochs in a row is not waited for until it is back.
 PATIENCE = 3

@@ -8,17 +8,22 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import place_problem
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, SealingKeyError
-from pipeline.stages.admission import Admission, Refusal, identity_refusal, readable
-from topics.batches import Batch, Punctuation
-from topics.frames import CodecError, Kind, kind_of
-from topics.loose_batches import LooseBatch, Watermark, decode_loose_batch, decode_watermark
-from topics.names import Role
-from topics.records import Reason
-from topics.sealed_batches import SealedBatch
-from topics.sealing import BOX_BYTES, device_context, key_id, unseal_each
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import place_problem
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, SealingKeyError
+from dpstream.pipeline.stages.admission import Admission, Refusal, identity_refusal, readable
+from dpstream.topics.batches import Batch, Punctuation
+from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.loose_batches import (
+    LooseBatch,
+    Watermark,
+    decode_loose_batch,
+    decode_watermark,
+)
+from dpstream.topics.names import Role
+from dpstream.topics.records import Reason
+from dpstream.topics.sealed_batches import SealedBatch
+from dpstream.topics.sealing import BOX_BYTES, device_context, key_id, unseal_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,16 +12,16 @@ from collections.abc import Container, Iterator
 from itertools import islice
 from typing import Final
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
-from pipeline.jobs.roster import Roster
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.device_windows import DeviceWindow
-from pipeline.stages.populations import Population
-from pipeline.stages.timeline import Timeline
-from pipeline.stages.window_decision import WindowDecision
-from topics.manifests import Manifest
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.device_windows import DeviceWindow
+from dpstream.pipeline.stages.populations import Population
+from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.window_decision import WindowDecision
+from dpstream.topics.manifests import Manifest
 
 ALIVE_MS: Final = 30_000
 """A collector that has said nothing for so long, by the broker's clock, is not waited for."""

@@ -12,22 +12,22 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.actions import Steps, catch_up
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.stages.admission import Refusal
-from pipeline.stages.deciding_stage import WINDOWS_SHOWN, DecidingPartition, DecidingStage
-from pipeline.stages.device_admission import AdmittedReports, DeviceAdmission
-from pipeline.stages.device_decision import Collectors, DeviceDecision
-from pipeline.stages.device_windows import DeviceWindow, DeviceWindows
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.populations import Population
-from pipeline.stages.scratch import Scratch, temporary_file
-from pipeline.stages.stage_noise import StageNoise
-from topics.loose_batches import Watermark
-from topics.names import Role
-from topics.records import Reason
+from dpstream.pipeline.actions import Steps, catch_up
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.deciding_stage import WINDOWS_SHOWN, DecidingPartition, DecidingStage
+from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission
+from dpstream.pipeline.stages.device_decision import Collectors, DeviceDecision
+from dpstream.pipeline.stages.device_windows import DeviceWindow, DeviceWindows
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.populations import Population
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.topics.loose_batches import Watermark
+from dpstream.topics.names import Role
+from dpstream.topics.records import Reason
 
 _NAMES_SHOWN = 8
 _STATUS_SECONDS: Final = 1.0

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import LogRecord, Steps, end_offset, scan
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.device_admission import AdmittedReports, DeviceAdmission, used_words
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.scratch import Scratch
-from pipeline.stages.tagged_contents import TaggedContents
-from pipeline.stages.windows import OpenWindow
-from topics.envelopes import ContentForm
-from topics.manifests import Manifest
-from topics.names import Role
-from topics.words import Words
+from dpstream.pipeline.actions import LogRecord, Steps, end_offset, scan
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission, used_words
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.pipeline.stages.tagged_contents import TaggedContents
+from dpstream.pipeline.stages.windows import OpenWindow
+from dpstream.topics.envelopes import ContentForm
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words
 
 _BOX = np.dtype("<u8")
 

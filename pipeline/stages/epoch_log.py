@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Self
 
-from pipeline.actions import LogCursor, LogRecord, Run, Steps, find_ends, record_at
-from pipeline.errors import DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
-from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from pipeline.stages.partial_log import PartialLog
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest
-from topics.names import Role
-from topics.partials import spoiled_reason
+from dpstream.pipeline.actions import LogCursor, LogRecord, Run, Steps, find_ends, record_at
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.names import Role
+from dpstream.topics.partials import spoiled_reason
 
 
 class LostEpochError(DpstreamError):

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Protocol
 
-from aggregators.crowd_estimates import CrowdEstimates
-from aggregators.estimate import Estimate
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from aggregators.level_estimates import LevelEstimates
-from aggregators.published import Published
-from aggregators.range_estimates import RangeEstimates
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import LAST_MOMENT
-from pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
-from pipeline.stages.epochs import EpochSet
-from topics.frames import CodecError
-from topics.manifests import Fate
+from dpstream.aggregators.crowd_estimates import CrowdEstimates
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.aggregators.published import Published
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate
 
 VERSION = 1
 # Made once, and without a look at what the encoding may be: there are many records.

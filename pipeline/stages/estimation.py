@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.published import Published
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
-from topics.manifests import Fate, Manifest
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
+from dpstream.topics.manifests import Fate, Manifest
 
 
 class Estimation:

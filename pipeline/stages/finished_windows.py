@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from topics.manifests import Fate
+from dpstream.topics.manifests import Fate
 
 
 @dataclass(frozen=True, slots=True)

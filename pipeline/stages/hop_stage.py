@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.actions import Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealed import input_role, output_role, stage_party
-from pipeline.jobs.sealing_keys import KeyRing
-from pipeline.stages.attempts import chunks_of_attempt
-from pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, boxes_in_order
-from pipeline.stages.chunk_stage import ChunkStage
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.scratch import Scratch, temporary_file
-from topics.chunks import Chunk
-from topics.words import Words
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealed import input_role, output_role, stage_party
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.stages.attempts import chunks_of_attempt
+from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, boxes_in_order
+from dpstream.pipeline.stages.chunk_stage import ChunkStage
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.topics.chunks import Chunk
+from dpstream.topics.words import Words
 
 
 @dataclass(slots=True)

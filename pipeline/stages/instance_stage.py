@@ -21,33 +21,33 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pipeline.actions import (
+from dpstream.pipeline.actions import (
     Append,
     Flush,
     LogRecord,
     Steps,
     end_offset,
 )
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.jobs.sealed import stage_party
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.boxes_of_windows import check_keys
-from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
-from pipeline.stages.epochs import EpochSet
-from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.raw_stage import Owed, RawPartition, RawStage
-from pipeline.stages.scratch import Scratch, temporary_file
-from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.window_writer import ProducerWindows, drawings_in
-from pipeline.stages.windows import PunctuationError, Window, public_size
-from topics.batches import Batch, Punctuation
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
-from topics.names import Role
-from topics.records import Reason
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.jobs.sealed import stage_party
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.boxes_of_windows import check_keys
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.pipeline.stages.window_writer import ProducerWindows, drawings_in
+from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
+from dpstream.topics.batches import Batch, Punctuation
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.records import Reason
 
 # The first instance refuses what is further ahead than `EPOCHS_AHEAD`, by what is decided when it
 # looks. This one may look earlier, and must not refuse what the first one takes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.manifests import Manifest
+from dpstream.topics.manifests import Manifest
 
 FEW = 256
 """Of more producers nothing is held in order to see that the same are in again."""

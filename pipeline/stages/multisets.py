@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Steps
-from pipeline.stages.ordered_pieces import (
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.stages.ordered_pieces import (
     Pieces,
     ordered_pieces,
     pieces_once,
     recut,
     written_out,
 )
-from pipeline.stages.random_order import in_random_order, permutation
-from pipeline.stages.scratch import Scratch, temporary_file
-from pipeline.stages.sorted_runs import BLOCK_BYTES, SortedRuns
-from topics.frames import PAYLOAD_TARGET
-from topics.word_forms import WordForm
-from topics.words import (
+from dpstream.pipeline.stages.random_order import in_random_order, permutation
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.sorted_runs import BLOCK_BYTES, SortedRuns
+from dpstream.topics.frames import PAYLOAD_TARGET
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import (
     WordArray,
     Words,
     pairs_are_smaller,

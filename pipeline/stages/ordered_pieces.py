@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.actions import Rest, Steps
-from topics.frames import PAYLOAD_TARGET
-from topics.words import (
+from dpstream.pipeline.actions import Rest, Steps
+from dpstream.topics.frames import PAYLOAD_TARGET
+from dpstream.topics.words import (
     Words,
     largest_count,
     layers,

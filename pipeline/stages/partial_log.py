@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import epoch_problem
-from pipeline.stages.epochs import EpochSet
-from topics.frames import CodecError
-from topics.names import SUMS, Role
-from topics.partials import PartialPart, decode_partial, join_parts, spoiled_reason
-from topics.shares import PartialSum
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import epoch_problem
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.topics.frames import CodecError
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.partials import PartialPart, decode_partial, join_parts, spoiled_reason
+from dpstream.topics.shares import PartialSum
 
 
 class PartialLog:

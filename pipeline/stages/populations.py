@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import epoch_problem
-from topics.frames import CodecError
-from topics.loose_batches import decode_enrolments
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import epoch_problem
+from dpstream.topics.frames import CodecError
+from dpstream.topics.loose_batches import decode_enrolments
 
 _WAITING_LIMIT: Final = 1 << 17
 _DIVISIONS: Final = 256

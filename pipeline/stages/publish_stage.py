@@ -3,30 +3,34 @@
 Manifests and partials are kept for ever and each has one partition, so the publisher's whole state
 is a function of two logs: it merges the partials in epoch order, and goes on after the last record
 of the estimates topic. One that takes over reads the end of that topic, goes on from a checkpoint
-that agrees with what it finds there (`pipeline.stages.checkpoints`), or merges all the partials
-that what is not published rests on. Where a protocol learns, the model after an epoch is written
-before the estimate of it. The document of an epoch is written after its estimate, from the record
-in the topic that counts: so every writer of it writes the same bytes. Owning the one partition of
-``<job>.partials`` makes a worker the active publisher.
+that agrees with what it finds there (`dpstream.pipeline.stages.checkpoints`), or merges all the
+partials that what is not published rests on. Where a protocol learns, the model after an epoch is
+written before the estimate of it. The document of an epoch is written after its estimate, from the
+record in the topic that counts: so every writer of it writes the same bytes. Owning the one
+partition of ``<job>.partials`` makes a worker the active publisher.
 """
 
 from __future__ import annotations
 
-from pipeline.actions import Append, Flush, LogCursor, LogRecord, Steps, find_ends
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.model_log import ModelLog
-from pipeline.stages import checkpoints
-from pipeline.stages.checkpoints import Checkpoint, own_checkpoint, resumed
-from pipeline.stages.epoch_log import DecidedEpoch, EpochLog
-from pipeline.stages.estimate_records import EstimateListener, EstimateRecord, FirstEstimates
-from pipeline.stages.estimation import Estimation
-from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
-from pipeline.stages.published_epochs import place_of_latest
-from pipeline.stages.result_documents import ResultDocuments, WrittenDocuments
-from pipeline.stages.single_writer import SingleWriter
-from topics.manifests import Fate
-from topics.models import ModelRecord
-from topics.names import Role
+from dpstream.pipeline.actions import Append, Flush, LogCursor, LogRecord, Steps, find_ends
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.model_log import ModelLog
+from dpstream.pipeline.stages import checkpoints
+from dpstream.pipeline.stages.checkpoints import Checkpoint, own_checkpoint, resumed
+from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
+from dpstream.pipeline.stages.estimate_records import (
+    EstimateListener,
+    EstimateRecord,
+    FirstEstimates,
+)
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from dpstream.pipeline.stages.published_epochs import place_of_latest
+from dpstream.pipeline.stages.result_documents import ResultDocuments, WrittenDocuments
+from dpstream.pipeline.stages.single_writer import SingleWriter
+from dpstream.topics.manifests import Fate
+from dpstream.topics.models import ModelRecord
+from dpstream.topics.names import Role
 
 
 class PublishStage(SingleWriter):

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipeline.actions import LogRecord, Steps, end_offset, places_near, scan
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages import checkpoints
-from pipeline.stages.checkpoints import own_checkpoint
-from pipeline.stages.estimate_records import FirstEstimates, own_estimate
-from topics.names import Role
+from dpstream.pipeline.actions import LogRecord, Steps, end_offset, places_near, scan
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages import checkpoints
+from dpstream.pipeline.stages.checkpoints import own_checkpoint
+from dpstream.pipeline.stages.estimate_records import FirstEstimates, own_estimate
+from dpstream.topics.names import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Rest, Steps
-from pipeline.stages.scratch import Scratch
-from topics.words import WordArray
+from dpstream.pipeline.actions import Rest, Steps
+from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.topics.words import WordArray
 
 
 def in_random_order(

@@ -16,19 +16,19 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps, catch_up
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.roster import Roster
-from pipeline.stages.admission import Refusal, dead_letter
-from pipeline.stages.decision_log import Decision, manifest_at
-from pipeline.stages.epochs import EpochSet
-from pipeline.stages.finished_windows import WindowListener
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.scratch import Scratch
-from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.window_writer import WindowsAgain, WindowWriter
-from pipeline.stages.windows import OpenWindow
-from topics.names import Role
+from dpstream.pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps, catch_up
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.stages.admission import Refusal, dead_letter
+from dpstream.pipeline.stages.decision_log import Decision, manifest_at
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.finished_windows import WindowListener
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.pipeline.stages.window_writer import WindowsAgain, WindowWriter
+from dpstream.pipeline.stages.windows import OpenWindow
+from dpstream.topics.names import Role
 
 MEMORY_HELD: Final = 1 << 28
 """Bytes of words that open windows hold; what is beyond is read again when it is needed."""

@@ -14,9 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.topic_uses import topic_uses
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.topic_uses import topic_uses
+from dpstream.topics.names import Role
 
 
 def waking_roles(job: DeployedJob, stage: str) -> tuple[Role, ...]:

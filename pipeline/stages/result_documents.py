@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.counts import NotAskedForError, NoValuesError
-from aggregators.published import Published
-from pipeline.actions import Append, LogCursor, Steps, places_near
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import EpochSpans
-from pipeline.jobs.job_range import epoch_problem
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.instants import iso, iso_moment
-from topics.names import Role
+from dpstream.aggregators.counts import NotAskedForError, NoValuesError
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.actions import Append, LogCursor, Steps, places_near
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import EpochSpans
+from dpstream.pipeline.jobs.job_range import epoch_problem
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.instants import iso, iso_moment
+from dpstream.topics.names import Role
 
 DOCUMENT_VERSION = 1
 """Of the schema: under the same one keys may be added, and none changes its meaning."""

@@ -12,19 +12,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.actions import Append, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealed import SHARERS
-from pipeline.jobs.sealing_keys import KeyRing
-from pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes
-from pipeline.stages.chunk_stage import ChunkStage
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from topics.chunks import Chunk
-from topics.manifests import Manifest
-from topics.names import SUMS, Role
-from topics.partials import encode_partial, split_partial, spoiled_payload
-from topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums
-from topics.words import Words
+from dpstream.pipeline.actions import Append, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes
+from dpstream.pipeline.stages.chunk_stage import ChunkStage
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.topics.chunks import Chunk
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.partials import encode_partial, split_partial, spoiled_payload
+from dpstream.topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums
+from dpstream.topics.words import Words
 
 
 @dataclass(slots=True)

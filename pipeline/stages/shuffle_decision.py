@@ -13,13 +13,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.roster import EnrolledProducer, Roster
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.timeline import Timeline
-from pipeline.stages.window_decision import WindowDecision
-from pipeline.stages.windows import Window
-from topics.manifests import Manifest
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.window_decision import WindowDecision
+from dpstream.pipeline.stages.windows import Window
+from dpstream.topics.manifests import Manifest
 
 
 @dataclass(slots=True)

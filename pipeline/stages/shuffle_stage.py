@@ -10,23 +10,23 @@ from itertools import islice
 
 import numpy as np
 
-from pipeline.actions import Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.jobs.roster import EnrolledProducer
-from pipeline.jobs.sealed import stage_party
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.boxes_of_windows import check_keys
-from pipeline.stages.deciding_stage import WINDOWS_SHOWN, DecidingPartition, DecidingStage
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.scratch import Scratch, temporary_file
-from pipeline.stages.shuffle_decision import ShuffleDecision
-from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.window_writer import ProducerWindows
-from pipeline.stages.windows import PunctuationError, Window, public_size
-from topics.batches import Batch, Punctuation
-from topics.records import Reason
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.roster import EnrolledProducer
+from dpstream.pipeline.jobs.sealed import stage_party
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.boxes_of_windows import check_keys
+from dpstream.pipeline.stages.deciding_stage import WINDOWS_SHOWN, DecidingPartition, DecidingStage
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.pipeline.stages.window_writer import ProducerWindows
+from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
+from dpstream.topics.batches import Batch, Punctuation
+from dpstream.topics.records import Reason
 
 # Of an open window a heartbeat names this many producers that it waits for.
 _NAMES_SHOWN = 8

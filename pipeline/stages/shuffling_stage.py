@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.stages.deciding_stage import DecidingStage
-from pipeline.stages.device_stage import DeviceStage
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.scratch import Scratch, temporary_file
-from pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.stages.deciding_stage import DecidingStage
+from dpstream.pipeline.stages.device_stage import DeviceStage
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 
 
 def shuffling_stage(

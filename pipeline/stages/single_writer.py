@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from typing import ClassVar
 
-from pipeline.actions import Commit, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.stages.finished_windows import WindowListener
-from topics.names import Role
+from dpstream.pipeline.actions import Commit, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.stages.finished_windows import WindowListener
+from dpstream.topics.names import Role
 
 
 class SingleWriter(ABC):

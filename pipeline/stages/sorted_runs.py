@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch
-from topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
+from dpstream.pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch
+from dpstream.topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
 
 BLOCK_BYTES: Final = 1 << 22
 """What a merge reads of all runs at a time."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from pipeline.actions import Steps
-from topics.names import Role
+from dpstream.pipeline.actions import Steps
+from dpstream.topics.names import Role
 
 
 class Stage(Protocol):
-    """A stage, sans I/O; see `pipeline.actions` for what its steps are.
+    """A stage, sans I/O; see `dpstream.pipeline.actions` for what its steps are.
 
     Times are seconds of any origin. Steps are carried out one at a time. A stage may be assigned a
     partition again at any moment, and then starts over with what the topics hold.

@@ -5,10 +5,10 @@ Or it releases one word for all of them: their sum, with noise.
 
 from __future__ import annotations
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
-from pipeline.stages.crowds import left_of_crowds
-from topics.words import Words
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from dpstream.pipeline.stages.crowds import left_of_crowds
+from dpstream.topics.words import Words
 
 
 class StageNoise:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 from functools import partial
 
-from pipeline.actions import Append, Steps, catch_up
-from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
-from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
-from pipeline.stages.partial_log import PartialLog
-from pipeline.stages.share_stage import window_payload
-from pipeline.stages.single_writer import SingleWriter
-from topics.manifests import Fate, Manifest
-from topics.names import SUMS, Role
-from topics.partials import encode_partial, split_partial, spoiled_reason
+from dpstream.pipeline.actions import Append, Steps, catch_up
+from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
+from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.stages.share_stage import window_payload
+from dpstream.pipeline.stages.single_writer import SingleWriter
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.partials import encode_partial, split_partial, spoiled_reason
 
 
 class SumStage(SingleWriter):

@@ -13,8 +13,8 @@ from typing import BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch, temporary_file
-from topics.loose_batches import TAG_BYTES
+from dpstream.pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch, temporary_file
+from dpstream.topics.loose_batches import TAG_BYTES
 
 _MEMORY_LIMIT: Final = 1 << 22
 _DIVISIONS: Final = 64

@@ -15,12 +15,12 @@ from typing import Any, Self
 
 from crc32c import crc32c
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.stages.decision_log import Decision, DecisionLog, Decisions, manifest_reader
-from topics.frames import CodecError
-from topics.manifests import DECIDED_FATES
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions, manifest_reader
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import DECIDED_FATES
 
 
 @dataclass(frozen=True, slots=True)

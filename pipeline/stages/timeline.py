@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import times_of
-from pipeline.jobs.roster import Roster
-from pipeline.stages.decision_log import PATIENCE, DecisionLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.stages.decision_log import PATIENCE, DecisionLog
 
 
 @dataclass(frozen=True, slots=True)

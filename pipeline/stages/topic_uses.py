@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.sealed import SHARERS, input_role, output_role, shuffle_stage_name
-from topics.names import SUMS, Role
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.sealed import SHARERS, input_role, output_role, shuffle_stage_name
+from dpstream.topics.names import SUMS, Role
 
 
 @dataclass(frozen=True, slots=True)

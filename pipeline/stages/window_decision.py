@@ -12,13 +12,13 @@ from collections.abc import Container, Iterator
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.jobs.roster import Roster
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.timeline import Timeline
-from pipeline.stages.windows import OpenWindow
-from topics.manifests import Fate, Manifest
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.windows import OpenWindow
+from dpstream.topics.manifests import Fate, Manifest
 
 WindowT = TypeVar("WindowT", bound=OpenWindow)
 

@@ -12,20 +12,20 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.actions import Flush, LogRecord, Steps, end_offset, scan
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.roster import Roster
-from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.attempts import chunks_of_attempt
-from pipeline.stages.boxes_of_windows import boxes_in_order
-from pipeline.stages.decision_log import Decision
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.ordered_pieces import Pieces
-from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.windows import PunctuationError, Window
-from topics.batches import Batch, Punctuation, drawing_of
-from topics.manifests import Manifest
-from topics.names import Role
+from dpstream.pipeline.actions import Flush, LogRecord, Steps, end_offset, scan
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.attempts import chunks_of_attempt
+from dpstream.pipeline.stages.boxes_of_windows import boxes_in_order
+from dpstream.pipeline.stages.decision_log import Decision
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.pipeline.stages.windows import PunctuationError, Window
+from dpstream.topics.batches import Batch, Punctuation, drawing_of
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.names import Role
 
 
 class WindowsAgain(Protocol):

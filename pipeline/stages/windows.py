@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.stages.multisets import WordMultiset
-from topics.batches import Batch, Punctuation, drawing_of
-from topics.frames import U4_MAX
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.topics.batches import Batch, Punctuation, drawing_of
+from dpstream.topics.frames import U4_MAX
 
 # Of one producer for one epoch: the counts of all producers together stay below 2^53.
 REPORTS_MAX = U4_MAX

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from pipeline.errors import WRONG_INPUT, DpstreamError
-from pipeline.values.times import shown
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.values.times import shown
 
 
 class QueryError(DpstreamError, ValueError):

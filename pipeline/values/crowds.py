@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values.times import shown
-from pipeline.values.value_domains import CategoryDomain, ValueDomain
+from dpstream.pipeline.values.times import shown
+from dpstream.pipeline.values.value_domains import CategoryDomain, ValueDomain
 
 BETWEEN: Final = ": "
 """What stands between a crowd and an item."""
@@ -22,7 +22,7 @@ class CrowdDomain(ValueDomain):
     Values are numbered crowd by crowd: first the crowd itself, then the items in it. A user of a
     crowd has the value of the crowd, and those of its items.
 
-    >>> from pipeline.values.sets import SetDomain
+    >>> from dpstream.pipeline.values.sets import SetDomain
     >>> versions = CrowdDomain(SetDomain(("dark", "light"), slots=1), "version", ("1", "2"))
     >>> versions.items
     ('1', '1: dark', '1: light', '2', '2: dark', '2: light')

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values.times import shown
-from pipeline.values.value_domains import ValueDomain
-from randomizers.labelled_examples import FEATURE_UNIT, LARGEST_FEATURE
+from dpstream.pipeline.values.times import shown
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.labelled_examples import FEATURE_UNIT, LARGEST_FEATURE
 
 
 class ExampleDomain(ValueDomain):

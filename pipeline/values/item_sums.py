@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values.boxes import Box
+from dpstream.pipeline.values.boxes import Box
 
 
 @dataclass(frozen=True, slots=True, eq=False)

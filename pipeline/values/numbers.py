@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values.boxes import Box, QueryError, empty, finite, two_ends
-from pipeline.values.times import shown
-from pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.values.boxes import Box, QueryError, empty, finite, two_ends
+from dpstream.pipeline.values.times import shown
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 # Ends of ranges are edges of buckets up to rounding, as a share of a bucket's width.
 _ROUNDING = 1e-6
@@ -115,7 +115,7 @@ class NumericDomain(ValueDomain):
         )
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
-        """See `pipeline.values.value_domains.ValueDomain.parse`."""
+        """See `dpstream.pipeline.values.value_domains.ValueDomain.parse`."""
         numbers = np.fromiter(map(number_of, texts), np.float64, len(texts))
         within = (numbers >= self.low) & (numbers < self.high)
         buckets = self._buckets(np.where(within, numbers, self.low))

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values.numbers import number_of
-from pipeline.values.times import shown
-from randomizers.item_domains import Predicates
+from dpstream.pipeline.values.numbers import number_of
+from dpstream.pipeline.values.times import shown
+from dpstream.randomizers.item_domains import Predicates
 
 
 class PredicateValues:

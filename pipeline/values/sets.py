@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values.boxes import Box, empty, two_ends
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.predicates import PredicateValues
-from pipeline.values.times import shown
-from pipeline.values.value_domains import CategoryDomain, ValueDomain
-from randomizers.item_domains import (
+from dpstream.pipeline.values.boxes import Box, empty, two_ends
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.predicates import PredicateValues
+from dpstream.pipeline.values.times import shown
+from dpstream.pipeline.values.value_domains import CategoryDomain, ValueDomain
+from dpstream.randomizers.item_domains import (
     MOST_PUBLISHED,
     Attributes,
     Bits,
@@ -27,7 +27,7 @@ from randomizers.item_domains import (
     Strings,
     domain_size,
 )
-from randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
+from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
 
 MOST_LABELLED = 1 << 20
 """Domains up to this size have a label for every item."""

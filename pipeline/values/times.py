@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values.durations import Duration
+from dpstream.pipeline.values.durations import Duration
 
 _MICROSECOND = timedelta(microseconds=1)
 _SECOND = 1_000_000

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.values.boxes import Box, QueryError, grid_box, whole_range
-from pipeline.values.times import shown
+from dpstream.pipeline.values.boxes import Box, QueryError, grid_box, whole_range
+from dpstream.pipeline.values.times import shown
 
 Kind: TypeAlias = Literal["value", "items", "numbers", "found"]
 """What is published: one count, those of all items, of buckets, or of the items most held."""

@@ -11,27 +11,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from randomizers.accounting.amplification import HiddenCoin as HiddenCoin
-    from randomizers.accounting.amplification import amplified_delta as amplified_delta
-    from randomizers.accounting.amplification import amplified_epsilon as amplified_epsilon
-    from randomizers.accounting.amplification import most_local_loss as most_local_loss
-    from randomizers.accounting.amplification import of_any_randomizer as of_any_randomizer
-    from randomizers.accounting.amplification import (
+    from dpstream.randomizers.accounting.amplification import HiddenCoin as HiddenCoin
+    from dpstream.randomizers.accounting.amplification import amplified_delta as amplified_delta
+    from dpstream.randomizers.accounting.amplification import amplified_epsilon as amplified_epsilon
+    from dpstream.randomizers.accounting.amplification import most_local_loss as most_local_loss
+    from dpstream.randomizers.accounting.amplification import of_any_randomizer as of_any_randomizer
+    from dpstream.randomizers.accounting.amplification import (
         of_randomized_response as of_randomized_response,
     )
-    from randomizers.accounting.connected_dots import laplace_losses as laplace_losses
-    from randomizers.accounting.connected_dots import normal_losses as normal_losses
-    from randomizers.accounting.dp_accounting_events import losses_of as losses_of
-    from randomizers.accounting.dp_accounting_events import to_dp_accounting as to_dp_accounting
-    from randomizers.accounting.loss_distributions import LossDistribution as LossDistribution
-    from randomizers.accounting.loss_distributions import Losses as Losses
-    from randomizers.accounting.loss_distributions import composed as composed
-    from randomizers.accounting.normal_loss import normal_delta as normal_delta
-    from randomizers.accounting.normal_loss import normal_deviation as normal_deviation
-    from randomizers.accounting.whole_streams import charged_once as charged_once
-    from randomizers.accounting.whole_streams import epsilon_of_streams as epsilon_of_streams
-    from randomizers.accounting.whole_streams import local_loss_of_streams as local_loss_of_streams
-    from randomizers.accounting.whole_streams import there_throughout as there_throughout
+    from dpstream.randomizers.accounting.connected_dots import laplace_losses as laplace_losses
+    from dpstream.randomizers.accounting.connected_dots import normal_losses as normal_losses
+    from dpstream.randomizers.accounting.dp_accounting_events import losses_of as losses_of
+    from dpstream.randomizers.accounting.dp_accounting_events import (
+        to_dp_accounting as to_dp_accounting,
+    )
+    from dpstream.randomizers.accounting.loss_distributions import (
+        LossDistribution as LossDistribution,
+    )
+    from dpstream.randomizers.accounting.loss_distributions import Losses as Losses
+    from dpstream.randomizers.accounting.loss_distributions import composed as composed
+    from dpstream.randomizers.accounting.normal_loss import normal_delta as normal_delta
+    from dpstream.randomizers.accounting.normal_loss import normal_deviation as normal_deviation
+    from dpstream.randomizers.accounting.whole_streams import charged_once as charged_once
+    from dpstream.randomizers.accounting.whole_streams import (
+        epsilon_of_streams as epsilon_of_streams,
+    )
+    from dpstream.randomizers.accounting.whole_streams import (
+        local_loss_of_streams as local_loss_of_streams,
+    )
+    from dpstream.randomizers.accounting.whole_streams import there_throughout as there_throughout
 
 PUBLIC = {
     "HiddenCoin": "amplification",

@@ -37,9 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.cell_noise import BinomialNoise
-from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
-from randomizers.accounting.shifted_noise import GRID_FINENESS, check_target
+from dpstream.randomizers.accounting.cell_noise import BinomialNoise
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+from dpstream.randomizers.accounting.shifted_noise import GRID_FINENESS, check_target
 
 TAIL: Final = 1e-25
 """Probability that a number of clones, or of heads, leaves the interval computed with."""

@@ -14,9 +14,9 @@ from itertools import product
 
 import numpy as np
 
-from randomizers.cell_codes.grid import AxisCode, Grid
-from randomizers.cell_codes.levels import Levels
-from randomizers.code_variances import random_ranges, range_variances
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.code_variances import random_ranges, range_variances
 
 MOST_CHILDREN = 64
 """Of a root; other nodes have at most half as many."""
@@ -43,7 +43,7 @@ def best_grid(
     Raises:
         ValueError: none is affordable, or an axis has fewer than two values.
 
-    >>> from randomizers.accounting.shared_cells import poisson_for_code
+    >>> from dpstream.randomizers.accounting.shared_cells import poisson_for_code
     >>> best_levels(1024, lambda *shape: poisson_for_code(1.0, 1e-6, *shape).mean)
     Levels(size=1024, branching=(7, 3, 3, 3, 3, 2))
     """

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.continual_counts import poisson_for_epochs
-from randomizers.accounting.renyi_shift import renyi_epsilon
-from randomizers.accounting.shifted_noise import check_target, least_parameter
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
+from dpstream.randomizers.accounting.renyi_shift import renyi_epsilon
+from dpstream.randomizers.accounting.shifted_noise import check_target, least_parameter
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 
-from randomizers.composed import ComposedLaw
+from dpstream.randomizers.composed import ComposedLaw
 
 _PRECISION = 80
 WEIGHT_BITS = 100

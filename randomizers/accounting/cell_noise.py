@@ -16,8 +16,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.accounting import rounding
-from randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 
 # Errors of a ratio's logarithm, in parts of itself.
 _OF_RATIO = 4 * rounding.FUNCTION

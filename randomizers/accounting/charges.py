@@ -37,8 +37,8 @@ from functools import cached_property
 
 import numpy as np
 
-from randomizers.accounting import rounding
-from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 
 # Of the grid of losses: a composition that is wider is made coarser on the way.
 _POINTS = 2000

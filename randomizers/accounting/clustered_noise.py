@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from randomizers.accounting.cell_noise import NegativeBinomialNoise
-from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, least_mean
+from dpstream.randomizers.accounting.cell_noise import NegativeBinomialNoise
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, least_mean
 
 _LARGEST_SHAPE = 1 << 24
 

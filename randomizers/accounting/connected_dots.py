@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from randomizers.accounting import rounding
-from randomizers.accounting.loss_distributions import LossDistribution
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution
 
 Tail = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """From losses, how likely larger ones are."""

@@ -4,7 +4,7 @@ There is one cell for each epoch, and all of a user's stream may change: neighbo
 message in up to d cells, each of which one of them has and the other has not. It is worst if one of
 them has a message in all epochs and the other in none, seen from the one without. That cells which
 are shifted in different directions are no worse is made sure of for the very noise that is chosen,
-whichever of the cells they are (`randomizers.accounting.directions`).
+whichever of the cells they are (`dpstream.randomizers.accounting.directions`).
 
 There is no bound on changes, and the standard deviation of a count is the root of the variance of
 the noise, however many users there are.
@@ -15,10 +15,14 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from randomizers.accounting.cell_noise import CellNoise, NegativeBinomialNoise, PoissonNoise
-from randomizers.accounting.clustered_noise import fewest_dummies
-from randomizers.accounting.directions import ShiftedEitherWay, least_mean_either_way
-from randomizers.accounting.shifted_noise import ShiftedCells, check_target, least_mean
+from dpstream.randomizers.accounting.cell_noise import (
+    CellNoise,
+    NegativeBinomialNoise,
+    PoissonNoise,
+)
+from dpstream.randomizers.accounting.clustered_noise import fewest_dummies
+from dpstream.randomizers.accounting.directions import ShiftedEitherWay, least_mean_either_way
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, check_target, least_mean
 
 VARIANCE_FACTOR = 1.25
 """How much more variance than Poisson noise negative-binomial noise may have by default."""

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
-from randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
+from dpstream.randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
 
 
 def law_of_lost(decay: Fraction, shift: int) -> tuple[int, ...]:

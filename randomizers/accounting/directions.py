@@ -27,10 +27,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.accounting import rounding
-from randomizers.accounting.cell_noise import CellNoise
-from randomizers.accounting.loss_distributions import LossDistribution, Powers, on_grid
-from randomizers.accounting.shifted_noise import ShiftedCells, grid_width, shifted_losses
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.cell_noise import CellNoise
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Powers, on_grid
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, grid_width, shifted_losses
 
 # Intervals looked at before a little more noise is the shorter way, and how much at first.
 _MOST_INTERVALS = 64
@@ -40,7 +40,7 @@ _LEAST_STEP = 1e-4
 class ShiftedEitherWay:
     """Cells of one kind, each of them shifted by one message up or down.
 
-    >>> from randomizers.accounting.cell_noise import PoissonNoise
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> cells = ShiftedEitherWay(PoissonNoise(1155.0), 64)
     >>> [f"{cells.delta(ups, 1.0):.2e}" for ups in (64, 32, 0)]
     ['9.99e-07', '8.98e-07', '8.04e-07']
@@ -128,7 +128,7 @@ def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution
     neighbouring points, the mass is that one's. Elsewhere, what the other one has more at a
     neighbour is added to the slope on that side.
 
-    >>> from randomizers.accounting.cell_noise import PoissonNoise
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> up, down = (on_grid(shifted_losses(PoissonNoise(9.0), each), 0.01) for each in (1, -1))
     >>> both = dominating(up, down)
     >>> more = [both.delta(each) - max(up.delta(each), down.delta(each)) for each in (-0.2, 0.3)]

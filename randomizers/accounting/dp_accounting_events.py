@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.accounting import rounding
-from randomizers.accounting.connected_dots import laplace_losses, normal_losses
-from randomizers.accounting.loss_distributions import LossDistribution, Losses, Powers, on_grid
-from randomizers.accounting.shifted_noise import GRID_FINENESS
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.connected_dots import laplace_losses, normal_losses
+from dpstream.randomizers.accounting.loss_distributions import (
+    LossDistribution,
+    Losses,
+    Powers,
+    on_grid,
+)
+from dpstream.randomizers.accounting.shifted_noise import GRID_FINENESS
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent

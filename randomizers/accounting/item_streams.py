@@ -1,7 +1,7 @@
 """What messages about items over time give away: hashed without a boost, or boosted in cells.
 
 Without a boost a user sends a message about an item in every epoch, and its neighbour one about
-another item: `randomizers.accounting.overlapping_cells`, where words of items overlap.
+another item: `dpstream.randomizers.accounting.overlapping_cells`, where words of items overlap.
 
 With a boost every item has a cell of its own. In an epoch a user sends c messages about an item, c
 is 1, or 1 + r where a change is boosted; and r messages about the item it left, in cells of their
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.accounting import rounding
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
-from randomizers.accounting.overlapping_cells import (
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+from dpstream.randomizers.accounting.overlapping_cells import (
     epsilon_for_overlapping,
     poisson_for_overlapping,
 )
-from randomizers.accounting.shifted_noise import (
+from dpstream.randomizers.accounting.shifted_noise import (
     GRID_FINENESS,
     LEAST_MASS,
     TAIL,

@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.shifted_noise import (
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.shifted_noise import (
     ShiftedCells,
     delta_spent,
     epsilon_spent,
     least_mean,
 )
-from randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
 
 _STEP = 1.25
 

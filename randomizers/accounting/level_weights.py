@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, root
 
-from randomizers.value_tree import half_difference
+from dpstream.randomizers.value_tree import half_difference
 
 WEIGHT_TOTAL = 1 << 20
 """What integer weights add up to, apart from rounding."""

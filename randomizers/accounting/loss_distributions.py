@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.accounting import rounding
+from dpstream.randomizers.accounting import rounding
 
 # Mass that a composition leaves beyond the grid: counted as certain loss.
 _TRUNCATION = 1e-20

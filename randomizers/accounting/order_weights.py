@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from randomizers.tree_variances import combined_variances, order_shares, smoothed_variances
+from dpstream.randomizers.tree_variances import combined_variances, order_shares, smoothed_variances
 
 WEIGHT_TOTAL = 1 << 20
 """What integer weights add up to, apart from rounding."""

@@ -35,10 +35,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.accounting import rounding
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
-from randomizers.accounting.shifted_noise import (
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+from dpstream.randomizers.accounting.shifted_noise import (
     GRID_FINENESS,
     LEAST_MASS,
     TAIL,

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from randomizers.accounting.shuffled_oracles import poisson_for_rows
-from randomizers.cell_codes.prefixes import FEWEST_HASHED, PrefixLevel
-from randomizers.pairwise_hash import MOST_BUCKETS
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.cell_codes.prefixes import FEWEST_HASHED, PrefixLevel
+from dpstream.randomizers.pairwise_hash import MOST_BUCKETS
 
 DEFAULT_EXPONENT: Final = 1.1
 DEFAULT_WIDTH: Final = 512

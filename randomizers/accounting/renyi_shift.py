@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from randomizers.accounting import rounding
-from randomizers.accounting.cell_noise import CellNoise
-from randomizers.accounting.loss_distributions import Losses
-from randomizers.accounting.shifted_noise import check_target, shifted_losses
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.cell_noise import CellNoise
+from dpstream.randomizers.accounting.loss_distributions import Losses
+from dpstream.randomizers.accounting.shifted_noise import check_target, shifted_losses
 
 _LEAST_EXCESS, _MOST_EXCESS = 1e-3, 1e5
 # The best alpha need not be met: epsilon holds for the one that is found, and is flat there.
@@ -40,7 +40,7 @@ def shift_divergence(noise: CellNoise, shift: int, alpha: float) -> float:
         shift: number of messages, not negative.
         alpha: above 1.
 
-    >>> from randomizers.accounting.cell_noise import PoissonNoise
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> [round(shift_divergence(PoissonNoise(7119.0), shift, 21.0), 6) for shift in (0, 1, 2)]
     [0.0, 0.001478, 0.005923]
     """
@@ -61,7 +61,7 @@ def convex_divergences(noise: CellNoise, largest: int, alpha: float) -> NDArray[
     Returns:
         float64, shape (largest + 1,).
 
-    >>> from randomizers.accounting.cell_noise import PoissonNoise
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> convex_divergences(PoissonNoise(7119.0), 2, 21.0).round(6).tolist()
     [0.0, 0.001478, 0.005923]
     """
@@ -88,7 +88,7 @@ def renyi_epsilon(noise: CellNoise, shifts: Mapping[int, int], delta: float) -> 
     Raises:
         ValueError: delta is not from `LEAST_DELTA` to below 1.
 
-    >>> from randomizers.accounting.cell_noise import PoissonNoise
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> epsilon, alpha = renyi_epsilon(PoissonNoise(7119.0), {1: 165, 4: 2, 7: 3}, 1e-6)
     >>> round(epsilon, 3), round(alpha)
     (1.0, 22)

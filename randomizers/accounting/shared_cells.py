@@ -8,9 +8,9 @@ without a dummy, and one direction has one cell more.
 
 from __future__ import annotations
 
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.shifted_noise import ShiftedCells, least_mean
-from randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, least_mean
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
 
 
 def poisson_for_code(
@@ -19,7 +19,8 @@ def poisson_for_code(
     """The least Poisson noise with which one epoch of a cell code is (epsilon, delta)-private.
 
     Over several epochs a user may do now the one and now the other; for these
-    `randomizers.accounting.shuffled_oracles.row_shifts` with all messages as rows is a bound.
+    `dpstream.randomizers.accounting.shuffled_oracles.row_shifts` with all messages as rows is a
+    bound.
 
     Args:
         epsilon: wanted.

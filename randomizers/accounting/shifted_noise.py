@@ -2,7 +2,8 @@
 
 Somebody's message shifts a cell: what is seen is the noise, or the noise plus one. Other messages
 are constants, so the view of an observer is made of independent cells, some of them shifted, and
-its privacy loss is a sum of independent ones (`randomizers.accounting.loss_distributions`).
+its privacy loss is a sum of independent ones
+(`dpstream.randomizers.accounting.loss_distributions`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from randomizers.accounting import rounding
-from randomizers.accounting.cell_noise import CellNoise
-from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.cell_noise import CellNoise
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 
 LEAST_DELTA = 1e-12
 """Far above what is charged for the tails of the noise, of however many cells."""
@@ -68,7 +69,7 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
         shift: positive if the second neighbour has more messages, negative if the first has.
         tail: probability on either side that is not computed with but counted in `certain`.
 
-    >>> from randomizers.accounting.cell_noise import PoissonNoise
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> told = shifted_losses(PoissonNoise(2.0), 1)
     >>> told.losses[:3].round(3).tolist(), round(told.certain, 6)  # ln 2, ln 1, ln 2/3; e^-2
     ([0.693, 0.0, -0.405], 0.135335)
@@ -93,7 +94,7 @@ def shifted_losses(noise: CellNoise, shift: int, tail: float = TAIL) -> Losses:
 def delta_spent(parts: Sequence[ShiftedCells], epsilon: float) -> float:
     """The least delta for an epsilon, whichever of the neighbours is the true one; rounded up.
 
-    >>> from randomizers.accounting.cell_noise import PoissonNoise
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.7)
     >>> f"{delta_spent([ShiftedCells(noise, 1, 1), ShiftedCells(noise, -1, 1)], 1.0):.1e}"
     '9.9e-07'
@@ -107,7 +108,7 @@ def epsilon_spent(parts: Sequence[ShiftedCells], delta: float) -> float:
     Raises:
         ValueError: delta is not from `LEAST_DELTA` to below 1.
 
-    >>> from randomizers.accounting.cell_noise import PoissonNoise
+    >>> from dpstream.randomizers.accounting.cell_noise import PoissonNoise
     >>> noise = PoissonNoise(42.75)
     >>> parts = [ShiftedCells(noise, 1, 1), ShiftedCells(noise, -1, 1)]
     >>> round(epsilon_spent(parts, 1e-6), 2)
@@ -185,7 +186,7 @@ def delta_of_tables(epsilon: float, distance: float, draws: int) -> float:
 
     Args:
         epsilon: of the guarantee.
-        distance: of a table from its law, `randomizers.noise_tables.NoiseTable.distance`.
+        distance: of a table from its law, `dpstream.randomizers.noise_tables.NoiseTable.distance`.
         draws: how many are made in all that the guarantee is about.
     """
     return (1 + math.exp(epsilon)) * draws * distance

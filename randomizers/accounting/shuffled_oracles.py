@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 
-from randomizers.accounting.cell_noise import (
+from dpstream.randomizers.accounting.cell_noise import (
     BinomialNoise,
     CellNoise,
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from randomizers.accounting.clustered_noise import fewest_dummies
-from randomizers.accounting.shifted_noise import (
+from dpstream.randomizers.accounting.clustered_noise import fewest_dummies
+from dpstream.randomizers.accounting.shifted_noise import (
     ShiftedCells,
     check_target,
     epsilon_spent,

@@ -1,7 +1,7 @@
 """What of delta is set aside for drawing dummies by a law that is not quite the stated one.
 
 They are drawn from tables, which leave out their tails; and drawn again where they do not fit the
-room that contributors have for them (`randomizers.dummies.MISFIT`).
+room that contributors have for them (`dpstream.randomizers.dummies.MISFIT`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from randomizers.accounting.shifted_noise import delta_of_tables
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.dummies import MISFIT, BernoulliDummies, ClusteredDummies, PoissonDummies
-from randomizers.noise_tables import negative_binomial_tables
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.dummies import MISFIT, BernoulliDummies, ClusteredDummies, PoissonDummies
+from dpstream.randomizers.noise_tables import negative_binomial_tables
 
 FOR_TABLES: Final = 1e-6
 """The share of it."""

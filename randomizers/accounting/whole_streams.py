@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from randomizers.accounting.amplification import (
+from dpstream.randomizers.accounting.amplification import (
     amplified_delta,
     amplified_epsilon,
     most_local_loss,

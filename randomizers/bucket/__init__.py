@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from randomizers.item_domains import ItemDomain
-from randomizers.measurements import (
+from dpstream.randomizers.item_domains import ItemDomain
+from dpstream.randomizers.measurements import (
     Calibration,
     Measurements,
     MeasurementsLaw,
@@ -27,7 +27,7 @@ from randomizers.measurements import (
     check_measured,
     check_number,
 )
-from randomizers.public_matrices import ParityRows, nonzero_rows
+from dpstream.randomizers.public_matrices import ParityRows, nonzero_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def hash_rows(items: int, hashes: int, trials: int) -> ParityRows:
 class Bucket(Measurements[BucketLaw]):
     """The devices of one horizon.
 
-    >>> from randomizers.bucket.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.bucket.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> import numpy as np
     >>> devices = Bucket(calibrate(BucketParameters(0.5, ("a", "b")), last_epoch=1))
     >>> devices.enrol(2, seeded_generator(1))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from randomizers.bucket import BucketLaw, BucketParameters, hash_rows
-from randomizers.item_domains import domain_size
-from randomizers.measurements.calibration import published
+from dpstream.randomizers.bucket import BucketLaw, BucketParameters, hash_rows
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.measurements.calibration import published
 
 
 def calibrate(parameters: BucketParameters, last_epoch: int) -> BucketLaw:

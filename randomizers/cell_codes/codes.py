@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes import grid, hashed_rows, kept_nodes, levels, prefixes
+from dpstream.randomizers.cell_codes import grid, hashed_rows, kept_nodes, levels, prefixes
 
 
 class CellCode(typing.Protocol):

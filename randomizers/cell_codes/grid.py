@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes import kept_nodes, levels
-from randomizers.cell_codes.kept_nodes import NONE, KeptNodes
-from randomizers.cell_codes.levels import Levels, check_items
+from dpstream.randomizers.cell_codes import kept_nodes, levels
+from dpstream.randomizers.cell_codes.kept_nodes import NONE, KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels, check_items
 
 KIND = "grid"
 AxisCode = Levels | KeptNodes

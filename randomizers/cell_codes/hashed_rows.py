@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.levels import check_items
-from randomizers.pairwise_hash import MOST_BUCKETS, PairwiseHash
+from dpstream.randomizers.cell_codes.levels import check_items
+from dpstream.randomizers.pairwise_hash import MOST_BUCKETS, PairwiseHash
 
 KIND: Final = "rows"
 MOST_ROWS: Final = 64

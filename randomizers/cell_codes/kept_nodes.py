@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.levels import check_items
+from dpstream.randomizers.cell_codes.levels import check_items
 
 KIND = "kept_nodes"
 NONE = -1

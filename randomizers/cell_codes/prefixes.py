@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.open_domains import MOST_BITS
-from randomizers.pairwise_hash import MOST_BUCKETS, PairwiseHash
+from dpstream.randomizers.open_domains import MOST_BITS
+from dpstream.randomizers.pairwise_hash import MOST_BUCKETS, PairwiseHash
 
 FEWEST_HASHED: Final = 2
 

@@ -59,9 +59,9 @@ When a device asks, what it asks and how long its requests are follow from when 
 from the statement. The value changes the bytes of contents, and nothing else.
 """
 
-from randomizers.client.account import Entry, Limit
-from randomizers.client.device import Device, Report, Sending, Spent
-from randomizers.client.errors import (
+from dpstream.randomizers.client.account import Entry, Limit
+from dpstream.randomizers.client.device import Device, Report, Sending, Spent
+from dpstream.randomizers.client.errors import (
     ClosedError,
     DeviceError,
     LimitError,
@@ -71,9 +71,9 @@ from randomizers.client.errors import (
     UnreachableError,
     ValueRefusedError,
 )
-from randomizers.client.store import FileStore, Store
-from randomizers.client.terms import Terms
-from randomizers.client.transport import Answer, HttpTransport, Transport
+from dpstream.randomizers.client.store import FileStore, Store
+from dpstream.randomizers.client.terms import Terms
+from dpstream.randomizers.client.transport import Answer, HttpTransport, Transport
 
 __all__ = [
     "Answer",

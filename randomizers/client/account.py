@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, allowed, read, written
-from randomizers.client.errors import DeviceError, LimitError
-from randomizers.client.statements import Statement
+from dpstream.randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, allowed, read, written
+from dpstream.randomizers.client.errors import DeviceError, LimitError
+from dpstream.randomizers.client.statements import Statement
 
 
 @dataclass(frozen=True, slots=True)

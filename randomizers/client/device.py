@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from secrets import SystemRandom
 from typing import Any, Final
 
-from randomizers.byte_generator import ReadBytes
-from randomizers.client import steps
-from randomizers.client.account import Account, Entry, Limit
-from randomizers.client.document import Document, Membership, Waiting
-from randomizers.client.errors import DeviceError, StatementError, UnreachableError
-from randomizers.client.statements import Statement, read_statement, signed_statement
-from randomizers.client.store import FileStore, Store
-from randomizers.client.terms import Terms, terms_of
-from randomizers.client.transport import Answer, HttpTransport, Transport
-from randomizers.client.values import Value
-from topics.envelopes import CONTENT_TYPE, IDENTITY_BYTES
+from dpstream.randomizers.byte_generator import ReadBytes
+from dpstream.randomizers.client import steps
+from dpstream.randomizers.client.account import Account, Entry, Limit
+from dpstream.randomizers.client.document import Document, Membership, Waiting
+from dpstream.randomizers.client.errors import DeviceError, StatementError, UnreachableError
+from dpstream.randomizers.client.statements import Statement, read_statement, signed_statement
+from dpstream.randomizers.client.store import FileStore, Store
+from dpstream.randomizers.client.terms import Terms, terms_of
+from dpstream.randomizers.client.transport import Answer, HttpTransport, Transport
+from dpstream.randomizers.client.values import Value
+from dpstream.topics.envelopes import CONTENT_TYPE, IDENTITY_BYTES
 
 _RANDOM = SystemRandom()
 _JOB = re.compile(r"[a-z0-9][a-z0-9_-]*", re.ASCII)
@@ -341,7 +341,7 @@ class Device:
 
 def _sealing() -> steps.Seal:
     try:
-        from topics.sealing import Lock, key_id, seal
+        from dpstream.topics.sealing import Lock, key_id, seal
     except ImportError:
         raise DeviceError(
             "reports of this job are sealed, for which cryptography is needed: "

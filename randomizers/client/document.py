@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Self
 
-from randomizers.client.account import Account, Entry
-from randomizers.client.errors import StoreError
-from randomizers.client.statements import Statement, read_statement
+from dpstream.randomizers.client.account import Account, Entry
+from dpstream.randomizers.client.errors import StoreError
+from dpstream.randomizers.client.statements import Statement, read_statement
 
 DOCUMENT_VERSION: Final = 1
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, spent
-from randomizers.client.ed25519 import is_good
-from randomizers.client.epoch_clock import EpochClock
-from randomizers.client.errors import StatementError
-from randomizers.client.values import DeviceValues
-from topics.envelopes import ContentForm
+from dpstream.randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, spent
+from dpstream.randomizers.client.ed25519 import is_good
+from dpstream.randomizers.client.epoch_clock import EpochClock
+from dpstream.randomizers.client.errors import StatementError
+from dpstream.randomizers.client.values import DeviceValues
+from dpstream.topics.envelopes import ContentForm
 
 STATEMENT_VERSION: Final = 1
 _LABEL: Final = b"dpstream job description\0"

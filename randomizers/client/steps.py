@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from randomizers.byte_generator import ReadBytes
-from randomizers.client.account import Limit
-from randomizers.client.document import Document, Membership, Waiting
-from randomizers.client.errors import (
+from dpstream.randomizers.byte_generator import ReadBytes
+from dpstream.randomizers.client.account import Limit
+from dpstream.randomizers.client.document import Document, Membership, Waiting
+from dpstream.randomizers.client.errors import (
     ClosedError,
     DeviceError,
     NotJoinedError,
     StatementError,
 )
-from randomizers.client.statements import Statement
-from randomizers.one_device import OneDevice
-from topics.envelopes import IDENTITY_BYTES, EnvelopeError, encode_body, encode_envelope
+from dpstream.randomizers.client.statements import Statement
+from dpstream.randomizers.one_device import OneDevice
+from dpstream.topics.envelopes import IDENTITY_BYTES, EnvelopeError, encode_body, encode_envelope
 
 MOST_WAITING: Final = 32
 """Reports that a device keeps while nobody takes them; the oldest is given up for another one."""
@@ -262,7 +262,7 @@ def drawn(
 
 
 def sealing_info(statement: Statement, epoch: int, report: bytes) -> bytes:
-    """What a device's box is about, the same as `topics.sealing.device_context`."""
+    """What a device's box is about, the same as `dpstream.topics.sealing.device_context`."""
     return b"".join(
         (
             b"dpstream sealed report\0device\0",

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from randomizers.client.account import Account, Limit, losses
-from randomizers.client.epoch_clock import EpochClock
-from randomizers.client.statements import Statement
-from randomizers.client.values import DeviceValues
+from dpstream.randomizers.client.account import Account, Limit, losses
+from dpstream.randomizers.client.epoch_clock import EpochClock
+from dpstream.randomizers.client.statements import Statement
+from dpstream.randomizers.client.values import DeviceValues
 
 _SPANS: Final = (
     ("day", 86_400_000),

@@ -13,7 +13,7 @@ from email.message import Message
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from randomizers.client.errors import UnreachableError
+from dpstream.randomizers.client.errors import UnreachableError
 
 ANSWER_MAX: Final = 8 * 1024 * 1024
 """Bytes of an answer; of longer ones no more is read."""

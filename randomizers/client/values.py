@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
-from randomizers.client.errors import ValueRefusedError
+from dpstream.randomizers.client.errors import ValueRefusedError
 
 Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | str] | None
 """As apps give it: see `DeviceValues.number`."""

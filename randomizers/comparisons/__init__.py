@@ -1,7 +1,7 @@
 """Protocols that came before FutureRand: its devices, with another law of the signs.
 
-What differs is in `randomizers.comparisons.calibration`; a device draws from the law of its job and
-does not know which of these protocols it runs.
+What differs is in `dpstream.randomizers.comparisons.calibration`; a device draws from the law of
+its job and does not know which of these protocols it runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from randomizers.future_rand import FutureRandParameters
+from dpstream.randomizers.future_rand import FutureRandParameters
 
 
 @dataclass(frozen=True, slots=True)

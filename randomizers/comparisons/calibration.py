@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from decimal import ROUND_FLOOR, Decimal, localcontext
 
-from randomizers.accounting.calibration import (
+from dpstream.randomizers.accounting.calibration import (
     WEIGHT_BITS,
     annulus,
     high_precision,
     optimal,
 )
-from randomizers.comparisons import (
+from dpstream.randomizers.comparisons import (
     BunParameters,
     ErlingssonParameters,
     IndependentResponseParameters,
 )
-from randomizers.composed import ComposedLaw
-from randomizers.future_rand import MAX_HORIZON, FutureRandLaw
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.future_rand import MAX_HORIZON, FutureRandLaw
 
 # Halvings of an interval until its ends agree in all the digits that are kept.
 _HALVINGS = 270

@@ -19,24 +19,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices
-from randomizers.fragments import FragmentsLaw, Neighbours
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import (
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.fragments import FragmentsLaw, Neighbours
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import (
     Guarantee,
     held_by_a_user,
     held_or_nothing,
     of_messages_apart,
     shuffle_and_others,
 )
-from randomizers.hadamard import check_domain, narrowest
-from randomizers.item_domains import ItemDomain, domain_size
-from randomizers.laws import Constants
-from randomizers.pairwise_hash import PairwiseHash
-from randomizers.set_rows import set_rows
-from randomizers.shuffled_parameters import check_approximate, check_items_held
-from topics.word_forms import WordForm
+from dpstream.randomizers.hadamard import check_domain, narrowest
+from dpstream.randomizers.item_domains import ItemDomain, domain_size
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.pairwise_hash import PairwiseHash
+from dpstream.randomizers.set_rows import set_rows
+from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
+from dpstream.topics.word_forms import WordForm
 
 ROWS: Final = 1 << 10
 BUCKETS: Final = 1 << 16

@@ -11,11 +11,11 @@ from typing import Final
 
 from scipy import stats
 
-from randomizers.count_mean_sketch import CountMeanSketchLaw, CountMeanSketchParameters
-from randomizers.fragments import FragmentsParameters
-from randomizers.fragments.calibration import calibrate as fragments
-from randomizers.fragments.calibration import epsilon_with as fragments_epsilon_with
-from randomizers.item_domains import Points, domain_size
+from dpstream.randomizers.count_mean_sketch import CountMeanSketchLaw, CountMeanSketchParameters
+from dpstream.randomizers.fragments import FragmentsParameters
+from dpstream.randomizers.fragments.calibration import calibrate as fragments
+from dpstream.randomizers.fragments.calibration import epsilon_with as fragments_epsilon_with
+from dpstream.randomizers.item_domains import Points, domain_size
 
 FOR_ROWS: Final = 0.01
 """The part of delta for rows that few draw."""

@@ -21,16 +21,20 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.codes import CellCode, code_from_json
-from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices
-from randomizers.given_sets import checked_sets
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user
-from randomizers.item_domains import ItemDomain
-from randomizers.laws import Constants
-from randomizers.shuffled_parameters import check_approximate, check_items_held, check_messages
+from dpstream.randomizers.cell_codes.codes import CellCode, code_from_json
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.given_sets import checked_sets
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
+from dpstream.randomizers.item_domains import ItemDomain
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.shuffled_parameters import (
+    check_approximate,
+    check_items_held,
+    check_messages,
+)
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Sized on the exact privacy loss, or by the formulas of the paper."""
@@ -172,8 +176,8 @@ class CountMinLaw(Constants):
 class CountMin(Devices[CountMinLaw]):
     """The devices of a horizon. They keep nothing from one epoch to the next.
 
-    >>> from randomizers.count_min.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.count_min.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> parameters = CountMinParameters(1.0, 1e-6, ("red", "green", "blue"))
     >>> law = calibrate(parameters, last_epoch=1, minimum=1000)
     >>> devices, rng = CountMin(law), seeded_generator(1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from randomizers.accounting.cell_noise import noise_of_cells
-from randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from randomizers.count_min import CountMinLaw, CountMinParameters
-from randomizers.count_min.cell_choice import choose_code
-from randomizers.count_min.cell_noise import (
+from dpstream.randomizers.accounting.cell_noise import noise_of_cells
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from dpstream.randomizers.count_min import CountMinLaw, CountMinParameters
+from dpstream.randomizers.count_min.cell_choice import choose_code
+from dpstream.randomizers.count_min.cell_noise import (
     cells_epsilon,
     noise_for,
     stream_epsilon,

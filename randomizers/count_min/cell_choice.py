@@ -7,19 +7,19 @@ from typing import Final
 
 import numpy as np
 
-from randomizers.accounting.best_grid import best_grid, best_levels
-from randomizers.accounting.prefix_levels import plan_prefixes
-from randomizers.accounting.shared_cells import poisson_for_code
-from randomizers.cell_codes.codes import CellCode
-from randomizers.cell_codes.grid import Grid
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.prefixes import PrefixCells
-from randomizers.count_min import CountMinParameters, OneSided, Queries
-from randomizers.count_min.cell_noise import noise_for
-from randomizers.count_min.one_sided import allowance
-from randomizers.item_domains import Bits, Numbers, Points, Strings, domain_size
-from randomizers.row_errors import error_samples, zipf_counts
+from dpstream.randomizers.accounting.best_grid import best_grid, best_levels
+from dpstream.randomizers.accounting.prefix_levels import plan_prefixes
+from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+from dpstream.randomizers.cell_codes.codes import CellCode
+from dpstream.randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.randomizers.count_min import CountMinParameters, OneSided, Queries
+from dpstream.randomizers.count_min.cell_noise import noise_for
+from dpstream.randomizers.count_min.one_sided import allowance
+from dpstream.randomizers.item_domains import Bits, Numbers, Points, Strings, domain_size
+from dpstream.randomizers.row_errors import error_samples, zipf_counts
 
 MESSAGES_PER_USER: Final = 100.0
 """Of an epoch, where a job does not say."""

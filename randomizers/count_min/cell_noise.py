@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from randomizers.accounting.cell_noise import CellNoise, noise_of_cells
-from randomizers.accounting.shared_cells import poisson_for_code
-from randomizers.accounting.shifted_noise import ShiftedCells, epsilon_spent
-from randomizers.accounting.shuffled_oracles import (
+from dpstream.randomizers.accounting.cell_noise import CellNoise, noise_of_cells
+from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, epsilon_spent
+from dpstream.randomizers.accounting.shuffled_oracles import (
     binomial_for_rows,
     negative_binomial_for_rows,
     poisson_for_rows,
@@ -15,10 +15,10 @@ from randomizers.accounting.shuffled_oracles import (
     published_probability,
     row_shifts,
 )
-from randomizers.accounting.table_distances import FOR_TABLES
-from randomizers.cell_codes.codes import CellCode
-from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
-from randomizers.count_min import Calibration, CountMinParameters
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES
+from dpstream.randomizers.cell_codes.codes import CellCode
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.count_min import Calibration, CountMinParameters
 
 
 def noise_for(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 
 if TYPE_CHECKING:
     from scipy import stats

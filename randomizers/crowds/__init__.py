@@ -8,7 +8,7 @@ Of n messages max(0, min(n, n + Z - shift)) are left, uniformly drawn, where Z i
 P(z) is in proportion to decay^|z|.
 
 Here is what devices run, and the law. Which messages are deleted is drawn by
-`pipeline.stages.crowds`.
+`dpstream.pipeline.stages.crowds`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any, Final, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.composed import log_rounded_up
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee
-from topics.word_forms import WordForm
+from dpstream.randomizers.composed import log_rounded_up
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.topics.word_forms import WordForm
 
 MOST_CROWDS: Final = 1 << 12
 

@@ -6,9 +6,9 @@ import math
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 
-from randomizers.accounting.crowd_counts import delta_of_counts
-from randomizers.crowds import CrowdCounts
-from randomizers.shuffled_parameters import check_approximate
+from dpstream.randomizers.accounting.crowd_counts import delta_of_counts
+from dpstream.randomizers.crowds import CrowdCounts
+from dpstream.randomizers.shuffled_parameters import check_approximate
 
 _DECAY_BITS = 64
 

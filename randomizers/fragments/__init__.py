@@ -11,11 +11,11 @@ the reports of a device together learns no more than `FragmentsLaw.exposure` say
 than the backstop allows.
 
 That is a bound for one epoch, unless the backstop is permanent: then a device reverses the same
-bits at every epoch (`randomizers.permanent_bits`), and whoever sees all reports of all epochs about
-a value that stays learns no more than the backstop allows, for ever. A value that changes is hidden
-by the reversals of each report alone, as with `memoized_response`, which is this of a single bit.
-Unlike protocols that hide users by dummies, these protect a user who trusts nobody, too, if by a
-larger epsilon: a stage that keeps messages apart sees randomized response.
+bits at every epoch (`dpstream.randomizers.permanent_bits`), and whoever sees all reports of all
+epochs about a value that stays learns no more than the backstop allows, for ever. A value that
+changes is hidden by the reversals of each report alone, as with `memoized_response`, which is this
+of a single bit. Unlike protocols that hide users by dummies, these protect a user who trusts
+nobody, too, if by a larger epsilon: a stage that keeps messages apart sees randomized response.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from typing import Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.composed import ComposedLaw, log_rounded_up
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices
-from randomizers.dummies import MISFIT
-from randomizers.flipped_bits import FlippedBits
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import (
+from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.dummies import MISFIT
+from dpstream.randomizers.flipped_bits import FlippedBits
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import (
     Guarantee,
     held_by_a_user,
     held_or_nothing,
     of_messages_apart,
     shuffle_and_others,
 )
-from randomizers.hadamard import check_domain, narrowest
-from randomizers.item_domains import ItemDomain, domain_size
-from randomizers.laws import Constants
-from randomizers.permanent_bits import KEY_BYTES, WORD_BITS, PermanentBits
-from randomizers.permanent_loss import stream_loss, unchanged_loss
-from randomizers.set_rows import set_rows
-from randomizers.shuffled_parameters import check_approximate, check_items_held
-from topics.word_forms import WordForm
+from dpstream.randomizers.hadamard import check_domain, narrowest
+from dpstream.randomizers.item_domains import ItemDomain, domain_size
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.permanent_bits import KEY_BYTES, WORD_BITS, PermanentBits
+from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
+from dpstream.randomizers.set_rows import set_rows
+from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
+from dpstream.topics.word_forms import WordForm
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Sized on the exact privacy loss of the blanket; or by the paper's closed formula."""
@@ -319,7 +319,8 @@ class FragmentsLaw(Constants):
     def capacity(self, epoch: int, contributors: int) -> int:
         """How many messages so many contributors have room for at an epoch, whatever they hold.
 
-        More are drawn with a probability of at most `randomizers.dummies.MISFIT`, by Chernoff's
+        More are drawn with a probability of at most `dpstream.randomizers.dummies.MISFIT`, by
+        Chernoff's
         bound: with the exponential moment M(s) of a user's messages, n contributors have more than
         (n ln M(s) + ln(1 / MISFIT)) / s of them with no larger probability, for every s.
         """
@@ -358,7 +359,7 @@ class FragmentsLaw(Constants):
 class Fragments(Devices[FragmentsLaw]):
     """The devices of one horizon. They keep a key if their backstop is permanent, or nothing.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = FragmentsLaw(
     ...     1, 3, 1, 1, 1, "replacement", "exact", ComposedLaw((9, 1)), None, 1.0, 0.1, 1.0
     ... )

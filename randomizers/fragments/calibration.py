@@ -25,23 +25,23 @@ from typing import Final
 
 from scipy.optimize import brentq
 
-from randomizers.accounting.amplification import (
+from dpstream.randomizers.accounting.amplification import (
     amplified_delta,
     amplified_epsilon,
     of_randomized_response,
 )
-from randomizers.accounting.calibration import high_precision, optimal
-from randomizers.accounting.shifted_noise import delta_of_tables, least_parameter
-from randomizers.accounting.table_distances import FOR_TABLES
-from randomizers.composed import ComposedLaw
-from randomizers.dummies import MISFIT
-from randomizers.fragments import (
+from dpstream.randomizers.accounting.calibration import high_precision, optimal
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables, least_parameter
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.dummies import MISFIT
+from dpstream.randomizers.fragments import (
     FragmentsLaw,
     FragmentsParameters,
     differing_bits,
 )
-from randomizers.item_domains import domain_size
-from randomizers.permanent_bits import WORD_BITS
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.permanent_bits import WORD_BITS
 
 # Rounded down, so that what is computed for a loss holds for the weights.
 _ROUNDED: Final = Decimal(1) - Decimal("1e-15")

@@ -18,12 +18,12 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.composed import MAX_SIGNS, ComposedLaw
-from randomizers.devices import Devices, LawT
-from randomizers.draws import draw_categories, random_bits
-from randomizers.dyadic import orders_due
-from randomizers.given_values import check_epoch, checked_booleans
-from randomizers.guarantee import Guarantee
+from dpstream.randomizers.composed import MAX_SIGNS, ComposedLaw
+from dpstream.randomizers.devices import Devices, LawT
+from dpstream.randomizers.draws import draw_categories, random_bits
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.given_values import check_epoch, checked_booleans
+from dpstream.randomizers.guarantee import Guarantee
 
 NEWCOMER = 1 << 7
 """Added to the word of a device that was enrolled within the interval it reports on."""
@@ -318,8 +318,8 @@ class FutureRand(BooleanDevices[FutureRandLaw]):
     there at its beginning: newcomers say so, and are counted apart. When somebody was enrolled is
     public.
 
-    >>> from randomizers.future_rand.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.future_rand.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> devices = FutureRand(calibrate(FutureRandParameters(epsilon=4, changes=2), last_epoch=4))
     >>> devices.enrol(1000, rng)

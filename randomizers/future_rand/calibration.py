@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from randomizers.accounting.calibration import optimal, published
-from randomizers.accounting.order_weights import optimal_order_weights
-from randomizers.future_rand import MAX_HORIZON, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.accounting.calibration import optimal, published
+from dpstream.randomizers.accounting.order_weights import optimal_order_weights
+from dpstream.randomizers.future_rand import MAX_HORIZON, FutureRandLaw, FutureRandParameters
 
 
 def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLaw:

@@ -21,15 +21,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.devices import Devices
-from randomizers.dummies import PoissonDummies
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user
-from randomizers.item_domains import ItemDomain, domain_size
-from randomizers.laws import Constants
-from randomizers.set_rows import set_rows
-from randomizers.shuffled_parameters import check_approximate, check_items_held
-from topics.word_forms import WordForm
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.dummies import PoissonDummies
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
+from dpstream.randomizers.item_domains import ItemDomain, domain_size
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.set_rows import set_rows
+from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
+from dpstream.topics.word_forms import WordForm
 
 MAX_ROWS = 40
 """The most columns of a message: more change nothing for any number of users."""
@@ -172,7 +172,7 @@ def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
 class Hadamard(Devices[HadamardLaw]):
     """The devices of one horizon. They draw nothing in advance.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = HadamardLaw(2, 1, 3, 1, 1, 2.0, "bernoulli", 1.0, 0.1, 1.0)
     >>> devices = Hadamard(law)
     >>> devices.enrol(2, seeded_generator(1))

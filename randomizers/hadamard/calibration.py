@@ -13,15 +13,15 @@ import math
 
 from scipy.special import gammainccinv
 
-from randomizers.accounting.overlapping_cells import (
+from dpstream.randomizers.accounting.overlapping_cells import (
     epsilon_for_overlapping,
     poisson_for_overlapping,
 )
-from randomizers.accounting.shuffled_oracles import published_mean
-from randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.hadamard import HadamardLaw, HadamardParameters
-from randomizers.item_domains import domain_size
+from dpstream.randomizers.accounting.shuffled_oracles import published_mean
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.hadamard import HadamardLaw, HadamardParameters
+from dpstream.randomizers.item_domains import domain_size
 
 # Of all Poisson numbers not to exceed the fixed one; what serves best depends on how large it is.
 _NOT_EXCEEDED = (0.5, 0.99, 0.9999)

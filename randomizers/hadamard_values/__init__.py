@@ -1,8 +1,8 @@
 """Items over time, each device reporting letters of one Boolean: the Hadamard lift of value_stream.
 
 A device draws a row of the Hadamard matrix, once and for all and for everybody to see, and follows
-whether its item has +1 there, b = (1 + H[r, x]) / 2 (`randomizers.hadamard_rows`). What it reports
-of b at every epoch is a letter (`randomizers.value_stream`).
+whether its item has +1 there, b = (1 + H[r, x]) / 2 (`dpstream.randomizers.hadamard_rows`). What it
+reports of b at every epoch is a letter (`dpstream.randomizers.value_stream`).
 
 When the item changes to another one, b flips for half of the rows only. So fewer flips have to be
 boosted than an item may have changes; later ones are followed more slowly.
@@ -16,9 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.hadamard_rows import check_items, check_labels, check_size, rows_for, tracked
-from randomizers.laws import Constants
-from randomizers.value_stream import (
+from dpstream.randomizers.hadamard_rows import (
+    check_items,
+    check_labels,
+    check_size,
+    rows_for,
+    tracked,
+)
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.value_stream import (
     MAX_CHANGES,
     LetterDevices,
     ValueStreamLaw,
@@ -38,7 +44,7 @@ class HadamardValuesParameters:
         changes: how many times a user's item may change after the first one it has.
         domain: the labels of the items, up to 4,096.
         boosted: how many flips of the tracked Boolean are followed at once; None for the number
-            with the least error (`randomizers.hadamard_values.calibration`).
+            with the least error (`dpstream.randomizers.hadamard_values.calibration`).
 
     Raises:
         ValueError: a value is not allowed; the message says what is.
@@ -105,8 +111,8 @@ class HadamardValues(LetterDevices[HadamardValuesLaw]):
     The row is drawn without regard to the values and is no secret, so the guarantee is that of the
     Boolean: for any two streams of items and any row it holds for the two streams of b.
 
-    >>> from randomizers.hadamard_values.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.hadamard_values.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> parameters = HadamardValuesParameters(4.0, 2, ("walk", "bus", "car"))
     >>> devices = HadamardValues(calibrate(parameters, last_epoch=16))

@@ -11,12 +11,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.flip_laws import flip_law
-from randomizers.hadamard_values import HadamardValuesLaw, HadamardValuesParameters
-from randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
-from randomizers.value_stream.calibration import best_kernel
-from randomizers.value_stream.calibration import calibrate as value_stream_calibrate
-from randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.flip_laws import flip_law
+from dpstream.randomizers.hadamard_values import HadamardValuesLaw, HadamardValuesParameters
+from dpstream.randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import best_kernel
+from dpstream.randomizers.value_stream.calibration import calibrate as value_stream_calibrate
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 REFERENCE_ERROR = 0.1
 """The standard deviation of an estimate as a share of the count, for which `best_boosts` weighs
@@ -73,7 +73,7 @@ def best_boosts(flips: NDArray[np.float64], last_epoch: int) -> int:
     such flips lie anywhere in the horizon, and b counts twice.
 
     Args:
-        flips: from `randomizers.flip_laws`.
+        flips: from `dpstream.randomizers.flip_laws`.
         last_epoch: number of epochs.
     """
     most = len(flips) - 1

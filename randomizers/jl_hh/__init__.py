@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from randomizers.item_domains import ItemDomain
-from randomizers.measurements import (
+from dpstream.randomizers.item_domains import ItemDomain
+from dpstream.randomizers.measurements import (
     Calibration,
     Measurements,
     MeasurementsLaw,
     check_measured,
     check_number,
 )
-from randomizers.public_matrices import ParityRows, distinct_rows
+from dpstream.randomizers.public_matrices import ParityRows, distinct_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class JlHhLaw(MeasurementsLaw):
 class JlHh(Measurements[JlHhLaw]):
     """The devices of one horizon.
 
-    >>> from randomizers.jl_hh.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.jl_hh.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> import numpy as np
     >>> devices = JlHh(calibrate(JlHhParameters(1.0, ("a", "b"), measurements=3), last_epoch=1))
     >>> devices.enrol(2, seeded_generator(1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from randomizers.item_domains import domain_size
-from randomizers.jl_hh import JlHhLaw, JlHhParameters
-from randomizers.measurements.calibration import published
-from randomizers.public_matrices import distinct_rows, size_for
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.jl_hh import JlHhLaw, JlHhParameters
+from dpstream.randomizers.measurements.calibration import published
+from dpstream.randomizers.public_matrices import distinct_rows, size_for
 
 MEASUREMENTS: Final = 256
 """Numbers of a report, unless a job says otherwise: collisions then are below the noise."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from randomizers.item_domains import ItemDomain
-from randomizers.measurements import Measurements, MeasurementsLaw, check_measured
-from randomizers.public_matrices import OneHot
+from dpstream.randomizers.item_domains import ItemDomain
+from dpstream.randomizers.measurements import Measurements, MeasurementsLaw, check_measured
+from dpstream.randomizers.public_matrices import OneHot
 
 _NO_DELTA = 0.5
 
@@ -61,8 +61,8 @@ class LaplaceHistogramLaw(MeasurementsLaw):
 class LaplaceHistogram(Measurements[LaplaceHistogramLaw]):
     """The devices of one horizon.
 
-    >>> from randomizers.laplace_histogram.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.laplace_histogram.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> import numpy as np
     >>> law = calibrate(LaplaceHistogramParameters(32.0, ("a", "b")), last_epoch=1)
     >>> devices = LaplaceHistogram(law)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from randomizers.item_domains import domain_size
-from randomizers.laplace_histogram import LaplaceHistogramLaw, LaplaceHistogramParameters
-from randomizers.measurements.calibration import noise_of, with_noise
-from randomizers.public_matrices import OneHot
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.laplace_histogram import LaplaceHistogramLaw, LaplaceHistogramParameters
+from dpstream.randomizers.measurements.calibration import noise_of, with_noise
+from dpstream.randomizers.public_matrices import OneHot
 
 
 def calibrate(parameters: LaplaceHistogramParameters, last_epoch: int) -> LaplaceHistogramLaw:

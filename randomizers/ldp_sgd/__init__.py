@@ -26,16 +26,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.composed import ComposedLaw, log_rounded_up
-from randomizers.devices import Devices
-from randomizers.draws import draw_categories
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, of_messages_apart, shuffle_and_others
-from randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
-from randomizers.laws import Constants
-from randomizers.ldp_sgd.directions import MAX_SEED_BITS, directions, draw_seeds
-from randomizers.shuffled_parameters import check_approximate
-from topics.word_forms import WordForm
+from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import Guarantee, of_messages_apart, shuffle_and_others
+from dpstream.randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.ldp_sgd.directions import MAX_SEED_BITS, directions, draw_seeds
+from dpstream.randomizers.shuffled_parameters import check_approximate
+from dpstream.topics.word_forms import WordForm
 
 MAX_DIMENSIONS: Final = 1 << 16
 """Of a model: a record of it then has 512 KiB, and Kafka takes no record above 1 MB."""
@@ -215,7 +215,7 @@ class LdpSgd(Devices[LdpSgdLaw]):
     A value is a row of 1 + features whole numbers: the class plus 1, and the features in units of
     1 / `FEATURE_UNIT`. A row of zeros is no example, and has no gradient.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> law = LdpSgdLaw(1, 1, 2, 1, 1, 1.0, 1.0, None, 3, 1, ComposedLaw((10**6, 1)), 9.0, 0.1, 9.0)
     >>> devices, rng = LdpSgd(law), seeded_generator(1)
     >>> devices.enrol(1, rng)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
-from randomizers.accounting.amplification import amplified_epsilon, of_any_randomizer
-from randomizers.accounting.calibration import high_precision, optimal
-from randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
+from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_any_randomizer
+from dpstream.randomizers.accounting.calibration import high_precision, optimal
+from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 
 # Rounded down, so that what is computed for a loss holds for the weights.
 _ROUNDED: Final = Decimal(1) - Decimal("1e-15")

@@ -4,9 +4,9 @@
 kind, and so is the histogram it compares them with. They differ in the matrix, which their laws
 state, and in what is made of the sums, which is a matter of aggregators.
 
-The noise is that of `randomizers.clamped_noise`. Where measurements are sampled instead, a device
-draws one of them for everybody to see, and sends its sign by randomized response; a measurement of
-0 is a fair coin.
+The noise is that of `dpstream.randomizers.clamped_noise`. Where measurements are sampled instead, a
+device draws one of them for everybody to see, and sends its sign by randomized response; a
+measurement of 0 is a fair coin.
 
 Each epoch stands alone, and is paid for.
 """
@@ -21,19 +21,19 @@ from typing import Final, Literal, Self, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.clamped_noise import ClampedNoise
-from randomizers.composed import ComposedLaw
-from randomizers.devices import Devices, LawT
-from randomizers.draws import draw_categories, random_bits
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
-from randomizers.hadamard import check_domain, narrowest
-from randomizers.item_domains import ItemDomain, domain_size
-from randomizers.laws import Constants
-from randomizers.public_matrices import PublicMatrix
-from randomizers.set_rows import set_rows
-from randomizers.shuffled_parameters import check_approximate, check_items_held
-from topics.word_forms import WordForm
+from dpstream.randomizers.clamped_noise import ClampedNoise
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.devices import Devices, LawT
+from dpstream.randomizers.draws import draw_categories, random_bits
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
+from dpstream.randomizers.hadamard import check_domain, narrowest
+from dpstream.randomizers.item_domains import ItemDomain, domain_size
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.public_matrices import PublicMatrix
+from dpstream.randomizers.set_rows import set_rows
+from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
+from dpstream.topics.word_forms import WordForm
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
 """The paper's noise; enough of it for users who replace their item by another; or one measurement

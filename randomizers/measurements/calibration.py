@@ -12,11 +12,11 @@ import math
 from fractions import Fraction
 from typing import Any, Literal, TypedDict
 
-from randomizers.accounting.calibration import optimal
-from randomizers.clamped_noise import MOST_BOUND, ClampedNoise
-from randomizers.composed import log_rounded_up
-from randomizers.measurements import Calibration
-from randomizers.public_matrices import PublicMatrix
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.clamped_noise import MOST_BOUND, ClampedNoise
+from dpstream.randomizers.composed import log_rounded_up
+from dpstream.randomizers.measurements import Calibration
+from dpstream.randomizers.public_matrices import PublicMatrix
 
 _SCALES = 16
 """Noise is clamped at so many times its scale: beyond it is one report in ten million."""

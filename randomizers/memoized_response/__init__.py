@@ -18,13 +18,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.composed import ComposedLaw
-from randomizers.draws import draw_categories
-from randomizers.epoch_responses import EpochResponses, check_response
-from randomizers.future_rand import check_epsilon
-from randomizers.guarantee import Guarantee
-from randomizers.laws import Constants
-from randomizers.permanent_loss import stream_loss
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.epoch_responses import EpochResponses, check_response
+from dpstream.randomizers.future_rand import check_epsilon
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.permanent_loss import stream_loss
 
 MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
 
@@ -110,7 +110,7 @@ class MemoizedResponseLaw(Constants):
 class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
     """The devices of one horizon, each with the permanent responses it drew once.
 
-    >>> from randomizers.memoized_response.calibration import calibrate
+    >>> from dpstream.randomizers.memoized_response.calibration import calibrate
     >>> law = calibrate(MemoizedResponseParameters(1), last_epoch=10)
     >>> devices = MemoizedResponse(law)
     >>> devices.guarantee.spent_on

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from randomizers.accounting.calibration import WEIGHT_BITS, high_precision, optimal
-from randomizers.composed import ComposedLaw
-from randomizers.memoized_response import MemoizedResponseLaw, MemoizedResponseParameters
+from dpstream.randomizers.accounting.calibration import WEIGHT_BITS, high_precision, optimal
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.memoized_response import MemoizedResponseLaw, MemoizedResponseParameters
 
 
 def calibrate(parameters: MemoizedResponseParameters, last_epoch: int) -> MemoizedResponseLaw:

@@ -11,9 +11,9 @@ near e^epsilon + 1 the variance is that of the best protocol there is, 4 e^epsil
 Each epoch stands alone, and is paid for: T of them lose T epsilon. Of a set of up to k items one
 place is reported on, any of the k with the same probability.
 
-A domain too large to be listed is searched through prefixes (`randomizers.cell_codes.prefixes`): at
-every epoch a device draws one of a few lengths, for everybody to see, and its items are the cells
-that prefixes of this length have.
+A domain too large to be listed is searched through prefixes
+(`dpstream.randomizers.cell_codes.prefixes`): at every epoch a device draws one of a few lengths,
+for everybody to see, and its items are the cells that prefixes of this length have.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.prefixes import PrefixCells
-from randomizers.composed import ComposedLaw, log_rounded_up
-from randomizers.devices import Devices
-from randomizers.draws import draw_categories
-from randomizers.future_rand import check_epsilon
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import Guarantee, held_by_a_user, shuffle_to_mix
-from randomizers.hadamard import check_domain, narrowest
-from randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
-from randomizers.laws import Constants
-from randomizers.projective_geometry.points import PointSpace
-from randomizers.set_rows import set_rows
-from randomizers.shuffled_parameters import check_approximate, check_items_held
-from topics.word_forms import WordForm
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.future_rand import check_epsilon
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, shuffle_to_mix
+from dpstream.randomizers.hadamard import check_domain, narrowest
+from dpstream.randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.projective_geometry.points import PointSpace
+from dpstream.randomizers.set_rows import set_rows
+from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
+from dpstream.topics.word_forms import WordForm
 
 # Of the local loss: what shuffling has to bring it down to, to be stated besides.
 _WORTH_SAYING = 0.99
@@ -172,7 +172,7 @@ class ProjectiveGeometryLaw(Constants):
 class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
     """The devices of one horizon. They draw nothing in advance.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> odds = ComposedLaw((10**30, 1))
     >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, odds, 1.0, 1.0, 1e-6)
     >>> devices = ProjectiveGeometry(law)

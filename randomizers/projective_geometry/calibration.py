@@ -14,22 +14,22 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
-from randomizers.accounting.amplification import (
+from dpstream.randomizers.accounting.amplification import (
     amplified_epsilon,
     of_any_randomizer,
     of_randomizer_of_sets,
 )
-from randomizers.accounting.calibration import optimal
-from randomizers.affine_hashes import is_prime
-from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from randomizers.composed import ComposedLaw
-from randomizers.hadamard import MAX_ITEMS
-from randomizers.item_domains import domain_size
-from randomizers.projective_geometry import (
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.affine_hashes import is_prime
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.hadamard import MAX_ITEMS
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
-from randomizers.projective_geometry.points import MOST_POINTS, PointSpace
+from dpstream.randomizers.projective_geometry.points import MOST_POINTS, PointSpace
 
 NEAR: Final = Fraction(103, 100)
 """How much of the least variance may be spent on fewer points."""

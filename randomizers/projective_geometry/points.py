@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.affine_hashes import is_prime
+from dpstream.randomizers.affine_hashes import is_prime
 
 MOST_POINTS = 1 << 22
 """Of a space."""

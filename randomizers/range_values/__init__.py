@@ -3,8 +3,8 @@
 The values are cut up into 2^L buckets, numbered from 1. Level l of the tree over them has 2^l
 nodes, each of 2^(L-l) neighbouring buckets. A device draws one level from 1 to L, once and for all
 and for everybody to see, and reports at every epoch, as with items over time
-(`randomizers.hadamard_values`), in which node of that level its value lies. Coarse levels tell the
-server how many values lie in wide ranges, fine ones how they are spread in them.
+(`dpstream.randomizers.hadamard_values`), in which node of that level its value lies. Coarse levels
+tell the server how many values lie in wide ranges, fine ones how they are spread in them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.hadamard_rows import MAX_ITEMS
-from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, check_changes
-from randomizers.laws import Constants
-from randomizers.level_devices import LevelDevices, LevelLaw
-from randomizers.value_stream import ValueStreamParameters
+from dpstream.randomizers.hadamard_rows import MAX_ITEMS
+from dpstream.randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, check_changes
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.level_devices import LevelDevices, LevelLaw
+from dpstream.randomizers.value_stream import ValueStreamParameters
 
 MAX_BUCKETS = MAX_ITEMS
 
@@ -126,8 +126,8 @@ class RangeValuesLaw(LevelLaw, Constants):
 class RangeValues(LevelDevices[RangeValuesLaw]):
     """The devices of one horizon: each has drawn a level, and what `HadamardValues` draws for it.
 
-    >>> from randomizers.range_values.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.range_values.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> parameters = RangeValuesParameters(4.0, 2, low=0, high=80, buckets=8)
     >>> devices = RangeValues(calibrate(parameters, last_epoch=16))

@@ -6,8 +6,9 @@ become 0. So the change of an epoch shows r times as clearly as a value does. On
 changes of a device are boosted like that; later ones are followed more slowly, but followed. With
 r = 0 these are plain counts of every epoch, and there is no bound on changes.
 
-Dummies hide how many messages are anybody's (`randomizers.cell_noise_law`). They are charged once
-for the whole stream, and the error of the counts does not grow with the number of users.
+Dummies hide how many messages are anybody's (`dpstream.randomizers.cell_noise_law`). They are
+charged once for the whole stream, and the error of the counts does not grow with the number of
+users.
 
 A device that was silent at the epoch before does not know whether its value has changed since then
 or earlier. It boosts nothing: what it has missed counts as a change, and is followed like a later
@@ -23,23 +24,23 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_dummies import (
+from dpstream.randomizers.cell_dummies import (
     DummyKind,
     ItemCells,
     dummies_in_cell,
     stage_dummies_in_cell,
 )
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.count_min import trusted
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices
-from randomizers.future_rand import MAX_HORIZON
-from randomizers.given_values import check_epoch, checked_booleans
-from randomizers.guarantee import Guarantee
-from randomizers.item_domains import StreamDomain
-from randomizers.laws import Constants
-from randomizers.shuffled_parameters import check_item_cells, check_shuffled_parameters
-from topics.word_forms import WordForm
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.count_min import trusted
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.future_rand import MAX_HORIZON
+from dpstream.randomizers.given_values import check_epoch, checked_booleans
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.item_domains import StreamDomain
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.shuffled_parameters import check_item_cells, check_shuffled_parameters
+from dpstream.topics.word_forms import WordForm
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]
 """By a proven bound; or, without a boost, exact."""
@@ -68,8 +69,9 @@ class ShuffledCountsParameters:
         dummies: of which kind, and whose.
         messages_per_user: the most that a job may ask of a user, over the whole horizon.
         domain: labels of items, of which a user has one at a time, or none; None: values are 0 or
-            1. With items `randomizers.shuffled_item_counts` is what runs. Or numbers, or bits, for
-            ranges and quantiles: then it is on a tree (`randomizers.shuffled_level_counts`).
+            1. With items `dpstream.randomizers.shuffled_item_counts` is what runs. Or numbers, or
+            bits, for ranges and quantiles: then it is on a tree
+            (`dpstream.randomizers.shuffled_level_counts`).
         cells: of items: "balls_into_bins", a hash drawn for every message, or "count_min", a cell
             for every item, which takes few messages where items are few. None: the former.
         buckets: of balls into bins; None: as many as messages allow.
@@ -127,7 +129,7 @@ class ShuffledCountsParameters:
 
     @property
     def summed(self) -> bool:
-        """Whether the shuffle stage adds up words (`randomizers.shuffled_value_stream`).
+        """Whether the shuffle stage adds up words (`dpstream.randomizers.shuffled_value_stream`).
 
         It does where it adds the noise, changes are boosted, and nothing is said of how.
         """
@@ -206,8 +208,8 @@ class ShuffledCountsLaw(Constants):
 class ShuffledCounts(Devices[ShuffledCountsLaw]):
     """The devices of one horizon.
 
-    >>> from randomizers.shuffled_counts.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.shuffled_counts.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> parameters = ShuffledCountsParameters(epsilon=1, delta=1e-6, changes=4, boost=3)
     >>> law = calibrate(parameters, last_epoch=170, minimum=1000)
     >>> devices, rng = ShuffledCounts(law), seeded_generator(1)

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from randomizers.accounting.boosted_counts import (
+from dpstream.randomizers.accounting.boosted_counts import (
     BoostedReports,
     best_boost,
     poisson_for_boosted,
 )
-from randomizers.accounting.cell_noise import NegativeBinomialNoise, PoissonNoise, noise_of_cells
-from randomizers.accounting.continual_counts import (
+from dpstream.randomizers.accounting.cell_noise import (
+    NegativeBinomialNoise,
+    PoissonNoise,
+    noise_of_cells,
+)
+from dpstream.randomizers.accounting.continual_counts import (
     epsilon_for_epochs,
     negative_binomial_for_epochs,
     poisson_for_epochs,
 )
-from randomizers.accounting.renyi_shift import renyi_epsilon
-from randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from randomizers.cell_dummies import DummyKind
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.shuffled_counts import Calibration, ShuffledCountsLaw, ShuffledCountsParameters
+from dpstream.randomizers.accounting.renyi_shift import renyi_epsilon
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from dpstream.randomizers.cell_dummies import DummyKind
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.shuffled_counts import (
+    Calibration,
+    ShuffledCountsLaw,
+    ShuffledCountsParameters,
+)
 
 
 def calibrate(

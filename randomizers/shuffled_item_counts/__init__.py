@@ -1,10 +1,11 @@
-"""Shuffled counts of items over time: `randomizers.shuffled_counts`, with a word for every item.
+"""Shuffled counts of items over time: `dpstream.randomizers.shuffled_counts`, with a word for every
+item.
 
 In every epoch a device sends one word of the item it has. When it has just come to another item,
 and that is one of its first k changes, it sends r more of the new one, and r of the old one among
 words kept apart for items that were left. Without a boost every message draws a hash of its own
-(`randomizers.affine_hashes`), or, with as many buckets as there are items, has none, as it is with
-a boost. Dummies are uniform over the words of either kind.
+(`dpstream.randomizers.affine_hashes`), or, with as many buckets as there are items, has none, as it
+is with a boost. Dummies are uniform over the words of either kind.
 
 Nobody has an item before its first epoch; the first one is a change. What is said there of devices
 that were silent holds here too.
@@ -19,19 +20,19 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.affine_hashes import AffineHashes
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.count_min import trusted
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices
-from randomizers.dummies import PoissonDummies
-from randomizers.future_rand import MAX_HORIZON
-from randomizers.given_values import check_epoch, refuse_wrong
-from randomizers.guarantee import Guarantee
-from randomizers.laws import Constants
-from randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
-from randomizers.shuffled_parameters import MOST_ITEMS
-from topics.word_forms import WordForm
+from dpstream.randomizers.affine_hashes import AffineHashes
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.count_min import trusted
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.dummies import PoissonDummies
+from dpstream.randomizers.future_rand import MAX_HORIZON
+from dpstream.randomizers.given_values import check_epoch, refuse_wrong
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
+from dpstream.randomizers.shuffled_parameters import MOST_ITEMS
+from dpstream.topics.word_forms import WordForm
 
 MOST_TABULAR: Final = 1 << 20
 """Up to so many words are counted in tables."""
@@ -181,7 +182,9 @@ class ShuffledItemCountsLaw(Constants):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream; see `randomizers.accounting.item_streams`."""
+        """The guarantee of a user's whole stream; see
+        `dpstream.randomizers.accounting.item_streams`.
+        """
         overlapping = self.hashes.overlap > 0
         exact = not self.boost and not overlapping and self.size > 1
         return Guarantee(
@@ -228,9 +231,9 @@ class ShuffledItemCountsLaw(Constants):
 class ShuffledItemCounts(Devices[ItemStreamLaw]):
     """The devices of one horizon.
 
-    >>> from randomizers.shuffled_item_counts.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
-    >>> from randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> from dpstream.randomizers.shuffled_item_counts.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> asked = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
     >>> law = calibrate(asked, last_epoch=64, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)

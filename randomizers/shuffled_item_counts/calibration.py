@@ -10,14 +10,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from randomizers.accounting.item_streams import ItemReports, epsilon_for_items, noise_for_items
-from randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from randomizers.affine_hashes import AffineHashes, is_prime
-from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
-from randomizers.item_domains import domain_size
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_counts.calibration import too_many
-from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.accounting.item_streams import (
+    ItemReports,
+    epsilon_for_items,
+    noise_for_items,
+)
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from dpstream.randomizers.affine_hashes import AffineHashes, is_prime
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_counts.calibration import too_many
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
 
 MESSAGES_PER_EPOCH = 10.0
 """Of a user, where the number of buckets is chosen and nothing else is asked for."""

@@ -1,8 +1,9 @@
-"""Shuffled counts of numbers over time: `randomizers.shuffled_item_counts` on a tree of values.
+"""Shuffled counts of numbers over time: `dpstream.randomizers.shuffled_item_counts` on a tree of
+values.
 
-A value is sent on every level of a tree (`randomizers.cell_codes.levels`): one message for each
-node above it, a cell of its own. What is said of items there holds for values here; values that
-were left have cells of their own, too, and a boosted change is boosted on every level. So the
+A value is sent on every level of a tree (`dpstream.randomizers.cell_codes.levels`): one message for
+each node above it, a cell of its own. What is said of items there holds for values here; values
+that were left have cells of their own, too, and a boosted change is boosted on every level. So the
 levels can be made one, and ranges and quantiles of every epoch are sums of few cells.
 
 The root is sent without a boost only. There it costs hardly any privacy, since one value exchanged
@@ -16,27 +17,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.count_min import trusted
-from randomizers.counted_words import CountedWords
-from randomizers.future_rand import MAX_HORIZON
-from randomizers.guarantee import Guarantee
-from randomizers.laws import Constants
-from randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
-from randomizers.shuffled_item_counts import NEIGHBOURS, item_capacity, stage_dummies_of
-from topics.word_forms import WordForm
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.count_min import trusted
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.future_rand import MAX_HORIZON
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
+from dpstream.randomizers.shuffled_item_counts import NEIGHBOURS, item_capacity, stage_dummies_of
+from dpstream.topics.word_forms import WordForm
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffledLevelCountsLaw(Constants):
-    """All constants of a job; devices are those of `randomizers.shuffled_item_counts`.
+    """All constants of a job; devices are those of `dpstream.randomizers.shuffled_item_counts`.
 
-    >>> from randomizers.shuffled_level_counts.calibration import calibrate
-    >>> from randomizers.item_domains import Numbers
-    >>> from randomizers.randomness import seeded_generator
-    >>> from randomizers.shuffled_counts import ShuffledCountsParameters
-    >>> from randomizers.shuffled_item_counts import ShuffledItemCounts
+    >>> from dpstream.randomizers.shuffled_level_counts.calibration import calibrate
+    >>> from dpstream.randomizers.item_domains import Numbers
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
     >>> asked = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
     >>> law = calibrate(asked, last_epoch=8, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
@@ -142,9 +143,11 @@ class ShuffledLevelCountsLaw(Constants):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream: see `randomizers.accounting.level_streams`.
+        """The guarantee of a user's whole stream: see
+        `dpstream.randomizers.accounting.level_streams`.
 
-        With a boost the levels are charged for as `randomizers.accounting.item_streams` does.
+        With a boost the levels are charged for as `dpstream.randomizers.accounting.item_streams`
+        does.
         """
         return Guarantee(
             epsilon=self.epsilon,

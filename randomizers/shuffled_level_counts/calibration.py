@@ -6,9 +6,10 @@ that case, or the next best whose messages are not too many. With a boost it end
 there are so many shifts that noise is in proportion.
 
 With a boost the root is left out, and each of the M levels below is charged for by itself: as any
-two streams of items differ in messages about items (`randomizers.accounting.item_streams`), so they
-do in messages about the nodes of each level. Two values with the same node differ less there: in
-one cell, by no more than either has in its own.
+two streams of items differ in messages about items
+(`dpstream.randomizers.accounting.item_streams`), so they do in messages about the nodes of each
+level. Two values with the same node differ less there: in one cell, by no more than either has in
+its own.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 
-from randomizers.accounting.best_grid import best_shapes
-from randomizers.accounting.item_streams import ItemReports, epsilon_for_items, noise_for_items
-from randomizers.accounting.level_streams import epsilon_for_levels, poisson_for_levels
-from randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
-from randomizers.code_variances import equal_variances, mean_deviation
-from randomizers.item_domains import domain_size
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_counts.calibration import too_many
-from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.accounting.best_grid import best_shapes
+from dpstream.randomizers.accounting.item_streams import (
+    ItemReports,
+    epsilon_for_items,
+    noise_for_items,
+)
+from dpstream.randomizers.accounting.level_streams import epsilon_for_levels, poisson_for_levels
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.code_variances import equal_variances, mean_deviation
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_counts.calibration import too_many
+from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
 
 
 def calibrate(
@@ -43,7 +48,7 @@ def calibrate(
     Raises:
         ValueError: no noise is found, or it asks for more messages than users may be asked for.
 
-    >>> from randomizers.item_domains import Numbers
+    >>> from dpstream.randomizers.item_domains import Numbers
     >>> asked = ShuffledCountsParameters(1, 1e-6, domain=Numbers(0, 80, 32))
     >>> law = calibrate(asked, last_epoch=8, minimum=20_000)
     >>> law.levels.branching, round(law.held.mean, 1), round(law.messages, 1)

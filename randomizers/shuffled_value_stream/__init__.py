@@ -1,12 +1,12 @@
 """The shuffled twin of value_stream: one word an epoch, and one noisy sum is all that is released.
 
 A device sends u = x - 1/2 + f at every epoch, where x is its value and f follows its changes
-(`randomizers.value_stream.following`), rounded at random to one of the two multiples of 1/256 next
-to it. The shuffle stage adds up the words of a window, and normal noise, and releases that number
-and no word. What u^2 of a device adds up to, as it was rounded, is its *clock*, which never runs
-beyond R. So two streams of a device differ in what they add to all sums by a Euclidean distance of
-at most 2 sqrt(R), whatever they are, however often they change, and also where they depend on what
-was published; the noise is sized on that.
+(`dpstream.randomizers.value_stream.following`), rounded at random to one of the two multiples of
+1/256 next to it. The shuffle stage adds up the words of a window, and normal noise, and releases
+that number and no word. What u^2 of a device adds up to, as it was rounded, is its *clock*, which
+never runs beyond R. So two streams of a device differ in what they add to all sums by a Euclidean
+distance of at most 2 sqrt(R), whatever they are, however often they change, and also where they
+depend on what was published; the noise is sized on that.
 
 Noise is N(0, sigma^2) rounded to a multiple of 1/256, as sums are: which is the same as rounding a
 sum with noise, and says no more than that does.
@@ -26,12 +26,12 @@ from typing import Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.guarantee import Guarantee
-from randomizers.laws import Constants, hexadecimal
-from randomizers.normal_noise import NormalNoise
-from randomizers.value_stream import MAX_EPOCHS
-from randomizers.value_stream.following import TOGETHER, FollowingDevices
-from topics.word_forms import WordForm
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants, hexadecimal
+from dpstream.randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.value_stream import MAX_EPOCHS
+from dpstream.randomizers.value_stream.following import TOGETHER, FollowingDevices
+from dpstream.topics.word_forms import WordForm
 
 STEPS: Final = 256
 """Words are multiples of 1/256."""
@@ -169,9 +169,9 @@ class ShuffledValueStreamLaw(Constants):
 class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
     """The devices of one horizon.
 
-    >>> from randomizers.randomness import seeded_generator
-    >>> from randomizers.shuffled_counts import ShuffledCountsParameters
-    >>> from randomizers.shuffled_value_stream.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> from dpstream.randomizers.shuffled_value_stream.calibration import calibrate
     >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
     >>> devices, rng = ShuffledValueStream(calibrate(asked, 170, 100)), seeded_generator(1)
     >>> devices.enrol(1000, rng)

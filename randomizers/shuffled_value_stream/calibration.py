@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from randomizers.accounting.normal_loss import normal_deviation
-from randomizers.accounting.shifted_noise import delta_of_tables
-from randomizers.accounting.table_distances import FOR_TABLES
-from randomizers.normal_noise import NormalNoise
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_value_stream import (
+from dpstream.randomizers.accounting.normal_loss import normal_deviation
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES
+from dpstream.randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_value_stream import (
     MAX_BOOST,
     STEPS,
     ShuffledValueStreamLaw,
 )
-from randomizers.value_stream.calibration import least_varying
-from randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.value_stream.calibration import least_varying
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 
 def calibrate(

@@ -20,22 +20,22 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.composed import ComposedLaw, log_rounded_up
-from randomizers.devices import Devices
-from randomizers.draws import draw_categories
-from randomizers.given_values import check_epoch
-from randomizers.guarantee import (
+from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.given_values import check_epoch
+from dpstream.randomizers.guarantee import (
     Guarantee,
     held_by_a_user,
     of_messages_apart,
     shuffle_and_others,
 )
-from randomizers.hadamard import check_domain, narrowest
-from randomizers.item_domains import ItemDomain, domain_size
-from randomizers.laws import Constants
-from randomizers.set_rows import set_rows
-from randomizers.shuffled_parameters import check_approximate, check_items_held
-from topics.word_forms import WordForm
+from dpstream.randomizers.hadamard import check_domain, narrowest
+from dpstream.randomizers.item_domains import ItemDomain, domain_size
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.set_rows import set_rows
+from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
+from dpstream.topics.word_forms import WordForm
 
 Response = Literal["randomized_response", "rappor"]
 
@@ -173,7 +173,7 @@ class SingleMessageLaw(Constants):
 class SingleMessage(Devices[SingleMessageLaw]):
     """The devices of one horizon. They draw nothing in advance.
 
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> odds = ComposedLaw((10**6, 1))
     >>> law = SingleMessageLaw(9, 2, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)
     >>> devices = SingleMessage(law)

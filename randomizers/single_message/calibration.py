@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from randomizers.accounting.amplification import (
+from dpstream.randomizers.accounting.amplification import (
     HiddenCoin,
     amplified_epsilon,
     most_local_loss,
@@ -17,9 +17,9 @@ from randomizers.accounting.amplification import (
     of_randomized_response,
     of_rappor,
 )
-from randomizers.accounting.calibration import high_precision, optimal
-from randomizers.item_domains import domain_size
-from randomizers.single_message import (
+from dpstream.randomizers.accounting.calibration import high_precision, optimal
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.single_message import (
     Response,
     SingleMessageLaw,
     SingleMessageParameters,

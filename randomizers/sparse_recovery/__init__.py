@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from randomizers.item_domains import ItemDomain
-from randomizers.measurements import (
+from dpstream.randomizers.item_domains import ItemDomain
+from dpstream.randomizers.measurements import (
     Calibration,
     Measurements,
     MeasurementsLaw,
@@ -21,7 +21,7 @@ from randomizers.measurements import (
     check_measured,
     check_number,
 )
-from randomizers.public_matrices import SignedBuckets
+from dpstream.randomizers.public_matrices import SignedBuckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class SparseRecoveryLaw(MeasurementsLaw):
 class SparseRecovery(Measurements[SparseRecoveryLaw]):
     """The devices of one horizon.
 
-    >>> from randomizers.sparse_recovery.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.sparse_recovery.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> import numpy as np
     >>> asked = SparseRecoveryParameters(0.5, ("a", "b", "c"), sparsity=1)
     >>> devices = SparseRecovery(calibrate(asked, last_epoch=1, minimum=1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from randomizers.item_domains import domain_size
-from randomizers.measurements.calibration import published
-from randomizers.public_matrices import SignedBuckets
-from randomizers.sparse_recovery import SparseRecoveryLaw, SparseRecoveryParameters
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.measurements.calibration import published
+from dpstream.randomizers.public_matrices import SignedBuckets
+from dpstream.randomizers.sparse_recovery import SparseRecoveryLaw, SparseRecoveryParameters
 
 
 def calibrate(

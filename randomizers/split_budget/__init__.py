@@ -13,11 +13,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.composed import ComposedLaw, log_rounded_up
-from randomizers.epoch_responses import EpochResponses, check_response
-from randomizers.future_rand import check_epsilon
-from randomizers.guarantee import Guarantee
-from randomizers.laws import Constants
+from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
+from dpstream.randomizers.epoch_responses import EpochResponses, check_response
+from dpstream.randomizers.future_rand import check_epsilon
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class SplitBudgetLaw(Constants):
 class SplitBudget(EpochResponses[SplitBudgetLaw]):
     """The devices of one horizon. They draw nothing in advance.
 
-    >>> from randomizers.split_budget.calibration import calibrate
-    >>> from randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.split_budget.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> devices = SplitBudget(calibrate(SplitBudgetParameters(8), last_epoch=4))
     >>> devices.enrol(1000, rng)

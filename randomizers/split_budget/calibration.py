@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import ROUND_FLOOR, Decimal, localcontext
 
-from randomizers.accounting.calibration import optimal
-from randomizers.split_budget import SplitBudgetLaw, SplitBudgetParameters
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.split_budget import SplitBudgetLaw, SplitBudgetParameters
 
 
 def calibrate(parameters: SplitBudgetParameters, last_epoch: int) -> SplitBudgetLaw:

@@ -28,12 +28,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.devices import LawT
-from randomizers.guarantee import Guarantee
-from randomizers.laws import Constants, hexadecimal
-from randomizers.value_stream.following import TOGETHER, FollowingDevices
-from randomizers.value_stream.lattice import STEP, ZERO
-from randomizers.value_stream.tilt import draw_letters, draw_tilted_letters, reach
+from dpstream.randomizers.devices import LawT
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants, hexadecimal
+from dpstream.randomizers.value_stream.following import TOGETHER, FollowingDevices
+from dpstream.randomizers.value_stream.lattice import STEP, ZERO
+from dpstream.randomizers.value_stream.tilt import draw_letters, draw_tilted_letters, reach
 
 MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
 """Beyond, what is lost to `tilt.FLOOR` would bias estimates."""
@@ -299,8 +299,8 @@ class ValueStream(LetterDevices[ValueStreamLaw]):
     Whether a device is silent must not depend on its value. What it has missed of its own changes
     while it was silent shows by and by, as a change past the first `changes` does.
 
-    >>> from randomizers.randomness import seeded_generator
-    >>> from randomizers.value_stream.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.value_stream.calibration import calibrate
     >>> rng = seeded_generator(1)
     >>> devices = ValueStream(calibrate(ValueStreamParameters(epsilon=4, changes=2), last_epoch=16))
     >>> devices.enrol(1000, rng)

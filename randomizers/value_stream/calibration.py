@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from randomizers.value_stream import (
+from dpstream.randomizers.value_stream import (
     ValueStreamLaw,
     ValueStreamParameters,
 )
-from randomizers.value_stream.kernel import Kernel
-from randomizers.value_stream.tilt import reach
+from dpstream.randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.value_stream.tilt import reach
 
 # Of epsilon, for what rounding loses.
 _LEAST_KEPT, _KEPT_OF_AN_EPOCH = 1e-6, 4e-10

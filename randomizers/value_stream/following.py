@@ -11,8 +11,8 @@ import typing
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.devices import Devices, LawT
-from randomizers.given_values import check_epoch, checked_booleans
+from dpstream.randomizers.devices import Devices, LawT
+from dpstream.randomizers.given_values import check_epoch, checked_booleans
 
 TOGETHER: typing.Final = 1 << 14
 """Devices that are run at once: what is kept of them fits into a processor's cache."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.value_stream.lattice import (
+from dpstream.randomizers.value_stream.lattice import (
     NOWHERE,
     STEP,
     TAIL,
@@ -19,7 +19,7 @@ from randomizers.value_stream.lattice import (
     tail_box,
     tail_letters_at,
 )
-from randomizers.value_stream.normal import distribution_function
+from dpstream.randomizers.value_stream.normal import distribution_function
 
 FLOOR = 2.0**-20
 """The least that `reach` is taken for, which bounds how often letters have to be drawn again."""

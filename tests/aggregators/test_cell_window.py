@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.cell_window import CellWindow
-from aggregators.count_min import CountMinAggregator
-from aggregators.counts import NotAskedForError
-from aggregators.item_estimates import ItemEstimates
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
-from randomizers.count_min.calibration import calibrate
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.cell_window import CellWindow
+from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.counts import NotAskedForError
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from dpstream.randomizers.count_min.calibration import calibrate
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
 
 LABELS = tuple("abcd")
 

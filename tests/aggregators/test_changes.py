@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.changes import ChangeErrors, KeptErrors
-from aggregators.estimate import GAP, NORMAL_95, Estimate
-from aggregators.followed_changes import FollowedChanges
-from aggregators.value_stream import LetterSums, ValueStreamAggregator, received_errors
-from pipeline.protocols.value_stream import PROTOCOL
-from randomizers.randomness import seeded_generator
-from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
-from randomizers.value_stream.calibration import calibrate
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.changes import ChangeErrors, KeptErrors
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.followed_changes import FollowedChanges
+from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator, received_errors
+from dpstream.pipeline.protocols.value_stream import PROTOCOL
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate
 
 EPOCHS = 24
 REPORTS = np.array([0, 0, *range(400, 500, 10), 0, 0, *range(600, 700, 10)][:EPOCHS])

@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.crowd_estimates import WITHHELD, CrowdEstimates
-from aggregators.crowds import CrowdsAggregator, half_width_of_noise, size_of_crowd
-from aggregators.single_message import SingleMessageAggregator
-from randomizers.crowds import CrowdDevices, CrowdsLaw
-from randomizers.crowds.calibration import calibrate
-from randomizers.noise_tables import TABLE_BITS, NoiseTable, discrete_laplace_table
-from randomizers.randomness import seeded_generator
-from randomizers.single_message import SingleMessage, SingleMessageLaw, SingleMessageParameters
-from randomizers.single_message.calibration import calibrate as calibrate_messages
-from topics.words import Words
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimates
+from dpstream.aggregators.crowds import CrowdsAggregator, half_width_of_noise, size_of_crowd
+from dpstream.aggregators.single_message import SingleMessageAggregator
+from dpstream.randomizers.crowds import CrowdDevices, CrowdsLaw
+from dpstream.randomizers.crowds.calibration import calibrate
+from dpstream.randomizers.noise_tables import TABLE_BITS, NoiseTable, discrete_laplace_table
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.single_message import (
+    SingleMessage,
+    SingleMessageLaw,
+    SingleMessageParameters,
+)
+from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
+from dpstream.topics.words import Words
 
 ITEMS = ("a", "b", "c")
 SIZES = (900, 300, 60)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators import dyadic_tree
-from aggregators.dyadic_tree import DyadicTree, first_node
-from randomizers.dyadic import orders_due
+from dpstream.aggregators import dyadic_tree
+from dpstream.aggregators.dyadic_tree import DyadicTree, first_node
+from dpstream.randomizers.dyadic import orders_due
 
 HORIZON = 32
 CELLS = 3

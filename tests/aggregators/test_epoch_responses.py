@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.epoch_responses import EpochResponsesAggregator, response_variance
-from randomizers.randomness import seeded_generator
-from randomizers.split_budget import SplitBudget, SplitBudgetParameters
-from randomizers.split_budget.calibration import calibrate
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.epoch_responses import EpochResponsesAggregator, response_variance
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.split_budget import SplitBudget, SplitBudgetParameters
+from dpstream.randomizers.split_budget.calibration import calibrate
 
 LAW = calibrate(SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
 EVERYBODY = Attendance.constant(3, 100)

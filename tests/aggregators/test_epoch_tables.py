@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.epoch_tables import EpochTables
+from dpstream.aggregators.epoch_tables import EpochTables
 
 CELLS, EPOCHS = 100, 8
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
 
 
 def test_an_estimate_survives_json() -> None:

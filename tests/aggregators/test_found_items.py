@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.found_items import FoundItems
+from dpstream.aggregators.found_items import FoundItems
 
 FOUND = FoundItems(
     items=np.array([1 << 40, 3]),

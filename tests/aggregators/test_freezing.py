@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.dyadic_aggregator import Estimator
-from aggregators.freezing import LONGEST, FreezingModel
-from aggregators.future_rand import FutureRandAggregator, predicted_variances
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.dyadic_aggregator import Estimator
+from dpstream.aggregators.freezing import LONGEST, FreezingModel
+from dpstream.aggregators.future_rand import FutureRandAggregator, predicted_variances
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 CASES = [(64, 2, 4), (64, 4, 8), (64, 3, 6), (64, 2, 20), (48, 3, 40), (100, 4, 12)]
 every_case = pytest.mark.parametrize(("epochs", "signs", "changes"), CASES)

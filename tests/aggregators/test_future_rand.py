@@ -7,14 +7,19 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.dyadic_aggregator import Estimator
-from aggregators.estimate import GAP, NORMAL_95
-from aggregators.future_rand import FEW_REPORTS, FutureRandAggregator, predicted_variances
-from randomizers.dyadic import orders_due
-from randomizers.future_rand import NEWCOMER, FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.dyadic_aggregator import Estimator
+from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.future_rand import FEW_REPORTS, FutureRandAggregator, predicted_variances
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.future_rand import (
+    NEWCOMER,
+    FutureRand,
+    FutureRandLaw,
+    FutureRandParameters,
+)
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
 

@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from aggregators.estimate import NORMAL_95
-from aggregators.grid_counts import GridCounts
-from randomizers.cell_codes.grid import AxisCode, Grid
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.code_matrices import code_matrix
 
 CODES: list[AxisCode | Grid] = [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from aggregators.hadamard_matches import (
+from dpstream.aggregators.hadamard_matches import (
     kernels,
     matches,
     matches_by_equations,

@@ -9,20 +9,20 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, NORMAL_95
-from aggregators.hadamard_values import HadamardValuesAggregator
-from aggregators.range_values import RangeValuesAggregator
-from pipeline.protocols.hadamard_values import HadamardValuesForecast
-from randomizers.hadamard_values import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.aggregators.range_values import RangeValuesAggregator
+from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast
+from dpstream.randomizers.hadamard_values import (
     HadamardValues,
     HadamardValuesLaw,
     HadamardValuesParameters,
 )
-from randomizers.hadamard_values.calibration import calibrate
-from randomizers.randomness import seeded_generator
-from randomizers.range_values import LEVEL_SHIFT, RangeValues, RangeValuesParameters
-from randomizers.range_values.calibration import calibrate as range_calibrate
+from dpstream.randomizers.hadamard_values.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.range_values import LEVEL_SHIFT, RangeValues, RangeValuesParameters
+from dpstream.randomizers.range_values.calibration import calibrate as range_calibrate
 
 EPOCHS = 16
 ITEMS = 5

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from aggregators.hyperplane_sums import hyperplane_sums
-from randomizers.projective_geometry.points import PointSpace
+from dpstream.aggregators.hyperplane_sums import hyperplane_sums
+from dpstream.randomizers.projective_geometry.points import PointSpace
 from tests.support.projective_points import item_vector, word_vector
 
 SPACES = [(2, 2), (2, 3), (2, 8), (3, 2), (3, 3), (3, 6), (5, 3), (5, 4), (11, 3), (101, 2)]

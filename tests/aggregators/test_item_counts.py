@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.fragments import FragmentsAggregator
-from aggregators.hadamard import HadamardAggregator
-from aggregators.item_counts import spoken_for_variance
-from aggregators.single_message import SingleMessageAggregator
-from pipeline.protocols.protocol import Aggregator
-from randomizers.composed import ComposedLaw
-from randomizers.fragments import FragmentsLaw
-from randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
-from randomizers.hadamard.calibration import calibrate as hadamard_calibrate
-from randomizers.randomness import seeded_generator
-from randomizers.single_message import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.fragments import FragmentsAggregator
+from dpstream.aggregators.hadamard import HadamardAggregator
+from dpstream.aggregators.item_counts import spoken_for_variance
+from dpstream.aggregators.single_message import SingleMessageAggregator
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.fragments import FragmentsLaw
+from dpstream.randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
+from dpstream.randomizers.hadamard.calibration import calibrate as hadamard_calibrate
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.single_message import (
     Response,
     SingleMessage,
     SingleMessageLaw,
     SingleMessageParameters,
 )
-from randomizers.single_message.calibration import calibrate as single_message_calibrate
+from dpstream.randomizers.single_message.calibration import calibrate as single_message_calibrate
 
 USERS, ITEMS = 20_000, 600
 LABELS = tuple(map(str, range(ITEMS)))

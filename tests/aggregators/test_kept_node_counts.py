@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.kept_node_counts import kept_node_values
-from randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.aggregators.kept_node_counts import kept_node_values
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
 from tests.support.code_matrices import code_matrix
 
 

@@ -9,19 +9,19 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.ldp_sgd import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.ldp_sgd import (
     LdpSgdAggregator,
     gradient_deviation,
     length_deviation,
     projected,
 )
-from aggregators.linear_models import accuracy
-from pipeline.protocols.ldp_sgd import PROTOCOL
-from randomizers.labelled_examples import FEATURE_UNIT, packed_examples
-from randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
-from randomizers.ldp_sgd.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.linear_models import accuracy
+from dpstream.pipeline.protocols.ldp_sgd import PROTOCOL
+from dpstream.randomizers.labelled_examples import FEATURE_UNIT, packed_examples
+from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
+from dpstream.randomizers.ldp_sgd.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 MANY = 400_000
 EXAMPLE = np.array([[2, 3_000, -2_000, 1_000]])

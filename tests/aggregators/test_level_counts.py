@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from aggregators.level_counts import level_values
-from randomizers.cell_codes.levels import Levels
+from dpstream.aggregators.level_counts import level_values
+from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.code_matrices import code_matrix
 
 TREES = [(4, 4, 4), (2,) * 6, (3, 4, 2, 2), (5, 8), (7,)]

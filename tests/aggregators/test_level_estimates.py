@@ -9,12 +9,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from aggregators.estimate import GAP
-from aggregators.level_counts import level_values
-from aggregators.level_estimates import LevelEstimates
-from randomizers.cell_codes.levels import Levels
-from randomizers.code_variances import equal_variances
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.level_counts import level_values
+from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.code_variances import equal_variances
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.code_matrices import code_matrix
 
 NOISE = 49.0

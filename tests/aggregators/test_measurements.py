@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.bucket import BucketAggregator, solved
-from aggregators.cell_window import FOUND
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from aggregators.measurements import MeasurementsAggregator, sum_variance
-from aggregators.sparse_recovery import SparseRecoveryAggregator
-from pipeline.protocols.measurements import MeasurementsForecast
-from randomizers.bucket import Bucket, BucketLaw, BucketParameters
-from randomizers.bucket.calibration import calibrate
-from randomizers.clamped_noise import ClampedNoise
-from randomizers.item_domains import MOST_PUBLISHED
-from randomizers.measurements import MeasurementsLaw
-from randomizers.randomness import seeded_generator
-from randomizers.sparse_recovery import SparseRecoveryParameters
-from randomizers.sparse_recovery.calibration import calibrate as sparse_recovery
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.bucket import BucketAggregator, solved
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.measurements import MeasurementsAggregator, sum_variance
+from dpstream.aggregators.sparse_recovery import SparseRecoveryAggregator
+from dpstream.pipeline.protocols.measurements import MeasurementsForecast
+from dpstream.randomizers.bucket import Bucket, BucketLaw, BucketParameters
+from dpstream.randomizers.bucket.calibration import calibrate
+from dpstream.randomizers.clamped_noise import ClampedNoise
+from dpstream.randomizers.item_domains import MOST_PUBLISHED
+from dpstream.randomizers.measurements import MeasurementsLaw
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.sparse_recovery import SparseRecoveryParameters
+from dpstream.randomizers.sparse_recovery.calibration import calibrate as sparse_recovery
 
 FIFTEEN = tuple(map(str, range(15)))
 ITEMS = tuple(map(str, range(16_470)))

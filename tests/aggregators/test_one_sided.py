@@ -10,20 +10,26 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.cell_window import CellWindow
-from aggregators.count_min import CountMinAggregator
-from aggregators.row_estimates import RowEstimates
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.planning.plan import plan
-from pipeline.results.epoch_counts import CountsCells
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters, Estimator, OneSided
-from randomizers.count_min.calibration import calibrate
-from randomizers.count_min.one_sided import allowance, least_noise
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.cell_window import CellWindow
+from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.row_estimates import RowEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.results.epoch_counts import CountsCells
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.count_min import (
+    CountMin,
+    CountMinLaw,
+    CountMinParameters,
+    Estimator,
+    OneSided,
+)
+from dpstream.randomizers.count_min.calibration import calibrate
+from dpstream.randomizers.count_min.one_sided import allowance, least_noise
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-9
 USERS, ITEMS, RUNS = 90, 16, 400

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.found_items import FoundItems
-from aggregators.prefix_search import heavy_items
-from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from randomizers.open_domains import ShortStrings
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.prefix_search import heavy_items
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.open_domains import ShortStrings
+from dpstream.randomizers.randomness import seeded_generator
 
 NOISE = 110.0
 

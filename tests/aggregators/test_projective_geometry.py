@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.cell_window import CellWindow
-from aggregators.found_items import FoundItems
-from aggregators.item_counts import spoken_for_variance
-from aggregators.item_estimates import ItemEstimates
-from aggregators.projective_geometry import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.cell_window import CellWindow
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_counts import spoken_for_variance
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.projective_geometry import (
     ProjectiveGeometryAggregator,
     level_variance,
 )
-from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from randomizers.composed import ComposedLaw
-from randomizers.item_domains import Bits
-from randomizers.projective_geometry import (
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.item_domains import Bits
+from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometry,
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
-from randomizers.projective_geometry.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.projective_geometry.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 USERS, ITEMS = 20_000, 600
 LABELS = tuple(map(str, range(ITEMS)))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.grid_counts import GridCounts
-from aggregators.quantiles import quantile
-from randomizers.cell_codes.grid import AxisCode, Grid
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.quantiles import quantile
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.code_matrices import code_matrix
 
 CODES: list[AxisCode] = [Levels(60, (4, 4, 4)), KeptNodes(60)]

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators import random_walk as module
-from aggregators.attendance import Attendance
-from aggregators.random_walk import random_walk
-from aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
-from aggregators.value_stream import LetterSums, ValueStreamAggregator
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_value_stream.calibration import calibrate as calibrate_twin
-from randomizers.value_stream import ValueStreamParameters
-from randomizers.value_stream.calibration import calibrate
+from dpstream.aggregators import random_walk as module
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.random_walk import random_walk
+from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
+from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_value_stream.calibration import calibrate as calibrate_twin
+from dpstream.randomizers.value_stream import ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate
 
 EPOCHS, BOOST, DECAY = 12, 3.0, 0.4
 

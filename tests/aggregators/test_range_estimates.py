@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.estimate import GAP, NORMAL_95
-from aggregators.range_estimates import RangeEstimates
-from aggregators.value_tree import consistent_buckets
-from randomizers.randomness import seeded_generator
-from randomizers.value_tree import range_variances
+from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.aggregators.value_tree import consistent_buckets
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_tree import range_variances
 
 POPULATION = 20_000
 

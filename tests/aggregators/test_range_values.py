@@ -10,18 +10,18 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP
-from aggregators.range_estimates import RangeEstimates
-from aggregators.range_values import RangeValuesAggregator
-from pipeline.protocols.range_values import RangeValuesForecast
-from randomizers.randomness import seeded_generator
-from randomizers.range_values import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.aggregators.range_values import RangeValuesAggregator
+from dpstream.pipeline.protocols.range_values import RangeValuesForecast
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.range_values import (
     LEVEL_SHIFT,
     RangeValues,
     RangeValuesParameters,
 )
-from randomizers.range_values.calibration import calibrate
+from dpstream.randomizers.range_values.calibration import calibrate
 
 PARAMETERS = RangeValuesParameters(2.0, 2, low=0, high=16, buckets=16)
 EPOCHS = 4

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.row_estimates import ESTIMATORS, RowEstimates
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.count_min import Estimator
-from randomizers.randomness import seeded_generator
-from randomizers.row_errors import clipped_errors, error_samples, zipf_counts
+from dpstream.aggregators.row_estimates import ESTIMATORS, RowEstimates
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.count_min import Estimator
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.row_errors import clipped_errors, error_samples, zipf_counts
 
 SIZE = 10_000
 USERS = 100_000

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.increments import Increment
-from aggregators.prefix_combiner import PrefixCombiner
-from aggregators.shrinkage import offline_shrunk, online_shrunk
-from aggregators.tree_smoothing import TreeEstimates, smoothed
-from randomizers.dyadic import orders_due
+from dpstream.aggregators.increments import Increment
+from dpstream.aggregators.prefix_combiner import PrefixCombiner
+from dpstream.aggregators.shrinkage import offline_shrunk, online_shrunk
+from dpstream.aggregators.tree_smoothing import TreeEstimates, smoothed
+from dpstream.randomizers.dyadic import orders_due
 
 Array = NDArray[np.float64]
 EPOCHS = (1, 2, 3, 5, 8, 11, 16, 23)

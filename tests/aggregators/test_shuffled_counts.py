@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, NORMAL_95
-from aggregators.shuffled_counts import ShuffledCountsAggregator, predicted_deviations
-from randomizers.accounting.boosted_counts import BoostedReports
-from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import Calibration, ShuffledCounts, ShuffledCountsLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator, predicted_deviations
+from dpstream.randomizers.accounting.boosted_counts import BoostedReports
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import Calibration, ShuffledCounts, ShuffledCountsLaw
 
 MINIMUM = 50
 EPOCHS = 12

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP
-from aggregators.shuffled_item_counts import ShuffledItemCountsAggregator, predicted_deviations
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.counted_words import CountedWords
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.shuffled_item_counts import (
+    ShuffledItemCountsAggregator,
+    predicted_deviations,
+)
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
 
 EPOCHS = 6
 USERS = 400

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP
-from aggregators.level_estimates import LevelEstimates
-from aggregators.shuffled_level_counts import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.aggregators.shuffled_level_counts import (
     ShuffledLevelCountsAggregator,
     predicted_deviations,
 )
-from randomizers.counted_words import CountedWords
-from randomizers.item_domains import Numbers
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_item_counts import ShuffledItemCounts
-from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from randomizers.shuffled_level_counts.calibration import calibrate
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.item_domains import Numbers
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_level_counts.calibration import calibrate
 
 EPOCHS, BUCKETS, USERS, RUNS = 8, 32, 20_000, 150
 RANGES = [(0, 1), (17, 18), (0, 16), (5, 9), (3, 30), (12, 32), (0, 32)]

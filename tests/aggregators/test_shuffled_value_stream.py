@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP, Estimate
-from aggregators.shuffled_value_stream import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.shuffled_value_stream import (
     ShuffledValueStreamAggregator,
     predicted_deviations,
     received_errors,
 )
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_value_stream import (
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_value_stream import (
     MOST_SUM,
     SUM_ZERO,
     ZERO,
     ShuffledValueStream,
 )
-from randomizers.shuffled_value_stream.calibration import calibrate
-from randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.shuffled_value_stream.calibration import calibrate
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 EPOCHS, DEVICES, RUNS = 24, 300, 300
 LAW = calibrate(ShuffledCountsParameters(4, 1e-3, 2, dummies="shuffle"), EPOCHS, 100)

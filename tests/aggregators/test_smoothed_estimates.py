@@ -9,15 +9,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.dyadic_aggregator import Estimator
-from aggregators.estimate import GAP, NORMAL_95
-from aggregators.future_rand import FutureRandAggregator
-from aggregators.smoothed_estimates import clipped
-from randomizers.dyadic import orders_due
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.dyadic_aggregator import Estimator
+from dpstream.aggregators.estimate import GAP, NORMAL_95
+from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.aggregators.smoothed_estimates import clipped
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 Array = NDArray[np.float64]
 FALSE_ALARM = 1e-10

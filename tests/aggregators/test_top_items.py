@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.estimate import NORMAL_95
-from aggregators.item_estimates import ItemEstimates
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.randomizers.randomness import seeded_generator
 
 DEVIATION = 50.0
 

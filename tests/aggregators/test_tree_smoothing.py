@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.increments import Increment
-from aggregators.prefix_combiner import PrefixCombiner, Prefixes
-from aggregators.tree_smoothing import TreeEstimates, smoothed, smoothed_increments
-from randomizers.dyadic import orders_due
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.increments import Increment
+from dpstream.aggregators.prefix_combiner import PrefixCombiner, Prefixes
+from dpstream.aggregators.tree_smoothing import TreeEstimates, smoothed, smoothed_increments
+from dpstream.randomizers.dyadic import orders_due
 
 Array = NDArray[np.float64]
 COUNTS = 2

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import GAP
-from aggregators.followed import unseen_deviation
-from aggregators.freezing import FreezingModel
-from aggregators.value_stream import LetterSums, ValueStreamAggregator
-from pipeline.protocols.value_stream import ValueStreamForecast
-from randomizers.randomness import seeded_generator
-from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
-from randomizers.value_stream.calibration import calibrate, law_with
-from randomizers.value_stream.kernel import Kernel
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.followed import unseen_deviation
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
+from dpstream.pipeline.protocols.value_stream import ValueStreamForecast
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate, law_with
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 EPOCHS = 24
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.value_tree import consistent_buckets
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.value_tree import consistent_buckets
+from dpstream.randomizers.randomness import seeded_generator
 
 POPULATION = 1_000.0
 

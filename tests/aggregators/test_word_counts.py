@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from aggregators import word_counts
-from aggregators.word_counts import WordCounts
+from dpstream.aggregators import word_counts
+from dpstream.aggregators.word_counts import WordCounts
 
 DTYPE = np.dtype("<u4")
 

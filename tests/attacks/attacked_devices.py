@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.epoch_times import times_of
-from pipeline.jobs.job_files import make_job
-from topics.envelopes import encode_body, encode_envelope
-from topics.sealing import Lock, device_context, key_id, seal
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.topics.envelopes import encode_body, encode_envelope
+from dpstream.topics.sealing import Lock, device_context, key_id, seal
 
 EPOCHS: Final = 4
 """Of a horizon, which another one follows."""

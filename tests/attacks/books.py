@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.counted_words import written_out
-from randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
-from randomizers.ldp_sgd.calibration import calibrate as calibrate_sgd
-from randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
-from randomizers.shuffled_counts.calibration import calibrate as calibrate_counts
-from randomizers.shuffled_value_stream import STEPS, ZERO, ShuffledValueStream
-from randomizers.shuffled_value_stream.calibration import calibrate as calibrate_sums
-from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
-from randomizers.value_stream.calibration import calibrate as calibrate_stream
-from randomizers.value_stream.lattice import STEP
-from randomizers.value_stream.lattice import ZERO as ZERO_LETTER
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
+from dpstream.randomizers.ldp_sgd.calibration import calibrate as calibrate_sgd
+from dpstream.randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
+from dpstream.randomizers.shuffled_counts.calibration import calibrate as calibrate_counts
+from dpstream.randomizers.shuffled_value_stream import STEPS, ZERO, ShuffledValueStream
+from dpstream.randomizers.shuffled_value_stream.calibration import calibrate as calibrate_sums
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate as calibrate_stream
+from dpstream.randomizers.value_stream.lattice import STEP
+from dpstream.randomizers.value_stream.lattice import ZERO as ZERO_LETTER
 
 EPOCHS, CHANGES = 12, 2
 # As a share: numbers are added up in another order.

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.jobs.sealing_keys import public_bytes
-from pipeline.stages.share_stage import partial_of
+from dpstream.pipeline.jobs.sealing_keys import public_bytes
+from dpstream.pipeline.stages.share_stage import partial_of
+from dpstream.topics.sealed_words import open_rows, seal_rows
+from dpstream.topics.sealing import Lock, sealing_context, unseal_all
+from dpstream.topics.shares import Counts, PartialSum, ShareForm, ShareSum, boxes_of, share_table
 from tests.attacks.promises import broken
 from tests.attacks.scenes import scene_job
-from topics.sealed_words import open_rows, seal_rows
-from topics.sealing import Lock, sealing_context, unseal_all
-from topics.shares import Counts, PartialSum, ShareForm, ShareSum, boxes_of, share_table
 
 # So many that no two orders of them are alike by chance.
 _REPORTS = 40

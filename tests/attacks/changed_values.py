@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.conformance.cases import Case
+from dpstream.pipeline.conformance.cases import Case
 
 
 def other_values(

@@ -17,17 +17,15 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.collector.answers import Answer
-from pipeline.collector.gathering import Gathering, Room
-from pipeline.collector.intake import Intake
-from pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import times_of
-from pipeline.jobs.sealing_keys import public_bytes
-from tests.attacks.attacked_devices import EPOCHS, body_of, device_job, identity, noon
-from tests.attacks.promises import broken
-from topics.envelopes import decode_body
-from topics.loose_batches import (
+from dpstream.pipeline.collector.answers import Answer
+from dpstream.pipeline.collector.gathering import Gathering, Room
+from dpstream.pipeline.collector.intake import Intake
+from dpstream.pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.pipeline.jobs.sealing_keys import public_bytes
+from dpstream.topics.envelopes import decode_body
+from dpstream.topics.loose_batches import (
     TAG_BYTES,
     decode_enrolments,
     decode_loose_batch,
@@ -35,7 +33,9 @@ from topics.loose_batches import (
     report_tag,
     subject_of_device,
 )
-from topics.names import Role
+from dpstream.topics.names import Role
+from tests.attacks.attacked_devices import EPOCHS, body_of, device_job, identity, noon
+from tests.attacks.promises import broken
 
 _DEVICES: Final = range(16)
 _TURNS: Final = 20

@@ -15,12 +15,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
-from pipeline.stages.stage_noise import StageNoise
-from randomizers.crowds import CrowdsLaw
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.randomizers.crowds import CrowdsLaw
+from dpstream.topics.words import Words
 from tests.attacks.scenes import scene_job
-from topics.words import Words
 
 LARGE, MINIMUM = 40, 4
 """Messages of a crowd that is never withheld, and the fewest that are released of any."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.descriptions import statement_of
-from randomizers.client import Answer, Device, DeviceError, Limit, UnreachableError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.descriptions import statement_of
+from dpstream.randomizers.client import Answer, Device, DeviceError, Limit, UnreachableError
+from dpstream.topics.envelopes import IDENTITY_BYTES, decode_body
 from tests.attacks.attacked_devices import EPOCHS, device_job, noon
 from tests.attacks.promises import broken
-from topics.envelopes import IDENTITY_BYTES, decode_body
 
 _ROOMY: Final = Limit.of(100, 1e-3)
 _THIRD: Final = 1 / 3
@@ -68,7 +68,7 @@ class Server:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Answer:
-        """See `randomizers.client.transport.Transport`."""
+        """See `dpstream.randomizers.client.transport.Transport`."""
         if body is None:
             return Answer(200, json.dumps({"time": self.now}).encode())
         self.bodies.append(body)
@@ -85,11 +85,11 @@ class Kept:
     text: str | None = None
 
     def read(self) -> tuple[int, str | None]:
-        """See `randomizers.client.store.Store`."""
+        """See `dpstream.randomizers.client.store.Store`."""
         return self.revision, self.text
 
     def replace(self, revision: int, text: str) -> bool:
-        """See `randomizers.client.store.Store`."""
+        """See `dpstream.randomizers.client.store.Store`."""
         self.revision, self.text = revision + 1, text
         return True
 

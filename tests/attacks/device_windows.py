@@ -13,14 +13,14 @@ from functools import lru_cache, partial
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, public_bytes
-from randomizers.counted_words import written_out
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, public_bytes
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch, report_tag
+from dpstream.topics.sealing import Lock, device_context, key_id, seal
 from tests.attacks.promises import broken
 from tests.attacks.scenes import PATIENT, Scene, scene_job
-from topics.loose_batches import LooseBatch, encode_loose_batch, report_tag
-from topics.sealing import Lock, device_context, key_id, seal
 
 MINIMUM = 4
 _COLLECTOR_KEY = bytes(32)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.conformance.finding import find_cases
+from dpstream.pipeline.conformance.finding import find_cases
 from tests.conformance.cases import CASES, Case
 
 EXAMPLES = [

@@ -19,13 +19,13 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audit.subjects import job_of
-from pipeline.conformance.cases import Case
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.randomness import seeded_generator
 from tests.attacks.attacked_devices import identity
 from tests.attacks.changed_values import other_values
 from tests.attacks.promises import broken

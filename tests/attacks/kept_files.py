@@ -18,16 +18,16 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.collector.intake import Intake
-from pipeline.devices.producer_store import ProducerStore
-from pipeline.errors import DpstreamError
-from pipeline.jobs.collector_keys import CollectorKey, collector_key_at, read_collector_key
-from pipeline.jobs.descriptions import signing_key_at
-from pipeline.jobs.noise_keys import NoiseKey, noise_key_at, read_noise_key
-from pipeline.jobs.sealing_keys import KeyRing, make_key_pair, read_private_key
-from pipeline.state import FolderLock, private_folder
-from randomizers.client import DeviceError
-from randomizers.client.store import FileStore
+from dpstream.pipeline.collector.intake import Intake
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.collector_keys import CollectorKey, collector_key_at, read_collector_key
+from dpstream.pipeline.jobs.descriptions import signing_key_at
+from dpstream.pipeline.jobs.noise_keys import NoiseKey, noise_key_at, read_noise_key
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, make_key_pair, read_private_key
+from dpstream.pipeline.state import FolderLock, private_folder
+from dpstream.randomizers.client import DeviceError
+from dpstream.randomizers.client.store import FileStore
 from tests.attacks.attacked_devices import device_job
 from tests.attacks.promises import broken
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from pipeline.jobs.budgets import Charge
-from pipeline.ledger.chain import Chain
-from pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of
-from pipeline.ledger.spending import Spending
-from pipeline.ledger.verification import verify
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.ledger.chain import Chain
+from dpstream.pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.verification import verify
 from tests.attacks.promises import broken
 
 _ENTRIES = 5

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.actions import Append
-from pipeline.audit.hockey_stick import Sight, Sights, choose_guess, loss_bound
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster
-from topics.batches import Batch, decode_batch
-from topics.chunks import decode_chunk
-from topics.frames import CodecError
-from topics.names import Role
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.audit.hockey_stick import Sight, Sights, choose_guess, loss_bound
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.topics.batches import Batch, decode_batch
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import CodecError
+from dpstream.topics.names import Role
 
 # Devices that say nearly the truth, so that only the order hides who sent what; in words that no
 # table of counts holds, whose order is lost in any case.

@@ -12,18 +12,18 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import permutations
 
-from pipeline.jobs.deployed_job import DeployedJob
-from randomizers.randomness import cryptographic_generator
-from tests.attacks.promises import broken
-from tests.attacks.scenes import PATIENT, Held, Scene, Sent, draw, punctuation_of, scene_job
-from topics.batches import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.topics.batches import (
     batch_id,
     decode_batch,
     drawing_of,
     encode_batch,
     encode_punctuation,
 )
-from topics.words import WordArray, Words
+from dpstream.topics.words import WordArray, Words
+from tests.attacks.promises import broken
+from tests.attacks.scenes import PATIENT, Held, Scene, Sent, draw, punctuation_of, scene_job
 
 MINIMUM = 4
 

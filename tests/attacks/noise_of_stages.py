@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.promises import broken
 from tests.attacks.scenes import EPOCHS, PATIENT, Held, Scene, Sent, draw, scene_job
 

@@ -10,15 +10,15 @@ from contextlib import suppress
 from functools import cache
 from typing import Final
 
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_punctuation
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
 from tests.attacks.promises import broken
-from topics.batches import decode_punctuation
-from topics.frames import Kind, kind_of
-from topics.names import Role
 
 _USERS: Final = tuple(f"user {number}" for number in range(24))
 _SOME: Final = _USERS[:5]

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from randomgen import AESCounter
 
-from pipeline.actions import Append
-from pipeline.audit.subjects import job_of
-from pipeline.conformance.cases import Case
-from pipeline.conformance.running import DoesNotConformError, restored_devices_go_on
-from pipeline.devices.producer import Producer, ProducerError, cryptographic_generators
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.conformance.running import DoesNotConformError, restored_devices_go_on
+from dpstream.pipeline.devices.producer import Producer, ProducerError, cryptographic_generators
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.changed_values import other_values
 from tests.attacks.promises import broken
 

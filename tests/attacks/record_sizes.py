@@ -13,17 +13,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audit.subjects import job_of
-from pipeline.conformance.cases import Case
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.sealing_keys import KeyRing
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.own_keys import with_own_keys
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.own_keys import with_own_keys
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
 from tests.attacks.promises import broken
-from topics.frames import Kind, kind_of
-from topics.sealed_batches import decode_sealed_batch, open_batch
 
 _DEVICES: Final = 400
 """More than a count of one byte can tell."""

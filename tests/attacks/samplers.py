@@ -14,14 +14,14 @@ from itertools import combinations, product
 import numpy as np
 from scipy import stats
 
-from randomizers.composed import ComposedLaw
-from randomizers.counted_words import CountedWords, written_out
-from randomizers.division import Reports, divide
-from randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
-from randomizers.permanent_bits import KEY_BYTES, PermanentBits
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_item_counts import ShuffledItemCounts
-from randomizers.shuffled_item_counts.calibration import calibrate
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.division import Reports, divide
+from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
+from dpstream.randomizers.permanent_bits import KEY_BYTES, PermanentBits
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_item_counts.calibration import calibrate
 
 Coins = np.random.Generator
 Drawn = Iterable[Hashable]

@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.actions import Action, Append, Commit, LogRecord, Steps
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.jobs.roster import Roster
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages.shuffling_stage import shuffling_stage
-from topics.batches import Punctuation, decode_batch, decode_punctuation
-from topics.chunks import decode_chunk
-from topics.frames import Kind, kind_of
-from topics.manifests import Manifest, decode_manifest
-from topics.names import Role
-from topics.words import Words
+from dpstream.pipeline.actions import Action, Append, Commit, LogRecord, Steps
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
+from dpstream.topics.batches import Punctuation, decode_batch, decode_punctuation
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.manifests import Manifest, decode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words
 
 NOW = 1_700_000_000_000
 """The broker's clock, milliseconds since 1970: after all epochs of `scene_job`."""

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from randomizers.byte_generator import ByteGenerator
-from randomizers.noise_tables import (
+from dpstream.randomizers.byte_generator import ByteGenerator
+from dpstream.randomizers.noise_tables import (
     TABLE_BITS,
     NoiseTable,
     binomial_table,
@@ -25,7 +25,7 @@ from randomizers.noise_tables import (
     logarithmic_table,
     poisson_table,
 )
-from randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.normal_noise import NormalNoise
 
 _WORD_BITS, _GUIDE_BITS = 64, 16
 _WORD = (1 << _WORD_BITS) - 1

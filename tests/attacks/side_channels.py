@@ -18,23 +18,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Append, LogRecord
-from pipeline.audit.subjects import job_of
-from pipeline.conformance.cases import Case
-from pipeline.devices.producer import Generators, Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import LAST_MOMENT
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text
-from pipeline.kafka.workers.observer import WindowTally
-from pipeline.operations.status.facts import hides_messages
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.stages.finished_windows import FinishedWindow, WindowListener
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.devices.producer import Generators, Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text
+from dpstream.pipeline.kafka.workers.observer import WindowTally
+from dpstream.pipeline.operations.status.facts import hides_messages
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.names import Role
 from tests.attacks.changed_values import other_values
 from tests.support.records_seen import seen_chunk, seen_record
-from topics.names import Role
 
 EPOCHS, MINIMUM = 4, 12
 PRODUCERS = {"gateway": 9, "house": 2, "phone": 1}

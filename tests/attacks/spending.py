@@ -16,15 +16,15 @@ from fractions import Fraction
 from itertools import count
 from typing import Any
 
-from pipeline.errors import DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.ledger.chain import Chain
-from pipeline.ledger.spending import Spending
-from pipeline.ledger.writing import Wanted, of_deployment, of_end, writing
-from pipeline.operations.deploy_plan import DeployPlan, plan_deployment
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.ledger.chain import Chain
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.writing import Wanted, of_deployment, of_end, writing
+from dpstream.pipeline.operations.deploy_plan import DeployPlan, plan_deployment
 from tests.attacks.promises import broken
 
 _PEOPLE = "students"

@@ -12,24 +12,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.collector import intake
-from pipeline.collector.answers import Answer, Problem
-from pipeline.collector.gathering import Gathering
-from pipeline.collector.intake import Gate, Intake, Taken
-from pipeline.collector.tags import Tagger
-from pipeline.conformance.finding import find_cases
-from pipeline.devices import epoch_records
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.devices.producer_store import ProducerStore
-from pipeline.jobs import noise_keys
-from pipeline.jobs.collector_keys import CollectorKey
-from pipeline.jobs.noise_keys import noise_key_at
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.whole_files import write_new
-from randomizers.client import DeviceError, statements, steps
-from randomizers.client.account import Account
-from randomizers.client.amounts import allowed
-from randomizers.client.document import Document
+from dpstream.pipeline.collector import intake
+from dpstream.pipeline.collector.answers import Answer, Problem
+from dpstream.pipeline.collector.gathering import Gathering
+from dpstream.pipeline.collector.intake import Gate, Intake, Taken
+from dpstream.pipeline.collector.tags import Tagger
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.pipeline.devices import epoch_records
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.jobs import noise_keys
+from dpstream.pipeline.jobs.collector_keys import CollectorKey
+from dpstream.pipeline.jobs.noise_keys import noise_key_at
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.whole_files import write_new
+from dpstream.randomizers.client import DeviceError, statements, steps
+from dpstream.randomizers.client.account import Account
+from dpstream.randomizers.client.amounts import allowed
+from dpstream.randomizers.client.document import Document
+from dpstream.topics.envelopes import encode_envelope
+from dpstream.topics.fixed_sizes import FixedSize, Table, split_fixed
+from dpstream.topics.sealed_words import pack_reports
+from dpstream.topics.words import Words
 from tests.attacks import collected_reports, kept_files
 from tests.attacks.collected_reports import attack_collector
 from tests.attacks.device_clients import attack_client
@@ -38,10 +42,6 @@ from tests.attacks.kept_files import attack_files
 from tests.attacks.presence import attack_presence
 from tests.attacks.record_sizes import attack_boxes, attack_sizes
 from tests.support.thinned import thinned
-from topics.envelopes import encode_envelope
-from topics.fixed_sizes import FixedSize, Table, split_fixed
-from topics.sealed_words import pack_reports
-from topics.words import Words
 
 Patch = pytest.MonkeyPatch
 

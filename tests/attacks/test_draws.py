@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.affine_hashes import AffineHashes
-from randomizers.byte_generator import ByteGenerator
-from randomizers.composed import ComposedLaw
-from randomizers.dummies import ClusteredDummies, PoissonDummies
-from randomizers.ldp_sgd import LdpSgd
-from randomizers.noise_tables import NoiseTable
-from randomizers.normal_noise import NormalNoise
-from randomizers.permanent_bits import PermanentBits
-from randomizers.randomness import cryptographic_generator, seeded_generator
-from randomizers.shuffled_counts import ShuffledCounts
-from randomizers.shuffled_value_stream import ShuffledValueStream
-from randomizers.value_stream import ValueStream
+from dpstream.randomizers.affine_hashes import AffineHashes
+from dpstream.randomizers.byte_generator import ByteGenerator
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.dummies import ClusteredDummies, PoissonDummies
+from dpstream.randomizers.ldp_sgd import LdpSgd
+from dpstream.randomizers.noise_tables import NoiseTable
+from dpstream.randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.permanent_bits import PermanentBits
+from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCounts
+from dpstream.randomizers.shuffled_value_stream import ShuffledValueStream
+from dpstream.randomizers.value_stream import ValueStream
 from tests.attacks import books, samplers
 from tests.attacks.books import books_of_devices
 from tests.attacks.samplers import compare, sampled_draws

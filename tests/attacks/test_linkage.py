@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.actions import Steps
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.ordered_pieces import Pieces
-from randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.topics.words import Words
 from tests.attacks.linkage import attack_linkage
-from topics.words import Words
 
 ORDERS = ("sorted", "random")
 

@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from randomgen import AESCounter
 
-from pipeline.devices.producer import Producer
-from pipeline.devices.producer_store import ProducerStore
-from pipeline.stages.shuffle_stage import ShuffleStage
-from randomizers.future_rand import FutureRand
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.randomizers.future_rand import FutureRand
 from tests.attacks import randomness
 from tests.attacks.examples import EXAMPLES, case_of, with_entry
 from tests.attacks.randomness import attack_generators, attack_randomness

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.audit.subjects import job_of
-from pipeline.devices import epoch_records
-from pipeline.devices.producer import Producer
-from pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.devices import epoch_records
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from tests.attacks.examples import EXAMPLES, case_of
 from tests.attacks.side_channels import compare_neighbours
 from tests.conformance.cases import CASES, Case

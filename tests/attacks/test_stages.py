@@ -9,21 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs import budgets
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.ledger.chain import Chain, Problem
-from pipeline.ledger.spending import Spending
-from pipeline.stages import crowds, window_writer
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.device_windows import DeviceWindow
-from pipeline.stages.shuffle_stage import ShuffleStage
-from pipeline.stages.stage_noise import StageNoise
-from pipeline.stages.window_decision import WindowDecision
-from pipeline.stages.window_writer import ProducerWindows
-from pipeline.stages.windows import Drawing, Window
-from randomizers.randomness import cryptographic_generator, keyed_generator, seeded_generator
+from dpstream.pipeline.jobs import budgets
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.ledger.chain import Chain, Problem
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.stages import crowds, window_writer
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.device_windows import DeviceWindow
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.pipeline.stages.window_decision import WindowDecision
+from dpstream.pipeline.stages.window_writer import ProducerWindows
+from dpstream.pipeline.stages.windows import Drawing, Window
+from dpstream.randomizers.randomness import (
+    cryptographic_generator,
+    keyed_generator,
+    seeded_generator,
+)
+from dpstream.topics import sealed_words
+from dpstream.topics.manifests import Fate
+from dpstream.topics.shares import ShareSum
 from tests.attacks.boxes_and_shares import attack_boxes_and_shares
 from tests.attacks.crowds_left import MINIMUM, attack_crowds
 from tests.attacks.device_windows import attack_device_windows
@@ -33,9 +40,6 @@ from tests.attacks.noise_of_stages import attack_dummies, attack_sums
 from tests.attacks.spending import attack_spending
 from tests.attacks.written_again import attack_written_again
 from tests.support.thinned import thinned
-from topics import sealed_words
-from topics.manifests import Fate
-from topics.shares import ShareSum
 
 Patch = pytest.MonkeyPatch
 Attacking = Callable[[], Iterator[str]]
@@ -222,7 +226,7 @@ def cuts_unnoticed(patch: Patch) -> None:
         apply(chain, len(chain.places), value, *more, **also)
 
     patch.setattr(Chain, "apply", renumbering)
-    patch.setattr("pipeline.ledger.verification._cut_in_front", lambda *cut: iter(()))
+    patch.setattr("dpstream.pipeline.ledger.verification._cut_in_front", lambda *cut: iter(()))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.crowds_left import crowds_job
 from tests.attacks.device_windows import device_job, device_rows, record_of
 from tests.attacks.membership import plain_job, speaks_against

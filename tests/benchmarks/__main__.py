@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-from pipeline.kafka.cluster import ClusterError
-from pipeline.kafka.connection import Connection
-from pipeline.operations.processes import python_module
-from pipeline.operations.restarted_processes import ProcessError
+from dpstream.pipeline.kafka.cluster import ClusterError
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.processes import python_module
+from dpstream.pipeline.operations.restarted_processes import ProcessError
 from tests.benchmarks import one_core, recording, replaying
 from tests.benchmarks.end_to_end import (
     BenchmarkError,

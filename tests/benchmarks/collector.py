@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
 from tests.benchmarks.end_to_end import local_broker
 from tests.benchmarks.measuring import available_cores, processor_seconds
 from tests.support.collector_server import report
@@ -104,7 +104,7 @@ def measure(connection: Connection) -> dict[str, Any]:
 def _collector(connection: Connection) -> Iterator[tuple[int, int]]:
     """A collector on the first core, everything else of this process on the others."""
     cores = available_cores()
-    command = [sys.executable, "-m", "pipeline.cli", "collect", "--bind", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "dpstream.pipeline.cli", "collect", "--bind", "127.0.0.1:0"]
     with subprocess.Popen(
         [*command, *connection.arguments()], stdout=subprocess.PIPE, stderr=sys.stderr, text=True
     ) as process:

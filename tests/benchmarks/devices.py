@@ -19,10 +19,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.topics.manifests import Fate
+from dpstream.topics.sealing import Lock, device_context, seal, unseal_each
 from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
-from topics.manifests import Fate
-from topics.sealing import Lock, device_context, seal, unseal_each
 
 _IN_JAVASCRIPT = Path(__file__).with_name("javascript_reports.mjs")
 _BATCH = 100

@@ -14,22 +14,23 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, Literal
 
-from aggregators.count_min import CountMinAggregator
-from aggregators.future_rand import FutureRandAggregator
-from aggregators.value_stream import ValueStreamAggregator
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy, undeploy
-from pipeline.operations.processes import dpstream_command, python_module
-from pipeline.operations.restarted_processes import Child, RestartedProcesses
-from pipeline.operations.up.keeper import KeptBroker, Message
-from pipeline.results.follow import EstimateReader
-from pipeline.stages.partial_log import PartialLog
-from pipeline.state import kafka_folder
-from randomizers.dyadic import orders_due
+from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.aggregators.value_stream import ValueStreamAggregator
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy, undeploy
+from dpstream.pipeline.operations.processes import dpstream_command, python_module
+from dpstream.pipeline.operations.restarted_processes import Child, RestartedProcesses
+from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.state import kafka_folder
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.topics.names import Role
 from tests.benchmarks.measuring import (
     MEGABYTE,
     Rate,
@@ -45,7 +46,6 @@ from tests.benchmarks.one_core import (
     letters_job_values,
 )
 from tests.benchmarks.producing import send
-from topics.names import Role
 
 STAGES = ("shuffle", "aggregate", "publish")
 _JOB_VALUES = {

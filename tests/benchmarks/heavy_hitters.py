@@ -23,22 +23,22 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.bucket import BucketAggregator, most_named
-from aggregators.cell_window import FOUND
-from aggregators.found_items import FoundItems
-from aggregators.sparse_recovery import SparseRecoveryAggregator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.bucket import BucketAggregator, most_named
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.sparse_recovery import SparseRecoveryAggregator
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.bucket import BucketParameters
+from dpstream.randomizers.count_min import CountMinParameters
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.item_domains import Bits
+from dpstream.randomizers.jl_hh import JlHhParameters
+from dpstream.randomizers.measurements import Calibration
+from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.sparse_recovery import SparseRecoveryParameters
 from experiments.preparation import labels_path, read_plain
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.bucket import BucketParameters
-from randomizers.count_min import CountMinParameters
-from randomizers.counted_words import CountedWords
-from randomizers.item_domains import Bits
-from randomizers.jl_hh import JlHhParameters
-from randomizers.measurements import Calibration
-from randomizers.projective_geometry import ProjectiveGeometryParameters
-from randomizers.randomness import seeded_generator
-from randomizers.sparse_recovery import SparseRecoveryParameters
 
 DELTA: Final = 1e-6
 BITS: Final = 24

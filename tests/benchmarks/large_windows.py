@@ -30,15 +30,26 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.actions import Action, Append, LogSlice
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.multisets import _MEMORY_LIMIT
-from pipeline.stages.scratch import temporary_file
-from pipeline.stages.sorted_runs import PAGE_BYTES
-from pipeline.stages.stage import Stage
+from dpstream.pipeline.actions import Action, Append, LogSlice
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryWorker
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.multisets import _MEMORY_LIMIT
+from dpstream.pipeline.stages.scratch import temporary_file
+from dpstream.pipeline.stages.sorted_runs import PAGE_BYTES
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.topics.batches import (
+    DRAWING_BYTES,
+    Batch,
+    Punctuation,
+    batch_id,
+    encode_batch,
+    encode_punctuation,
+)
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
+from dpstream.topics.words import Words
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import (
     MEGABYTE,
@@ -47,17 +58,6 @@ from tests.benchmarks.measuring import (
     resident_megabytes,
 )
 from tests.benchmarks.one_core import shuffle_stage
-from topics.batches import (
-    DRAWING_BYTES,
-    Batch,
-    Punctuation,
-    batch_id,
-    encode_batch,
-    encode_punctuation,
-)
-from topics.names import Role
-from topics.records import Registration
-from topics.words import Words
 
 MILLIONS = (30, 100, 300)
 PRODUCERS = 3

@@ -26,23 +26,23 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Append, LogRecord, LogSlice
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.processes import python_module
-from pipeline.operations.producer_checks import check_registered
-from pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.stage import Stage
-from pipeline.stages.tallies import Tally
+from dpstream.pipeline.actions import Append, LogRecord, LogSlice
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.processes import python_module
+from dpstream.pipeline.operations.producer_checks import check_registered
+from dpstream.pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.tallies import Tally
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.benchmarks.measuring import peak_megabytes
 from tests.benchmarks.one_core import shuffle_stage
 from tests.support.histories import NOW, fill, history_job
 from tests.support.live_page import live_page
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate
-from topics.names import JOBS_TOPIC, Role
 
 EPOCHS = 200_000
 JOB_FILE = "job.json"
@@ -254,8 +254,8 @@ def _start(stage: Stage, log: HistoryLog, job: DeployedJob) -> None:
 
 
 def _producer(job: DeployedJob, log: HistoryLog) -> None:
-    from pipeline.devices.producer import Producer
-    from pipeline.simulation.memory import MemoryDriver
+    from dpstream.pipeline.devices.producer import Producer
+    from dpstream.pipeline.simulation.memory import MemoryDriver
 
     class Transport(MemoryDriver):
         def carry_out(self, action: Any) -> object:
@@ -285,8 +285,8 @@ def _page(job: DeployedJob, log: HistoryLog, *, looked_at: bool = False) -> None
 
 def _verb(*arguments: str) -> Callable[[DeployedJob, HistoryLog], None]:
     def run(job: DeployedJob, log: HistoryLog) -> None:
-        from pipeline import cli
-        from pipeline.cli import cluster_and_jobs
+        from dpstream.pipeline import cli
+        from dpstream.pipeline.cli import cluster_and_jobs
 
         cluster = HistoryCluster(job, log)
         found = cast(Any, cluster_and_jobs)

@@ -26,20 +26,20 @@ from pathlib import Path
 import psutil
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.groups import group_name
-from pipeline.operations.deployments import deploy, undeploy
-from pipeline.operations.processes import dpstream_command
-from pipeline.stages.checkpoints import KEY, Checkpoint
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.operations.deployments import deploy, undeploy
+from dpstream.pipeline.operations.processes import dpstream_command
+from dpstream.pipeline.stages.checkpoints import KEY, Checkpoint
+from dpstream.topics.manifests import decode_manifest, encode_manifest
+from dpstream.topics.names import Role
 from tests.benchmarks.end_to_end import local_broker
 from tests.benchmarks.long_history import JOB_FILE, KEPT, TopicFile
 from tests.benchmarks.measuring import peak_megabytes, processor_seconds
 from tests.support.histories import history_values
-from topics.manifests import decode_manifest, encode_manifest
-from topics.names import Role
 
 STAGES = ("shuffle", "aggregate", "publish")
 VERBS = {

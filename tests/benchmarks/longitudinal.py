@@ -16,27 +16,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.future_rand import FutureRandAggregator
-from aggregators.hadamard_values import HadamardValuesAggregator
-from aggregators.value_stream import ValueStreamAggregator
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.protocols.protocol import Aggregator
-from randomizers.devices import Devices
-from randomizers.dyadic import orders_due
-from randomizers.future_rand import FutureRand, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.hadamard_values import LETTER_BITS, HadamardValuesParameters
-from randomizers.hadamard_values.calibration import calibrate as calibrate_hadamard
-from randomizers.randomness import cryptographic_generator
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_value_stream import ShuffledValueStream
-from randomizers.shuffled_value_stream.calibration import calibrate as calibrate_twin
-from randomizers.value_stream import ValueStream, ValueStreamParameters
-from randomizers.value_stream.calibration import calibrate as calibrate_values
-from randomizers.value_stream.lattice import FIRST, LAST
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.aggregators.value_stream import ValueStreamAggregator
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.hadamard_values import LETTER_BITS, HadamardValuesParameters
+from dpstream.randomizers.hadamard_values.calibration import calibrate as calibrate_hadamard
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_value_stream import ShuffledValueStream
+from dpstream.randomizers.shuffled_value_stream.calibration import calibrate as calibrate_twin
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate as calibrate_values
+from dpstream.randomizers.value_stream.lattice import FIRST, LAST
+from dpstream.topics.words import Words
 from tests.benchmarks.measuring import peak_megabytes
-from topics.words import Words
 
 USERS, EPOCHS = 1_000_000, 1_024
 TWIN_EPOCHS = 64

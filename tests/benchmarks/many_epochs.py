@@ -17,16 +17,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from pipeline.actions import Append, LogRecord, LogSlice
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.stage import Stage
+from dpstream.pipeline.actions import Append, LogRecord, LogSlice
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.topics.names import Role
 from tests.benchmarks.measuring import peak_megabytes
 from tests.benchmarks.one_core import DrawnReports, job_values, shuffle_stage
-from topics.names import Role
 
 _POINTS = 8
 _REPORTS = 100

@@ -35,22 +35,22 @@ from urllib.request import urlopen
 
 import psutil
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import deploy, undeploy
-from pipeline.operations.processes import Process, dpstream_command, end_all
-from pipeline.results.follow import EstimateReader
-from pipeline.state import kafka_folder
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import deploy, undeploy
+from dpstream.pipeline.operations.processes import Process, dpstream_command, end_all
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.state import kafka_folder
+from dpstream.topics.names import Role
 from tests.benchmarks.end_to_end import STAGES, BenchmarkError, local_broker
 from tests.benchmarks.measuring import MEGABYTE, available_cores, busy_seconds
 from tests.benchmarks.one_core import DrawnReports, job_values
 from tests.benchmarks.producing import send
-from topics.names import Role
 
 REST_SECONDS = 60.0
 """Longer than it takes to wake all of the busy jobs, and to draw what they are sent."""

@@ -18,15 +18,13 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages.decision_log import DecisionLog
-from tests.benchmarks.measuring import MEGABYTE
-from tests.benchmarks.one_core import shuffle_stage
-from topics.batches import (
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.topics.batches import (
     DRAWING_BYTES,
     Batch,
     Punctuation,
@@ -34,10 +32,12 @@ from topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from topics.manifests import Fate, Manifest
-from topics.names import Role
-from topics.records import Registration
-from topics.words import Words
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
+from dpstream.topics.words import Words
+from tests.benchmarks.measuring import MEGABYTE
+from tests.benchmarks.one_core import shuffle_stage
 
 Order = Literal["registration", "random"]
 

@@ -10,30 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.projective_geometry import ProjectiveGeometryAggregator
-from aggregators.row_estimates import RowEstimates
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.scratch import Scratch, temporary_file
-from pipeline.stages.shuffle_stage import ShuffleStage
-from pipeline.stages.stage import Stage
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.counted_words import CountedWords, written_out
-from randomizers.dyadic import orders_due
-from randomizers.item_domains import Bits
-from randomizers.projective_geometry import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
+from dpstream.aggregators.row_estimates import RowEstimates
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.item_domains import Bits
+from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometry,
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
-from randomizers.projective_geometry.calibration import calibrate
-from randomizers.randomness import cryptographic_generator
-from tests.benchmarks.measuring import Rate, rate
-from topics.batches import (
+from dpstream.randomizers.projective_geometry.calibration import calibrate
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.topics.batches import (
     DRAWING_BYTES,
     Batch,
     Punctuation,
@@ -42,9 +41,10 @@ from topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from topics.names import Role
-from topics.records import Registration
-from topics.words import Words, split_words
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
+from dpstream.topics.words import Words, split_words
+from tests.benchmarks.measuring import Rate, rate
 
 DEVICES = 1_000_000
 WINDOW_REPORTS = 10_000_000

@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 
-from randomizers.fragments import Fragments, FragmentsParameters
-from randomizers.fragments.calibration import calibrate
-from randomizers.randomness import cryptographic_generator
+from dpstream.randomizers.fragments import Fragments, FragmentsParameters
+from dpstream.randomizers.fragments.calibration import calibrate
+from dpstream.randomizers.randomness import cryptographic_generator
 
 DEVICES, CELLS, EPOCHS = 100_000, 1_000, 5
 

@@ -16,19 +16,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pipeline.actions import LogRecord
-from pipeline.connect import open_producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy, undeploy
-from pipeline.operations.registrations import Registrations
-from pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import deploy, undeploy
+from dpstream.pipeline.operations.registrations import Registrations
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.topics.manifests import SHORT, Fate, Manifest, encode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
 from tests.benchmarks.end_to_end import local_broker
 from tests.benchmarks.many_producers import many_job
 from tests.benchmarks.measuring import MEGABYTE
-from topics.manifests import SHORT, Fate, Manifest, encode_manifest
-from topics.names import Role
-from topics.records import Registration
 
 
 @dataclass(frozen=True, slots=True)

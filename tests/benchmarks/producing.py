@@ -24,15 +24,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Append, Flush, Steps
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.lifeline import follow
+from dpstream.pipeline.actions import Append, Flush, Steps
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.lifeline import follow
+from dpstream.topics.names import Role
 from tests.benchmarks.one_core import DrawnReports, changing_values
-from topics.names import Role
 
 # Values of so many epochs are made beforehand, and come round again.
 _EPOCHS_OF_VALUES = 16

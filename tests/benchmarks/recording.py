@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.recording.recordings import (
+from dpstream.pipeline.recording.recordings import (
     RecordedEpoch,
     RecordedEstimate,
     Recording,
@@ -22,11 +22,11 @@ from pipeline.recording.recordings import (
     RecordingIndex,
     RecordingWriter,
 )
-from pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray, Words
 from tests.benchmarks.measuring import MEGABYTE, Rate
-from topics.manifests import Fate, Manifest
-from topics.word_forms import WordForm
-from topics.words import WordArray, Words
 
 EPOCHS = 8
 _IDENTITY = bytes(16)

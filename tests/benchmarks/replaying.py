@@ -20,29 +20,29 @@ from statistics import median
 
 import numpy as np
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.recording.record import Recorder, open_recording
-from pipeline.recording.recordings import Recording, RecordingFolder
-from pipeline.recording.replay.in_memory import MemoryReplay
-from pipeline.recording.replay.job import deploy_replay, replayed_job
-from pipeline.recording.replay.plan import Wanted, plan_replay
-from pipeline.recording.replay.recording_source import RecordingSource
-from pipeline.recording.replay.sources import ReplaySource
-from pipeline.recording.replay.topic_source import TopicSource
-from pipeline.simulation.memory import MemoryDriver, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.stage import Stage
-from randomizers.dyadic import orders_due
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.recording.record import Recorder, open_recording
+from dpstream.pipeline.recording.recordings import Recording, RecordingFolder
+from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
+from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
+from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.recording_source import RecordingSource
+from dpstream.pipeline.recording.replay.sources import ReplaySource
+from dpstream.pipeline.recording.replay.topic_source import TopicSource
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryWorker
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.topics.chunks import Chunk, encode_chunk
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words, split_words
 from tests.benchmarks.many_epochs import FileLog
 from tests.benchmarks.measuring import MEGABYTE, peak_megabytes
 from tests.benchmarks.one_core import job_values
-from topics.chunks import Chunk, encode_chunk
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import Role
-from topics.words import Words, split_words
 
 WINDOW = 1_000_000
 EPOCHS = 32

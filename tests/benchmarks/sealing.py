@@ -20,21 +20,21 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.sealed import SHARERS
-from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages.adding_stages import adding_stages
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.hop_stage import HopStage
-from pipeline.stages.shuffle_stage import ShuffleStage
-from pipeline.stages.stage import Stage
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.adding_stages import adding_stages
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.hop_stage import HopStage
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.topics.names import Role
+from dpstream.topics.sealing import BOX_BYTES
+from dpstream.topics.shares import share_table
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
-from topics.names import Role
-from topics.sealing import BOX_BYTES
-from topics.shares import share_table
 
 STAGES = ((2,), (3,))
 WHAT = {

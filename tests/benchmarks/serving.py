@@ -19,10 +19,10 @@ import aiohttp
 import numpy as np
 import psutil
 
-from aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.topics.manifests import Fate
 from tests.support.live_page import deploy_text, live_page, publish
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate
 
 ITEMS = 200
 EPOCHS = 4_000

@@ -21,15 +21,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
-from tests.benchmarks.many_epochs import FileLog
-from tests.benchmarks.measuring import MEGABYTE, peak_megabytes
-from tests.benchmarks.one_core import shuffle_stage
-from topics.batches import (
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryWorker
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.topics.batches import (
     DRAWING_BYTES,
     Batch,
     Punctuation,
@@ -37,10 +34,13 @@ from topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from topics.chunks import Chunk, encode_chunk
-from topics.names import Role
-from topics.records import Registration
-from topics.words import Words, split_words
+from dpstream.topics.chunks import Chunk, encode_chunk
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
+from dpstream.topics.words import Words, split_words
+from tests.benchmarks.many_epochs import FileLog
+from tests.benchmarks.measuring import MEGABYTE, peak_megabytes
+from tests.benchmarks.one_core import shuffle_stage
 
 MESSAGES = 10_000_000
 ROWS, BUCKETS = 5, 8_000

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from dpstream.topics.envelopes import decode_body
 from tests.support import chromium
 from tests.support.chromium import Watched
 from tests.support.small_collector import SIGNER, START, SmallCollector, deployed
-from topics.envelopes import decode_body
 
 pytestmark = pytest.mark.browser
 

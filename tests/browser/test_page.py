@@ -15,15 +15,15 @@ from matplotlib.image import imread
 from numpy.typing import NDArray
 from playwright.sync_api import Locator, Page, expect
 
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.operations.status.facts import STAGES
-from pipeline.planning.largest_error import widening
-from pipeline.results.changes import changes
-from pipeline.results.estimate_csv import csv_lines
-from pipeline.results.follow import EstimateReader
-from pipeline.results.published_rows import PublishedRows
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.operations.status.facts import STAGES
+from dpstream.pipeline.planning.largest_error import widening
+from dpstream.pipeline.results.changes import changes
+from dpstream.pipeline.results.estimate_csv import csv_lines
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.published_rows import PublishedRows
 from tests.support import shown_jobs
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from aggregators.estimate import Estimate
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from tests.support.chromium import PATIENCE, Watched
 from tests.support.served_page import ServedPage
 

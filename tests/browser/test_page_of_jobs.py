@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.jobs.sealed import stage_roles
-from randomizers.fragments import FragmentsLaw
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.sealed import stage_roles
+from dpstream.randomizers.fragments import FragmentsLaw
+from dpstream.topics.names import FURTHER_REPORTS, HOPS, Role
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage
 from tests.support.shown_jobs import CROWDS, FRUIT, LEARNING, count, crowds
-from topics.names import FURTHER_REPORTS, HOPS, Role
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

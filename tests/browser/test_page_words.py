@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
-from pipeline.jobs.sealed import SHARERS
-from pipeline.jobs.sealing_keys import make_key_pair
-from pipeline.serve.access import AccessSettings
-from pipeline.serve.passwords import HashedPassword
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.sealing_keys import make_key_pair
+from dpstream.pipeline.serve.access import AccessSettings
+from dpstream.pipeline.serve.passwords import HashedPassword
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage
 

@@ -11,15 +11,15 @@ from collections.abc import Collection
 
 import pytest
 
-from pipeline.conformance.cases import FALSE_ALARM as FALSE_ALARM
-from pipeline.conformance.cases import Case as Case
-from pipeline.conformance.cases import ExactLaw as ExactLaw
-from pipeline.conformance.cases import Report as Report
-from pipeline.conformance.cases import Stream as Stream
-from pipeline.conformance.cases import View as View
-from pipeline.conformance.cases import WordArray as WordArray
-from pipeline.conformance.finding import find_cases
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.conformance.cases import FALSE_ALARM as FALSE_ALARM
+from dpstream.pipeline.conformance.cases import Case as Case
+from dpstream.pipeline.conformance.cases import ExactLaw as ExactLaw
+from dpstream.pipeline.conformance.cases import Report as Report
+from dpstream.pipeline.conformance.cases import Stream as Stream
+from dpstream.pipeline.conformance.cases import View as View
+from dpstream.pipeline.conformance.cases import WordArray as WordArray
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 CASES = [case for name in PROTOCOLS for case in find_cases(name)]
 

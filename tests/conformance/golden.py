@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.protocols.protocol import Law
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.counted_words import CountedWords
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import Batch, encode_batch
+from dpstream.topics.words import Words
 from tests.conformance.cases import CASES, Case, WordArray
-from topics.batches import Batch, encode_batch
-from topics.words import Words
 
 DEVICES = 24
 

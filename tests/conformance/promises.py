@@ -17,12 +17,12 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.marked_yaml import dotted
-from pipeline.planning.honest_contributors import contributor_curve
-from pipeline.planning.parties import party_guarantees
-from pipeline.planning.plan import plan
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.marked_yaml import dotted
+from dpstream.pipeline.planning.honest_contributors import contributor_curve
+from dpstream.pipeline.planning.parties import party_guarantees
+from dpstream.pipeline.planning.plan import plan
 from tests.conformance.golden import flattened
 
 FILE: Final = Path(__file__).parent / "promises.json"

@@ -15,22 +15,22 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.counted_words import written_out
-from randomizers.hadamard import Hadamard
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.hadamard import Hadamard
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import Batch, decode_batch
+from dpstream.topics.fixed_sizes import table_cells
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
+from dpstream.topics.shares import MOST_SHARED, table_of
 from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import LAST_EPOCH, job_of
 from tests.support.learning import publish_models
-from topics.batches import Batch, decode_batch
-from topics.fixed_sizes import table_cells
-from topics.frames import Kind, kind_of
-from topics.names import Role
-from topics.shares import MOST_SHARED, table_of
 
 SHUFFLED = [case for case in CASES if case.protocol.needs_shuffle]
 
@@ -107,7 +107,7 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
     """With a misfit that is as likely as not, rather than never."""
     assert case.protocol.capacity is not None
     law = case.law
-    monkeypatch.setattr("randomizers.dummies.MISFIT", 0.5)
+    monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
     for seed, values in enumerate(streams(case, 25)):
         devices = case.protocol.randomizer(law)
         devices.enrol(25, seeded_generator(seed))
@@ -124,7 +124,7 @@ def test_no_more_reports_are_alike_than_shares_are_told_to_add_up(
     case: Case, devices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of one device, too: a second report that says the same would be one too many."""
-    monkeypatch.setattr("randomizers.dummies.MISFIT", 0.5)
+    monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
     law, cells = case.law, table_cells(case.protocol.word_form(case.law))
     assert cells is not None
     for seed, values in enumerate(streams(case, devices)):
@@ -209,6 +209,6 @@ def test_what_misfits_cost_is_charged_to_delta(case: Case, monkeypatch: pytest.M
         return
     if case.protocol.name == "hadamard" and parameters.dummies == "bernoulli":
         return
-    monkeypatch.setattr("randomizers.accounting.table_distances.MISFIT", 1e-6)
+    monkeypatch.setattr("dpstream.randomizers.accounting.table_distances.MISFIT", 1e-6)
     with pytest.raises(ValueError, match="dummies that are drawn more finely than they are"):
         case.protocol.calibrate(parameters, case.last_epoch, case.minimum)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from pipeline.protocols.protocol import Aggregator, ResumableAggregator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.pipeline.protocols.protocol import Aggregator, ResumableAggregator
 from tests.conformance.cases import CASES, Case, WordArray, every_case
 
 DEVICES = 12

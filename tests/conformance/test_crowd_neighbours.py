@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.stages.shuffle_decision import ShuffleDecision
-from pipeline.stages.stage_noise import StageNoise
+from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.words import Words
 from tests.support.commands import Commands
 from tests.support.memory_run import run_in_memory
 from tests.support.neighbour_inputs import CHANGED, PRODUCERS, USERS, Inputs
 from tests.support.public_facts import OBSERVABLES
 from tests.support.public_view import SameRelease, Seen
-from topics.manifests import Manifest
-from topics.words import Words
 
 LAST_EPOCH = 3
 CROWDS = ("old", "new")

@@ -17,17 +17,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.actions import Append
-from pipeline.collector.intake import Gate, Intake
-from pipeline.jobs.collector_keys import CollectorKey
-from pipeline.jobs.descriptions import described, signer_of
-from pipeline.jobs.sealing_keys import KeyRing
-from randomizers.client import Answer, Device, Limit
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.collector.intake import Gate, Intake
+from dpstream.pipeline.jobs.collector_keys import CollectorKey
+from dpstream.pipeline.jobs.descriptions import described, signer_of
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.randomizers.client import Answer, Device, Limit
+from dpstream.topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES, IDENTITY_BYTES
+from dpstream.topics.names import Role
 from tests.support.device_world import EPOCH, GRACE, DeviceWorld, device_job
 from tests.support.small_collector import MemoryStore
 from tests.support.world import BEGUN
-from topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES, IDENTITY_BYTES
-from topics.names import Role
 
 DEVICES = 6
 EPOCHS = 5
@@ -72,7 +72,7 @@ class Run:
     def request(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Answer:
-        """See `randomizers.client.Transport`: what an access log would have, and more."""
+        """See `dpstream.randomizers.client.Transport`: what an access log would have, and more."""
         job = self.world.job
         answer = self._answer(path, body)
         public = b""

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.devices.producer_store import ProducerStore
-from randomizers.counted_words import written_out
-from randomizers.devices import Devices
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.devices import Devices
 from tests.conformance.cases import Case, every_case
 
 DEVICES = 300

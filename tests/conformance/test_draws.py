@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.conformance.finding import exact_law_of
-from pipeline.protocols.protocol import Example, PerEpochLaw, Protocol
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.counted_words import written_out
-from randomizers.item_domains import Numbers
+from dpstream.pipeline.conformance.finding import exact_law_of
+from dpstream.pipeline.protocols.protocol import Example, PerEpochLaw, Protocol
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.item_domains import Numbers
 from tests.conformance.cases import CASES, Case
 from tests.conformance.test_devices import enrolled, same_arrays, snapshot, through_disk
 

@@ -14,10 +14,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate
-from aggregators.published import Published
-from randomizers.counted_words import written_out
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.published import Published
+from dpstream.randomizers.counted_words import written_out
 from tests.conformance.cases import FALSE_ALARM, Case, every_counting_case
 
 pytestmark = pytest.mark.slow

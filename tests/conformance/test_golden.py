@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_batch, encode_batch
 from tests.conformance.cases import Case, WordArray, every_case
 from tests.conformance.golden import (
     DEVICES,
@@ -20,7 +21,6 @@ from tests.conformance.golden import (
     golden_file,
     written_out_bytes,
 )
-from topics.batches import decode_batch, encode_batch
 
 NEAR = 1e-3
 

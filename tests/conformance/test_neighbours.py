@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.state import sealing_keys_folder
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.state import sealing_keys_folder
+from dpstream.topics.batches import decode_batch, encode_batch
+from dpstream.topics.names import Role
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, run_in_memory
@@ -30,8 +32,6 @@ from tests.support.sealing import (
     shares_section,
     write_private_keys,
 )
-from topics.batches import decode_batch, encode_batch
-from topics.names import Role
 
 COMPARED = ("laplace_histogram", "jl_hh", "bucket", "sparse_recovery", "count_mean_sketch")
 """Protocols for comparison, which travel as others do."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.devices.epoch_records import DrawnEpoch
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from randomizers.randomness import seeded_generator
-from topics.batches import decode_batch
-from topics.frames import Kind, kind_of
+from dpstream.pipeline.devices.epoch_records import DrawnEpoch
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.frames import Kind, kind_of
 
 REPORTS = 200
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.conformance.divergences import exponential, largest_divergence
-from randomizers.counted_words import written_out
+from dpstream.pipeline.conformance.divergences import exponential, largest_divergence
+from dpstream.randomizers.counted_words import written_out
 from tests.conformance.cases import SUMMED, Case, Report, every_case
 
 NEWCOMERS = 20_000

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.epoch_responses import EpochResponsesAggregator
-from pipeline.conformance import checks, running
-from pipeline.conformance.cases import Case, Stream
-from pipeline.conformance.checks import CHECKS, Check
-from pipeline.conformance.finding import cases_of, exact_law_of, find_cases
-from pipeline.conformance.running import DoesNotConformError
-from pipeline.protocols.other_packages import ProtocolError
-from pipeline.protocols.protocol import Example, Protocol
-from randomizers.guarantee import Guarantee
+from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
+from dpstream.pipeline.conformance import checks, running
+from dpstream.pipeline.conformance.cases import Case, Stream
+from dpstream.pipeline.conformance.checks import CHECKS, Check
+from dpstream.pipeline.conformance.finding import cases_of, exact_law_of, find_cases
+from dpstream.pipeline.conformance.running import DoesNotConformError
+from dpstream.pipeline.protocols.other_packages import ProtocolError
+from dpstream.pipeline.protocols.protocol import Example, Protocol
+from dpstream.randomizers.guarantee import Guarantee
 from tests.conformance.cases import CASES
 from tests.support.fresh_response import (
     FreshResponse,
@@ -315,7 +315,7 @@ def test_what_is_missing_is_said(find: Callable[[], object], said: str) -> None:
 
 def test_our_own_protocols_are_checked_against_the_laws_that_are_installed() -> None:
     (first, *_) = find_cases("future_rand")
-    assert type(first.exact).__module__ == "pipeline.conformance.laws.future_rand"
+    assert type(first.exact).__module__ == "dpstream.pipeline.conformance.laws.future_rand"
 
 
 CHECK = {"case": "Case", "return": "None"}

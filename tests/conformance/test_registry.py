@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.conformance.cases import CASES, Case, every_case
 
 

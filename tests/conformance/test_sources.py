@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
-import pipeline.devices.producer
-import randomizers.randomness
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.randomness import cryptographic_generator
+import dpstream.pipeline.devices.producer
+import dpstream.randomizers.randomness
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.randomness import cryptographic_generator
 from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +44,8 @@ def test_privacy_rests_on_no_other_randomness(module: Path) -> None:
         "import numpy as np\nnp.random.seed(1)",
         "import numpy\nnumpy.random.default_rng()",
         "import numpy as np\nnp.random.random()",
-        "from randomizers.randomness import seeded_generator",
-        "from randomizers import randomness\nrandomness.seeded_generator(1)",
+        "from dpstream.randomizers.randomness import seeded_generator",
+        "from dpstream.randomizers import randomness\nrandomness.seeded_generator(1)",
     ],
 )
 def test_other_randomness_would_be_found(code: str) -> None:
@@ -69,10 +69,10 @@ def test_a_producer_draws_from_the_default_generator(monkeypatch: pytest.MonkeyP
     made = []
 
     def recorded() -> np.random.Generator:
-        made.append(randomizers.randomness.cryptographic_generator())
+        made.append(dpstream.randomizers.randomness.cryptographic_generator())
         return made[-1]
 
-    monkeypatch.setattr(pipeline.devices.producer, "cryptographic_generator", recorded)
+    monkeypatch.setattr(dpstream.pipeline.devices.producer, "cryptographic_generator", recorded)
     job = deploy_job(parse_job(job_text()), deployed_at=0)
     users = [f"user{number}" for number in range(100)]
     with Producer(job, None, name="gateway", transport=MemoryDriver(MemoryLog())) as producer:

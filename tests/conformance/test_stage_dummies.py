@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.protocols.protocol import Law, Protocol, StageDummies
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.counted_words import CountedWords, written_out
-from randomizers.randomness import seeded_generator
-from topics.words import Words
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.protocols.protocol import Law, Protocol, StageDummies
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.words import Words
 
 KEY, DEPLOYMENT = NoiseKey(bytes(range(32))), bytes(range(16))
 LAST_EPOCH, MINIMUM = 4, 20

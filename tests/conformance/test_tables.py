@@ -19,19 +19,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.protocols.protocol import Example, Law
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.accounting.shifted_noise import delta_of_tables
-from randomizers.accounting.table_distances import FOR_TABLES, check_tables
-from randomizers.counted_words import written_out
-from randomizers.dummies import Dummies
-from randomizers.fragments import FragmentsLaw, FragmentsParameters
-from randomizers.hadamard import HadamardParameters
-from randomizers.item_domains import Bits
-from randomizers.noise_tables import NoiseTable
-from randomizers.normal_noise import NormalNoise
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.pipeline.protocols.protocol import Example, Law
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.dummies import Dummies
+from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
+from dpstream.randomizers.hadamard import HadamardParameters
+from dpstream.randomizers.item_domains import Bits
+from dpstream.randomizers.noise_tables import NoiseTable
+from dpstream.randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from tests.conformance.cases import COUNTING, Case
 
 ITEMS = ("a", "b", "c")
@@ -112,7 +112,7 @@ def charged(case: Case, parameters: Any) -> Seen:
 
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
-            if name.startswith("randomizers."):
+            if name.startswith("dpstream.randomizers."):
                 if getattr(module, "delta_of_tables", None) is delta_of_tables:
                     patch.setattr(module, "delta_of_tables", note)
                 if name.endswith(("table_distances", "fragments.calibration")):
@@ -220,7 +220,8 @@ def of_protocols() -> list[ModuleType]:
     return [
         module
         for name, module in list(sys.modules.items())
-        if name.startswith("randomizers.") and not name.startswith("randomizers.accounting")
+        if name.startswith("dpstream.randomizers.")
+        and not name.startswith("dpstream.randomizers.accounting")
     ]
 
 
@@ -228,7 +229,7 @@ def answers_for_a_delta(module: ModuleType) -> Iterator[tuple[str, Callable[...,
     """What a module asks of accounting with a delta, but for what sees to tables themselves."""
     for name, value in list(vars(module).items()):
         if inspect.isfunction(value) and value is not check_tables:
-            of_accounting = value.__module__.startswith("randomizers.accounting.")
+            of_accounting = value.__module__.startswith("dpstream.randomizers.accounting.")
             if of_accounting and "delta" in inspect.signature(value).parameters:
                 yield name, value
 

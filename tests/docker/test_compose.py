@@ -13,18 +13,18 @@ import jsonschema
 import pytest
 import yaml
 
-from pipeline.cli.verbs import build_command
-from pipeline.demo.devices import fleet as fleet_module
-from pipeline.demo.devices import job as job_module
-from pipeline.kafka.local_kafka.broker import SETTINGS
-from pipeline.state import (
+from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.demo.devices import fleet as fleet_module
+from dpstream.pipeline.demo.devices import job as job_module
+from dpstream.pipeline.kafka.local_kafka.broker import SETTINGS
+from dpstream.pipeline.state import (
     collector_key_file,
     noise_key_file,
     sealing_keys_folder,
     signing_key_file,
 )
-from topics.envelopes import BODY_MAX
-from topics.names import BATCH_BYTES_MAX, KEPT_BATCH_BYTES_MAX
+from dpstream.topics.envelopes import BODY_MAX
+from dpstream.topics.names import BATCH_BYTES_MAX, KEPT_BATCH_BYTES_MAX
 
 DOCKER = Path(__file__).parents[2] / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
@@ -256,7 +256,11 @@ def test_brokers_are_set_up_as_the_local_one_is_and_survive_the_loss_of_one() ->
 
 
 def test_brokers_are_of_the_version_that_tests_run_on() -> None:
-    lock = resources.files("pipeline.kafka.local_kafka").joinpath("jars.lock.toml").read_text()
+    lock = (
+        resources.files("dpstream.pipeline.kafka.local_kafka")
+        .joinpath("jars.lock.toml")
+        .read_text()
+    )
     (image,) = {service["image"] for service in BROKERS.values()}
     assert f"kafka_2.13-{image.removeprefix('apache/kafka:')}" in lock or (
         f'version = "{image.removeprefix("apache/kafka:")}"' in lock

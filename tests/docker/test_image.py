@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
-PACKAGES = ("aggregators", "pipeline", "randomizers", "topics")
+PACKAGES = ("aggregators", "dpstream", "pipeline", "randomizers", "topics")
 # Read in the repository, and by nothing that is installed.
 LEFT_OUT = (
     # Published by `npm pack`; only what a page of the demonstration loads is installed.
@@ -72,6 +72,7 @@ def test_what_is_installed_is_complete(tmp_path: Path) -> None:
             shutil.copytree(
                 ROOT / name,
                 source / name,
+                symlinks=True,
                 ignore=shutil.ignore_patterns("__pycache__", ".*", "node_modules"),
             )
         elif "/" not in name:
@@ -90,13 +91,14 @@ def test_what_is_installed_is_complete(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         installed = set(archive.namelist())
     expected = {
-        path.relative_to(source).as_posix()
+        path.relative_to(source).as_posix().removeprefix("dpstream/")
         for package in PACKAGES
         for path in (source / package).rglob("*")
         if path.is_file()
     }
     expected = {path for path in expected if not any(fnmatch(path, p) for p in LEFT_OUT)}
-    assert expected - installed == set()
-    assert any(path.startswith("pipeline/demo/") and path.endswith(".yaml") for path in installed)
-    outside = {path for path in installed if path.split("/")[0] not in PACKAGES}
+    outside = {path for path in installed if not path.startswith("dpstream/")}
+    inside = {path.removeprefix("dpstream/") for path in installed - outside}
+    assert expected - inside == set()
+    assert any(path.startswith("pipeline/demo/") and path.endswith(".yaml") for path in inside)
     assert all(path.split("/")[0].startswith("dpstream-") for path in outside), outside

@@ -16,14 +16,18 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from pipeline.cli.verbs import build_command
-from pipeline.jobs.collector_keys import CollectorKeyError, collector_key_at, read_collector_key
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import NoiseKeyError, noise_key_at, read_noise_key
-from pipeline.kafka.workers.health import Health
-from pipeline.kafka.workers.monitor import MonitorAddress, serve
-from pipeline.serve.login import PATH as LOGIN_PATH
-from pipeline.state import (
+from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.jobs.collector_keys import (
+    CollectorKeyError,
+    collector_key_at,
+    read_collector_key,
+)
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKeyError, noise_key_at, read_noise_key
+from dpstream.pipeline.kafka.workers.health import Health
+from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
+from dpstream.pipeline.serve.login import PATH as LOGIN_PATH
+from dpstream.pipeline.state import (
     collector_key_file,
     noise_key_file,
     sealing_keys_folder,

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.addresses import networks
-from pipeline.collector.rates import Rates
-from pipeline.collector.service import Access
+from dpstream.pipeline.addresses import networks
+from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.service import Access
+from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 from tests.pipeline.collector.test_http import APP, run
 from tests.support.collector_server import Client, Server, collecting, report
 from tests.support.device_jobs import body, device_job, envelope
 from tests.support.proxy import INSTALLED, proxy
-from topics.envelopes import BODY_MAX, CONTENT_TYPE
 
 pytestmark = pytest.mark.skipif(INSTALLED is None, reason="nginx is not installed")
 

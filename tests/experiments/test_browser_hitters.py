@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpstream.randomizers.fragments.calibration import loss_of_report
 from experiments.esa_heavy_hitters import (
     EPSILONS,
     found,
@@ -13,7 +14,6 @@ from experiments.esa_heavy_hitters import (
     losses,
     reports,
 )
-from randomizers.fragments.calibration import loss_of_report
 
 
 def test_columns_are_those_of_the_paper() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpstream.pipeline.demo import demo_change_log, demo_job_file
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from experiments.preparation import write_change_log
 from experiments.prepare_oulad import enrolments, main, weekly_changes
-from pipeline.demo import demo_change_log, demo_job_file
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.jobs.job_files import load_job, parse_job
 from tests.support.changes_per_user import changes_per_user
 
 

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
 from experiments.command import main
 from experiments.evaluation.drawn_items import (
     DrawnItems,
@@ -20,10 +24,6 @@ from experiments.evaluation.drawn_items import (
 from experiments.evaluation.experiment import parse_experiment
 from experiments.evaluation.results import Finished, summarize
 from experiments.evaluation.trial import run_trial
-from pipeline.devices.item_log import ItemLog
-from pipeline.devices.rows import InputError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
 from tests.support.commands import Commands
 
 FALSE_ALARM = 1e-9

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpstream.pipeline.results.smoothing import BIASED, NAMES, UNBIASED
+from dpstream.pipeline.simulation.simulate import simulate
 from experiments.command import main
 from experiments.evaluation import pending_trials
 from experiments.evaluation.columns import Series, series_of
@@ -22,8 +24,6 @@ from experiments.evaluation.experiment import load_experiment
 from experiments.evaluation.journal import Journal
 from experiments.evaluation.results import CSV_COLUMNS
 from experiments.evaluation.trial import accuracy, run_trial
-from pipeline.results.smoothing import BIASED, NAMES, UNBIASED
-from pipeline.simulation.simulate import simulate
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 

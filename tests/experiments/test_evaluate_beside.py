@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpstream.pipeline.jobs.job_problems import JobError
 from experiments.command import main
 from experiments.evaluation import counted
 from experiments.evaluation.experiment import load_experiment, parse_experiment
 from experiments.shipped import shipped_experiments
-from pipeline.jobs.job_problems import JobError
 from tests.support.commands import Commands
 
 EXPERIMENT = """\

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.job_problems import JobError
 from experiments.evaluation.data import ChangeLogFile, SyntheticChanges
 from experiments.evaluation.drawn_items import DrawnItems
 from experiments.evaluation.experiment import Experiment, load_experiment, parse_experiment
 from experiments.preparation import labels_path
 from experiments.shipped import shipped_experiments
-from pipeline.devices.change_log import ChangeLog
-from pipeline.devices.rows import InputError
-from pipeline.jobs.job_problems import JobError
 from tests.support.changes_per_user import changes_per_user
 
 LARGE = (
@@ -283,7 +283,7 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     except JobError as error:
         # Its data are not ours to pass on: one line says how they are made.
         (problem,) = error.problems
-        assert ": make it by python -m pipeline." in problem.message
+        assert ": make it by python -m dpstream.pipeline." in problem.message
         log = tmp_path / Path(problem.message.partition(" is not there")[0]).name
         log.touch()
         labels_path(log).write_text("".join(f"label {number}\n" for number in range(100)))

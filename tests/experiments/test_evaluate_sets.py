@@ -12,8 +12,16 @@ import pytest
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from aggregators.cell_window import CellWindow
-from aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.cell_window import CellWindow
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.randomizers.cell_codes.codes import CellCode
+from dpstream.randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.cell_codes.levels import Levels
 from experiments.command import main
 from experiments.evaluation import pictures
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
@@ -30,14 +38,6 @@ from experiments.evaluation.counted_answers import (
 from experiments.evaluation.experiment import Case, load_experiment
 from experiments.evaluation.pictures import draw_picture
 from experiments.evaluation.trial import accuracy, case_key, run_trial
-from pipeline.devices.item_log import ItemLog
-from pipeline.devices.rows import InputError
-from pipeline.jobs.job_problems import JobError
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.simulate import simulate
-from randomizers.cell_codes.codes import CellCode
-from randomizers.cell_codes.grid import Grid
-from randomizers.cell_codes.levels import Levels
 from tests.support.commands import Commands
 
 USERS = 400

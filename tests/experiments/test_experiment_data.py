@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.values.value_domains import CategoryDomain
 from experiments import prepare_askubuntu, prepare_oulad, prepare_traminer
 from experiments.prepare_traminer import TABLES
-from pipeline.devices.change_log import load_change_log
-from pipeline.values.value_domains import CategoryDomain
 from tests.support.changes_per_user import changes_per_user
 
 SOURCES = Path(__file__).parents[2].parent / "shared" / "data"

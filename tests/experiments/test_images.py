@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpstream.pipeline.devices.item_log import ItemLog
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
 from experiments import prepare_image
 from experiments.evaluation import counted, curator, unnamed_producer
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.data import ChangeLogFile
 from experiments.evaluation.images import image_log
 from experiments.evaluation.trial import run_trial
-from pipeline.devices.item_log import ItemLog
-from pipeline.devices.rows import InputError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
 
 PIXELS = np.array([[0, 200, 0], [90, 0, 255]])
 IMAGE = b"P5\n3 2\n255\n" + bytes(PIXELS.reshape(-1).tolist())

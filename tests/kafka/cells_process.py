@@ -17,21 +17,21 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.timings import Timings
-from pipeline.kafka.workers.worker import run_worker
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.results.follow import EstimateReader
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.instance_stage import InstanceStage
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffling_stage import shuffling_stage
-from pipeline.stages.stage import Stage
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.worker import run_worker
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.instance_stage import InstanceStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.randomizers.randomness import cryptographic_generator
 from tests.support import cells
 
 TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0)

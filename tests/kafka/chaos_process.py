@@ -18,23 +18,23 @@ from pathlib import Path
 
 from kafka.errors import KafkaError
 
-from pipeline.connect import ask_broker_clock
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.timings import Timings
-from pipeline.kafka.workers.worker import run_worker
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.results.follow import EstimateReader
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffle_stage import ShuffleStage
-from pipeline.stages.stage import Stage
-from pipeline.state import FolderInUse
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.connect import ask_broker_clock
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.worker import run_worker
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.state import FolderInUse
+from dpstream.randomizers.randomness import cryptographic_generator
 from tests.support import cells
 from tests.support.fleet import LEAD, Orders
 

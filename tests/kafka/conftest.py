@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from tests.support.commands import Commands
 from tests.support.echo import Echo
 from tests.support.secured_kafka import SecuredKafka
@@ -99,7 +99,7 @@ def start(bootstrap_servers: str) -> Iterator[Callable[..., subprocess.Popen[str
 
     def start_process(*arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", *arguments],
+            [sys.executable, "-m", "dpstream.pipeline.cli", *arguments],
             cwd=ROOT,
             env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
             stdin=subprocess.PIPE,

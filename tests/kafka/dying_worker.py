@@ -12,11 +12,11 @@ import sys
 
 import pytest
 
-from pipeline.actions import Steps
-from pipeline.cli import main
-from pipeline.stages.decision_log import Decision
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.window_writer import WindowWriter
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.cli import main
+from dpstream.pipeline.stages.decision_log import Decision
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.window_writer import WindowWriter
 
 
 def die_after(actions: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.actions import Append, Commit, Flush, LogRecord, Steps, end_offset, scan
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.timings import Timings
-from pipeline.kafka.workers.worker import run_worker
-from topics.names import Role, topic_name
+from dpstream.pipeline.actions import Append, Commit, Flush, LogRecord, Steps, end_offset, scan
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.worker import run_worker
+from dpstream.topics.names import Role, topic_name
 
 TIMINGS = Timings(
     session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0, topics=0.5, blocked=6.0

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.connect import connect_producer
-from pipeline.errors import DpstreamError
+from dpstream.pipeline.connect import connect_producer
+from dpstream.pipeline.errors import DpstreamError
 
 
 def main(

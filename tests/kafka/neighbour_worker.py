@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import main
+from dpstream.pipeline.cli import main
 from tests.support.public_view import SameRelease, fix_coins
 
 if __name__ == "__main__":

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.names import Role
 from tests.conformance.cases import CASES, Case
 from tests.support.commands import Commands
 from tests.support.kafka_run import run_on_kafka
 from tests.support.log_segments import StoredRecord, stored_records
 from tests.support.neighbour_inputs import NEIGHBOURS, write_inputs
 from tests.support.public_view import SameRelease
-from topics.batches import decode_batch
-from topics.frames import CodecError, Kind, kind_of
-from topics.names import Role
 
 SEEN = (
     Role.REPORTS,

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.audit.deployed_laws import with_constants_of
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed
-from randomizers import epoch_responses
-from randomizers.draws import draw_categories
+from dpstream.pipeline.audit.deployed_laws import with_constants_of
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.randomizers import epoch_responses
+from dpstream.randomizers.draws import draw_categories
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support.commands import Commands
-from topics.names import JOBS_TOPIC
 
 
 @pytest.mark.verify

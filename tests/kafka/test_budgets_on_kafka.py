@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.budgets import BudgetError
-from pipeline.jobs.stated_budgets import BudgetChange
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import deploy, undeploy
+from dpstream.pipeline.jobs.budgets import BudgetError
+from dpstream.pipeline.jobs.stated_budgets import BudgetChange
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import deploy, undeploy
 from tests.support.budgeted_jobs import deploy_at_once, job_about
 
 

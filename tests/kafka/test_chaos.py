@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.clocks import YEAR, compile_preload
 from tests.support.faults import Kind
 from tests.support.fleet import LEAD
 from tests.support.stories import CELLS, OneBroker, Story, wait_for_retention
-from topics.manifests import Fate
-from topics.names import Role
 
 WORKERS = {"shuffle": 1, "aggregate": 1, "publish": 1}
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.state import producer_folder
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.state import producer_folder
+from dpstream.topics.names import Role, topic_name
 from tests.support.commands import Commands, Result
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
-from topics.names import Role, topic_name
 
 # Far longer than anything takes: who needs it has failed.
 PATIENCE = 60.0

@@ -15,21 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import times_of
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
-from pipeline.operations.status.heartbeats import Heartbeats
-from pipeline.state import collector_key_file
-from tests.kafka.conftest import PATIENCE
-from tests.support.certificates import write_certificate
-from tests.support.device_jobs import body, envelope
-from topics.envelopes import CONTENT_TYPE
-from topics.frames import Kind, kind_of
-from topics.loose_batches import (
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.state import collector_key_file
+from dpstream.topics.envelopes import CONTENT_TYPE
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.loose_batches import (
     decode_enrolments,
     decode_loose_batch,
     decode_watermark,
@@ -37,7 +34,10 @@ from topics.loose_batches import (
     report_tag,
     subject_of_device,
 )
-from topics.names import Role
+from dpstream.topics.names import Role
+from tests.kafka.conftest import PATIENCE
+from tests.support.certificates import write_certificate
+from tests.support.device_jobs import body, envelope
 
 Start = Callable[..., "subprocess.Popen[str]"]
 HEADERS = {"Content-Type": CONTENT_TYPE}

@@ -15,18 +15,18 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import read_noise_key
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
-from pipeline.stages.crowds import numbers_left
-from pipeline.state import noise_key_file
-from topics.chunks import decode_chunk
-from topics.manifests import decode_manifest
-from topics.names import Role
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.stages.crowds import numbers_left
+from dpstream.pipeline.state import noise_key_file
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import decode_manifest
+from dpstream.topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 # Far longer than anything takes: who needs it has failed.
@@ -121,7 +121,7 @@ def attempts(cluster: Cluster, job: DeployedJob) -> Attempts:
 
 def attempts_at_the_end(cluster: Cluster, job: DeployedJob) -> Attempts:
     """The same once a worker that lives has written both epochs."""
-    worker = start("-m", "pipeline.cli", *run("shuffle", job))
+    worker = start("-m", "dpstream.pipeline.cli", *run("shuffle", job))
     deadline = time.monotonic() + PATIENCE
     try:
         while not any(complete for _, complete in attempts(cluster, job)[2]):

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from tests.support.commands import Commands
 from tests.support.prometheus_tools import find_tool
 from tests.support.small_run import EPOCHS, job_text, write_changes
@@ -140,7 +140,15 @@ def test_every_query_finds_what_workers_tell(
     ports = {stage: free_port() for stage in STAGES}
     for stage, port in ports.items():
         start(
-            *(sys.executable, "-m", "pipeline.cli", "run", stage, "--jobs", f"{job_name}-*"),
+            *(
+                sys.executable,
+                "-m",
+                "dpstream.pipeline.cli",
+                "run",
+                stage,
+                "--jobs",
+                f"{job_name}-*",
+            ),
             *("--metrics", str(port), "--name", "w1", "--bootstrap-servers", bootstrap_servers),
         )
     prometheus = Prometheus(free_port())

@@ -19,25 +19,25 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from pipeline.demo.devices.job import NAME
-from pipeline.jobs.collector_keys import read_collector_key
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployments import deploy
-from pipeline.state import collector_key_file
-from tests.browser.test_page import Watch
-from tests.support import chromium
-from topics.frames import CodecError
-from topics.loose_batches import (
+from dpstream.pipeline.demo.devices.job import NAME
+from dpstream.pipeline.jobs.collector_keys import read_collector_key
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.state import collector_key_file
+from dpstream.topics.frames import CodecError
+from dpstream.topics.loose_batches import (
     decode_enrolments,
     decode_loose_batch,
     report_tag,
     subject_of_device,
 )
-from topics.names import Role
+from dpstream.topics.names import Role
+from tests.browser.test_page import Watch
+from tests.support import chromium
 
 artefacts, browser, watch = chromium.artefacts, chromium.browser, chromium.watch
 
@@ -118,8 +118,8 @@ def demo(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         options = ("--bind", f"127.0.0.1:{collector}", "--allow-origin", address)
         servers = ("--bootstrap-servers", bootstrap_servers)
         commands = [
-            ["pipeline.cli", "collect", "--job", NAME, *options, *servers],
-            ["pipeline.demo.devices.page", str(port), json.dumps(settings), *servers],
+            ["dpstream.pipeline.cli", "collect", "--job", NAME, *options, *servers],
+            ["dpstream.pipeline.demo.devices.page", str(port), json.dumps(settings), *servers],
         ]
         with (tmp_path / "processes.log").open("ab") as log:
             running = [

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.connect import connect_producer, open_producer
-from pipeline.demo.one_device import report_values
-from pipeline.devices.producer import ProducerError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy
-from topics.batches import decode_batch, decode_punctuation
-from topics.frames import Kind, kind_of
-from topics.names import Role
+from dpstream.pipeline.connect import connect_producer, open_producer
+from dpstream.pipeline.demo.one_device import report_values
+from dpstream.pipeline.devices.producer import ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.topics.batches import decode_batch, decode_punctuation
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
 
 
 def deployed(cluster: Cluster, name: str) -> DeployedJob:

@@ -26,20 +26,20 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.sealing_keys import make_key_pair
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployments import deploy
-from pipeline.stages.partial_log import PartialLog
-from pipeline.state import sealing_keys_folder
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.sealing_keys import make_key_pair
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.state import sealing_keys_folder
+from dpstream.topics.manifests import Fate, decode_manifest
+from dpstream.topics.names import Role
 from tests.support.http_devices import HttpDevices
-from topics.manifests import Fate, decode_manifest
-from topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 400.0
@@ -127,7 +127,7 @@ class Commands:
     def _launch(self, name: str) -> None:
         with (self._folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.cli", *self._commands[name]],
+                [sys.executable, "-m", "dpstream.pipeline.cli", *self._commands[name]],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

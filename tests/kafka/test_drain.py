@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from pipeline.connect import connect_producer
-from pipeline.devices.producer import Producer
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.connect import connect_producer
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
-from topics.names import Role
 
 # Far longer than anything takes: who needs it has failed.
 PATIENCE = 60.0

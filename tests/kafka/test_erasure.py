@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.connect import open_producer
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.dead_letters import dismiss
-from pipeline.operations.deployments import deploy
-from topics.batches import decode_batch
-from topics.names import Role
-from topics.records import DeadLetter, Reason
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.dead_letters import dismiss
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter, Reason
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -98,7 +98,16 @@ def test_reports_and_dead_letters_are_gone_from_every_file_of_the_broker(
         assert any(letters in path for path in holding(eager, refused))
 
         worker = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", "run", "shuffle", job_name, "--name", "w1"],
+            [
+                sys.executable,
+                "-m",
+                "dpstream.pipeline.cli",
+                "run",
+                "shuffle",
+                job_name,
+                "--name",
+                "w1",
+            ],
             cwd=ROOT,
             env={
                 **os.environ,

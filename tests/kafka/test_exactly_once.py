@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
 

@@ -24,11 +24,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest
+from dpstream.topics.names import Role
 from tests.support import cells, namespaces, wheels
 from tests.support.hosts import Hosts
 from tests.support.http_devices import HttpDevices
@@ -36,8 +38,6 @@ from tests.support.namespaces import Namespaces
 from tests.support.publications import Publications
 from tests.support.three_brokers import NODES, BrokersByName, broker_name
 from tests.support.wheels import Installation
-from topics.manifests import Fate, Manifest, decode_manifest
-from topics.names import Role
 
 GATEWAY = Path(__file__).with_name("gateway_program.py")
 PATIENCE = 300.0

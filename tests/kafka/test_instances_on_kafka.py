@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
-from pipeline.operations.status import gather_status, stages_of
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.status import gather_status, stages_of
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
-from topics.chunks import decode_chunk
-from topics.names import Role
 
 CELLS = 20_000
 EPOCHS = 14

@@ -10,12 +10,12 @@ from aiokafka.errors import KafkaError, PolicyViolationError
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from pipeline.actions import Append, LogRecord
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.errors import PositionDeletedError
-from pipeline.kafka.workers.kafka_log import SLICE_BYTES, KafkaLog
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.errors import PositionDeletedError
+from dpstream.pipeline.kafka.workers.kafka_log import SLICE_BYTES, KafkaLog
+from dpstream.topics.names import Role, job_topics, topic_name
 from tests.support.waiting import PATIENCE
-from topics.names import Role, job_topics, topic_name
 
 
 @pytest.fixture

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.cli.output import number
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.topic_reader import TopicReader
-from pipeline.operations.deployments import deploy
-from pipeline.protocols.protocol import LearningAggregator
-from pipeline.results.follow import EstimateReader
-from pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.cli.output import number
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.protocols.protocol import LearningAggregator
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.topics.manifests import Fate
+from dpstream.topics.models import ModelRecord
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
-from topics.manifests import Fate
-from topics.models import ModelRecord
-from topics.names import Role
 
 GROUPS = 2
 USERS = {"north": 60, "south": 41}

@@ -16,24 +16,27 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import load_job
-from pipeline.jobs.sealing_keys import NO_KEYS
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.errors import AccessError
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.deployments import deploy
-from pipeline.operations.ledger_topic import read_spending
-from pipeline.operations.registrations import read_roster
-from pipeline.operations.status.gathering import gather_status
-from pipeline.privileges.bindings import Binding
-from pipeline.privileges.cluster_acls import ClusterAcls
-from pipeline.privileges.table import Kind, Operation, Resource, roles_of
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages.adding_stages import adding_stages
-from pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.errors import AccessError
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.operations.registrations import read_roster
+from dpstream.pipeline.operations.status.gathering import gather_status
+from dpstream.pipeline.privileges.bindings import Binding
+from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
+from dpstream.pipeline.privileges.table import Kind, Operation, Resource, roles_of
+from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.adding_stages import adding_stages
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.topics.envelopes import CONTENT_TYPE
+from dpstream.topics.names import Role, topic_name
+from dpstream.topics.records import Drain, Farewell
 from tests.support.commands import Commands
 from tests.support.device_jobs import body, envelope
 from tests.support.least_privilege import (
@@ -46,9 +49,6 @@ from tests.support.least_privilege import (
 )
 from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
-from topics.envelopes import CONTENT_TYPE
-from topics.names import Role, topic_name
-from topics.records import Drain, Farewell
 
 NAME = "small"
 # Of another job, whose name begins like ours.

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.connect import open_producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import load_job
-from pipeline.jobs.sealed import SHARERS
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.least_privilege import (
     PATIENCE,
@@ -23,7 +24,6 @@ from tests.support.least_privilege import (
     secured_job,
 )
 from tests.support.secured_kafka import SecuredKafka
-from topics.names import Role
 
 pytestmark = pytest.mark.verify
 

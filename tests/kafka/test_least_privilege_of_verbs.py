@@ -12,16 +12,16 @@ from urllib.request import urlopen
 import aiohttp
 import pytest
 
-from pipeline.actions import Append, Flush, Steps
-from pipeline.connect import open_producer
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job, load_job, make_job
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.kafka.cluster import KafkaTransport
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.deployments import deploy
-from pipeline.privileges.table import (
+from dpstream.pipeline.actions import Append, Flush, Steps
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job, load_job, make_job
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.kafka.cluster import KafkaTransport
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.privileges.table import (
     ANALYST,
     OPERATOR,
     PAGE,
@@ -33,8 +33,9 @@ from pipeline.privileges.table import (
     may,
     roles_of,
 )
-from pipeline.recording.replay.job import deploy_replay, replayed_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.commands import Commands, Result
 from tests.support.least_privilege import (
     PATIENCE,
@@ -48,7 +49,6 @@ from tests.support.live_page import messages
 from tests.support.public_view import api_paths
 from tests.support.replays import ORIGINAL, LiveRun
 from tests.support.secured_kafka import SecuredKafka
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 pytestmark = pytest.mark.verify
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.ledger.chain import Problem
-from pipeline.ledger.entries import Draft, Kind
-from pipeline.ledger.spending import Spending
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import deploy
-from pipeline.operations.ledger_report import report_on
-from pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.ledger.chain import Problem
+from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.ledger_report import report_on
+from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.topics.names import LEDGER_TOPIC, ledger_topic
 from tests.support.budgeted_jobs import deploy_at_once, job_about
-from topics.names import LEDGER_TOPIC, ledger_topic
 
 
 @pytest.fixture

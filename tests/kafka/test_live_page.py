@@ -14,10 +14,10 @@ from typing import IO
 import pytest
 from playwright.sync_api import expect
 
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
 from tests.browser.test_page import Watch
 from tests.support import chromium
 from tests.support.small_run import EPOCHS, job_text, write_changes
@@ -43,7 +43,7 @@ class Commands:
         self.logs: list[IO[str]] = []
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "pipeline.cli", *arguments]
+        return [sys.executable, "-m", "dpstream.pipeline.cli", *arguments]
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[str]:
         log = (self.folder / f"{name}.log").open("a")

@@ -18,9 +18,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from pipeline.kafka.connection import Connection, find_cluster
-from pipeline.kafka.local_kafka import KafkaStatus, LocalKafka, LocalKafkaError
-from pipeline.kafka.local_kafka.broker import PORTS
+from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.kafka.local_kafka import KafkaStatus, LocalKafka, LocalKafkaError
+from dpstream.pipeline.kafka.local_kafka.broker import PORTS
 
 
 def connection(status: KafkaStatus) -> Connection:
@@ -62,7 +62,7 @@ SENDER = """
 import asyncio, sys
 from pathlib import Path
 from aiokafka import AIOKafkaProducer
-from pipeline.kafka.connection import find_cluster
+from dpstream.pipeline.kafka.connection import find_cluster
 
 async def send(config: Path, topic: str) -> None:
     async with AIOKafkaProducer(**find_cluster(kafka_config=config).aiokafka()) as producer:
@@ -217,7 +217,7 @@ def test_a_port_that_a_dying_broker_still_holds_is_waited_for(
             waited.append(seconds)
             dying.close()
 
-        monkeypatch.setattr("pipeline.kafka.local_kafka.broker.time.sleep", sleep)
+        monkeypatch.setattr("dpstream.pipeline.kafka.local_kafka.broker.time.sleep", sleep)
         assert own._choose_port(None) == port
     assert len(waited) == 1
 
@@ -239,7 +239,7 @@ def test_an_interrupted_start_leaves_no_process(
         launched.append(own.status().pid)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.kafka.local_kafka.broker._cluster_at", interrupt)
+    monkeypatch.setattr("dpstream.pipeline.kafka.local_kafka.broker._cluster_at", interrupt)
     with pytest.raises(KeyboardInterrupt):
         own.start()
     assert launched[0] is not None

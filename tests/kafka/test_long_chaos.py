@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.clocks import Clock, compile_preload
 from tests.support.faults import Kind

@@ -11,12 +11,12 @@ import pytest
 from kafka import KafkaProducer
 from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.many_topics import ManyTopics, Tail
-from pipeline.operations.deployments import deploy, undeploy
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.many_topics import ManyTopics, Tail
+from dpstream.pipeline.operations.deployments import deploy, undeploy
+from dpstream.topics.names import Role
 
 AT_MOST = 5
 PATIENCE = 60.0

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
@@ -36,7 +36,7 @@ class Worker:
         options = ("--metrics", str(self.port), "--log-format", "json", "--name", "w1")
         with self.log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.cli", "run", stage, job, *options],
+                [sys.executable, "-m", "dpstream.pipeline.cli", "run", stage, job, *options],
                 cwd=ROOT,
                 env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": servers},
                 stdin=subprocess.DEVNULL,

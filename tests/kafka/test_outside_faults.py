@@ -9,8 +9,8 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import NewTopic
 
+from dpstream.topics.names import Role
 from tests.support.echo import PARTITIONS, Echo
-from topics.names import Role
 
 
 def recreate(echo: Echo, role: Role, partitions: int) -> None:

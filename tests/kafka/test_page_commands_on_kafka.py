@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from tests.support.page_examples import EXAMPLES, ON_KAFKA, write_files
 from tests.support.pages import ROOT, Page
 

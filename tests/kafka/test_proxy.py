@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.state import collector_key_file
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.state import collector_key_file
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.loose_batches import decode_loose_batch, report_tag, subject_of_device
+from dpstream.topics.names import Role
 from tests.kafka.conftest import PATIENCE
 from tests.kafka.test_collector import HEADERS, Start, collector, deployed, post, until_taken
 from tests.support.device_jobs import body, envelope
 from tests.support.proxy import INSTALLED, proxy
-from topics.frames import Kind, kind_of
-from topics.loose_batches import decode_loose_batch, report_tag, subject_of_device
-from topics.names import Role
 
 DEVICES = 600
 KILLED_AFTER = 200

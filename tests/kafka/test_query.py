@@ -42,7 +42,16 @@ def test_windows_of_an_open_domain_are_asked_after_the_run(
         for item in (["tea", "milk"] if user < 1_200 else ["tea"])
     ]
     items.write_text("user,epoch,value\n" + "".join(rows))
-    up = [sys.executable, "-m", "pipeline.cli", "up", str(job), "--input", str(items), "--json"]
+    up = [
+        sys.executable,
+        "-m",
+        "dpstream.pipeline.cli",
+        "up",
+        str(job),
+        "--input",
+        str(items),
+        "--json",
+    ]
     done = subprocess.run(
         [*up, "--output", str(tmp_path / "out")],
         cwd=ROOT,

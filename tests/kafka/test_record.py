@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.connect import open_producer
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.produce import produce_change_log
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.recording.estimate_rows import published_estimate
-from pipeline.recording.recordings import Recording
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.produce import produce_change_log
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.recording.estimate_rows import published_estimate
+from dpstream.pipeline.recording.recordings import Recording
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
-from topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 # Far longer than anything takes: who needs it has failed.
@@ -45,7 +45,7 @@ def test_a_killed_recorder_goes_on_and_has_what_was_published(
 
     def started(*arguments: object) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", *map(str, arguments)],
+            [sys.executable, "-m", "dpstream.pipeline.cli", *map(str, arguments)],
             cwd=ROOT,
             env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
             stdout=subprocess.PIPE,

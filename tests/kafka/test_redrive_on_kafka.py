@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import Append, Flush, Steps
-from pipeline.connect import open_producer
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.operations.deployments import deploy
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.actions import Append, Flush, Steps
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.topics.manifests import Manifest, decode_manifest
+from dpstream.topics.names import Role
 from tests.support.commands import Commands, Result
-from topics.manifests import Manifest, decode_manifest
-from topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -51,7 +51,7 @@ def worker(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of the shuffle stage."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.cli", "run", "shuffle", job.name, "--name", "w1"],
+        [sys.executable, "-m", "dpstream.pipeline.cli", "run", "shuffle", job.name, "--name", "w1"],
         cwd=ROOT,
         env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
         start_new_session=True,

@@ -15,13 +15,13 @@ from typing import TypeAlias
 
 import pytest
 
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import charges
-from pipeline.results.follow import EstimateReader
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import charges
+from dpstream.pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
@@ -40,7 +40,7 @@ def processes(home: Path, servers: str) -> Iterator[Start]:
 
     def start_process(*arguments: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", *arguments],
+            [sys.executable, "-m", "dpstream.pipeline.cli", *arguments],
             cwd=ROOT,
             env={
                 **os.environ,

@@ -17,24 +17,24 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import load_job, parse_job
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.deployments import deploy
-from pipeline.operations.supervisor.pulses import HUNG_SECONDS
-from pipeline.results.follow import EstimateReader
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job, parse_job
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.supervisor.pulses import HUNG_SECONDS
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.least_privilege import secured_job
 from tests.support.secured_kafka import SecuredKafka
 from tests.support.small_run import EPOCHS, job_text, write_changes
-from topics.manifests import Fate
-from topics.names import Role
 
 pytestmark = pytest.mark.verify
 
@@ -65,7 +65,7 @@ class Supervisor:
         options += ["--rest-after", str(REST), *cluster]
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.cli", "run", stage, *options],
+                [sys.executable, "-m", "dpstream.pipeline.cli", "run", stage, *options],
                 cwd=ROOT,
                 env={**os.environ, "DPSTREAM_HOME": str(home)},
                 stdin=subprocess.DEVNULL,

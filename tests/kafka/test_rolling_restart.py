@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.stages.estimate_records import FirstEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.stages.estimate_records import FirstEstimates
+from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.cell_processes import PATIENCE, Processes, Published, expect_every_cell_once
-from topics.names import Role
 
 CELLS = 8_000
 PRODUCERS = {"north": (0, 5_000), "south": (5_000, 3_000)}

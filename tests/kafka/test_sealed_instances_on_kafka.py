@@ -13,24 +13,24 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from pipeline.connect import open_producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import load_job
-from pipeline.jobs.sealing_keys import KeyRing, read_private_key
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy
-from pipeline.stages.admission import Admission
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, read_private_key
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.stages.admission import Admission
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.batches import Batch
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.sealed_words import open_rows, unpack_reports
 from tests.support.commands import Commands
 from tests.support.keyed_workers import PATIENCE, wait_for, worker, workers
-from topics.batches import Batch
-from topics.chunks import decode_chunk
-from topics.frames import Kind, kind_of
-from topics.manifests import Fate
-from topics.names import Role
-from topics.sealed_words import open_rows, unpack_reports
 
 PARTIES = {"shuffle": "first", "instance-2": "second", "aggregate": "adder"}
 USERS = 60

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.connect import open_producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import load_job
-from pipeline.jobs.sealing_keys import read_private_key
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.sealing_keys import read_private_key
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
+from dpstream.topics.sealed_words import open_rows, unpack_reports
+from dpstream.topics.words import WordArray
 from tests.support.commands import Commands
 from tests.support.keyed_workers import wait_for, worker, workers
-from topics.chunks import decode_chunk
-from topics.frames import CodecError, Kind, kind_of
-from topics.manifests import Fate
-from topics.names import Role
-from topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
-from topics.sealed_words import open_rows, unpack_reports
-from topics.words import WordArray
 
 PARTIES = {"shuffle": "stage-a", "shuffle-2": "stage-b", "aggregate": "adder"}
 USERS = 60

@@ -13,21 +13,21 @@ from typing import Any, TypeAlias
 import aiohttp
 import pytest
 
-from aggregators.estimate import Estimate
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy
-from pipeline.serve.board import Jobs
-from pipeline.serve.follower import Follower, KafkaSource, News, Reader
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.serve.board import Jobs
+from dpstream.pipeline.serve.follower import Follower, KafkaSource, News, Reader
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 from tests.support.live_page import messages
 from tests.support.served import Served
 from tests.support.small_run import job_text
-from topics.manifests import Fate
-from topics.names import JOBS_TOPIC, Role, jobs_topic
 
 EPOCHS = 30
 

@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from pipeline.connect import open_producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import load_job
-from pipeline.jobs.sealed import SHARERS
-from pipeline.jobs.sealing_keys import KeyRing
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy
-from pipeline.stages.boxes_of_windows import BoxOpener
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.partials import decode_partial
+from dpstream.topics.sealing import unseal_all
+from dpstream.topics.shares import PartialSum, boxes_of
 from tests.support.commands import Commands
 from tests.support.keyed_workers import PATIENCE, wait_for, worker, workers
-from topics.chunks import decode_chunk
-from topics.manifests import Fate
-from topics.names import SUMS, Role
-from topics.partials import decode_partial
-from topics.sealing import unseal_all
-from topics.shares import PartialSum, boxes_of
 
 PARTIES = {party: party for party in SHARERS}
 USERS = 60

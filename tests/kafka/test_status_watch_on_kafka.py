@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
 from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,16 @@ def test_watching_waits_for_a_broker_that_is_away(
     with Cluster(Connection((bootstrap_servers,))) as cluster:
         deploy(cluster, parse_job(job_text(job_name)), deployment=secrets.token_bytes(16), now=0)
     watching = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.cli", "status", job_name, "--watch", "--every", "0.2"],
+        [
+            sys.executable,
+            "-m",
+            "dpstream.pipeline.cli",
+            "status",
+            job_name,
+            "--watch",
+            "--every",
+            "0.2",
+        ],
         cwd=ROOT,
         env={
             **os.environ,

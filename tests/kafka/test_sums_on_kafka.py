@@ -15,21 +15,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import read_noise_key
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
-from pipeline.recording.replay.topic_source import TopicSource
-from pipeline.stages.estimate_records import FirstEstimates
-from pipeline.state import noise_key_file
-from randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.recording.replay.topic_source import TopicSource
+from dpstream.pipeline.stages.estimate_records import FirstEstimates
+from dpstream.pipeline.state import noise_key_file
+from dpstream.randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate, decode_manifest
+from dpstream.topics.names import Role
 from tests.support.replays import replayed
-from topics.chunks import decode_chunk
-from topics.manifests import Fate, decode_manifest
-from topics.names import Role
 
 pytestmark = pytest.mark.verify
 
@@ -60,7 +60,7 @@ def test_a_window_written_again_has_the_same_sum_and_replays_estimate_the_same(
         for actions in DEATHS:
             dying = start("-m", "tests.kafka.dying_worker", str(actions), *run("shuffle", job))
             assert dying.wait(PATIENCE) == -signal.SIGKILL
-        workers = [start("-m", "pipeline.cli", *run(stage, job)) for stage in job.stages]
+        workers = [start("-m", "dpstream.pipeline.cli", *run(stage, job)) for stage in job.stages]
         try:
             published = wait_for_estimates(cluster, job)
         finally:

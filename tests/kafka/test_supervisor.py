@@ -18,21 +18,21 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.noise_keys import noise_key_at
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployed_jobs import set_phase
-from pipeline.operations.deployments import deploy, undeploy
-from pipeline.results.follow import EstimateReader
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.noise_keys import noise_key_at
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.operations.deployed_jobs import set_phase
+from dpstream.pipeline.operations.deployments import deploy, undeploy
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support.commands import Commands
 from tests.support.ended import still_running
 from tests.support.small_run import EPOCHS, job_text, write_changes
-from topics.names import JOBS_TOPIC
 
 ROOT = Path(__file__).parents[2]
 STAGES = ("shuffle", "aggregate", "publish")
@@ -51,7 +51,7 @@ class Supervisor:
         options += ["--metrics", str(self.port), "--bootstrap-servers", servers]
         with self.log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.cli", "run", stage, *options],
+                [sys.executable, "-m", "dpstream.pipeline.cli", "run", stage, *options],
                 cwd=ROOT,
                 env={**os.environ, "DPSTREAM_HOME": str(home)},
                 stdin=subprocess.DEVNULL,
@@ -67,7 +67,7 @@ class Supervisor:
                 command = child.cmdline()
             except psutil.Error:
                 continue
-            if "pipeline.cli" in command and child.status() != psutil.STATUS_ZOMBIE:
+            if "dpstream.pipeline.cli" in command and child.status() != psutil.STATUS_ZOMBIE:
                 found[command[command.index(self.stage) + 1]] = child
         return found
 

@@ -13,12 +13,12 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.topic_spread import metadata_of_brokers
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.deployments import deploy
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_spread import metadata_of_brokers
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 from tests.support.cell_processes import Processes, Published, expect_every_cell_once
 from tests.support.three_brokers import ThreeBrokers

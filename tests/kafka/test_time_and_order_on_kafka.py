@@ -17,19 +17,19 @@ from typing import TypeAlias
 import pytest
 from kafka import KafkaProducer
 
-from pipeline.connect import open_producer
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.operations.dead_letters import DeadLetterLog
-from pipeline.operations.deployments import deploy
-from pipeline.operations.status import JobStatus, gather_status
-from pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.operations.dead_letters import DeadLetterLog
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.status import JobStatus, gather_status
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
 from tests.kafka.conftest import PATIENCE, ROOT
 from tests.support.clocks import Clock, compile_preload
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
 
 NAMES = ("north", "south", "east", "west")
 
@@ -260,7 +260,7 @@ def lying(bootstrap_servers: str, tmp_path: Path) -> Iterator[Lying]:
         clock = Clock(preload, tmp_path / f"clock{ahead}")
         clock.set(ahead)
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.cli", *arguments],
+            [sys.executable, "-m", "dpstream.pipeline.cli", *arguments],
             cwd=ROOT,
             env={
                 **os.environ,

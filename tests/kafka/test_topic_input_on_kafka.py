@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import Append
-from pipeline.devices.change_log import load_change_log
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
-from pipeline.simulation.simulate import SimulatedCluster, seeded_generators, simulate
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators, simulate
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.names import Role, TopicSettings
 from tests.kafka.conftest import ROOT
-from topics.names import Role, TopicSettings
 
 USERS, EVENTS, EPOCHS, PARTITIONS = 2_000, 30_000, 24, 3
 KILLS, SEED = 8, 7

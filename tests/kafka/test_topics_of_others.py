@@ -13,14 +13,14 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic
 
-from pipeline.connect import open_producer
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import deploy
-from pipeline.operations.drains import begin_drain
-from pipeline.operations.status import JobWatch, gather_status
-from topics.names import Role
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.drains import begin_drain
+from dpstream.pipeline.operations.status import JobWatch, gather_status
+from dpstream.topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,7 +96,7 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
     admin.delete_records({TopicPartition(job.topic(Role.REPORTS), 1): 1})
     (servers,) = cluster.connection.bootstrap_servers
     worker = subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", "run", "shuffle", job.name, "--name", "w1"],
+        [sys.executable, "-m", "dpstream.pipeline.cli", "run", "shuffle", job.name, "--name", "w1"],
         cwd=ROOT,
         env={
             **os.environ,

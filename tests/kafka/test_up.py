@@ -16,15 +16,15 @@ from typing import IO, Any, Self
 import psutil
 import pytest
 
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.state import FolderLock
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.state import FolderLock
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.names import Role, topic_name
+from dpstream.topics.words import pack_words
 from tests.support.ended import still_running
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
-from topics.chunks import decode_chunk
-from topics.names import Role, topic_name
-from topics.words import pack_words
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -61,7 +61,7 @@ class Home:
     @contextmanager
     def up(self, *options: str) -> Iterator[Up]:
         """``dpstream up``, which is killed at the end if it is still there."""
-        command = [sys.executable, "-m", "pipeline.cli", "up", str(self.job), "--json"]
+        command = [sys.executable, "-m", "dpstream.pipeline.cli", "up", str(self.job), "--json"]
         command += ["--input", str(self.input), "--output", str(self.folder / "out"), "--yes"]
         command += options
         with Up(command, self) as up:

@@ -7,9 +7,9 @@ import time
 
 from kafka import KafkaAdminClient, TopicPartition
 
-from pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.topics.names import Role
 from tests.support.echo import PARTITIONS, Echo
-from topics.names import Role
 
 
 def test_kills_and_rebalances_copy_every_record_once(echo: Echo) -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipeline.actions import LogSlice
-from pipeline.devices.produce_topic import produce_to
-from pipeline.devices.producer import Producer
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.topic_input import TopicInput
-from pipeline.devices.users import load_users
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.event_topic import EventTopic
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.simulation.simulate import seeded_generators
+from dpstream.pipeline.actions import LogSlice
+from dpstream.pipeline.devices.produce_topic import produce_to
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.topic_input import TopicInput
+from dpstream.pipeline.devices.users import load_users
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.event_topic import EventTopic
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.simulation.simulate import seeded_generators
 
 
 class SmallSlices(EventTopic):

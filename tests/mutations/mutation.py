@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
+PACKAGE: Final = "dpstream"
+"""The folder of links by which what lies at the root is imported."""
 TABLE: Final = Path(__file__).parent / "table"
 AUDIT: Final = "tests/pipeline/audit/test_quick_audit.py::"
 """Stands before what convicts by ``dpstream audit --quick``, of one protocol or what all share."""
@@ -62,7 +64,7 @@ class Mutation:
         if path.suffix != ".py":
             return None
         parts = path.parent.parts if path.name == "__init__.py" else path.with_suffix("").parts
-        return ".".join(parts)
+        return ".".join((PACKAGE, *parts))
 
     def applied(self, source: str) -> str:
         """The mutated text of the file.

@@ -25,10 +25,10 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, Final
 
-from tests.mutations.mutation import ROOT, Mutation
+from tests.mutations.mutation import PACKAGE, ROOT, Mutation
 from tests.mutations.witness import MODULE, REPORT
 
-TREE: Final = ("aggregators", "pipeline", "randomizers", "tests", "topics")
+TREE: Final = ("aggregators", PACKAGE, "pipeline", "randomizers", "tests", "topics")
 FILES: Final = ("pyproject.toml", "PRIVACY.md", "README.md")
 SECONDS: Final = 600.0
 """After which the run of a mutation has taken too long, which says nothing."""
@@ -83,7 +83,7 @@ class InstalledCopy:
         folder.mkdir(parents=True)
         ignored = shutil.ignore_patterns("__pycache__", "node_modules", "*.pyc")
         for name in TREE:
-            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
         for name in FILES:
             shutil.copy(ROOT / name, folder / name)
         # What tests start themselves finds the copy before the repository, too.
@@ -121,13 +121,13 @@ class InstalledCopy:
             that it took; None if it took too long.
         """
         if mutation is None:
-            return self._run(tests, "randomizers", (), UNMUTATED_SECONDS)
+            return self._run(tests, PACKAGE, (), UNMUTATED_SECONDS)
         path = self.folder / mutation.file
         source = path.read_text()
         try:
             path.write_text(mutation.applied(source))
             _forget_compiled(path)
-            return self._run(tests, mutation.module or "randomizers", ("-x",), SECONDS)
+            return self._run(tests, mutation.module or PACKAGE, ("-x",), SECONDS)
         finally:
             path.write_text(source)
             _forget_compiled(path)
@@ -238,7 +238,7 @@ def _tried(copy: InstalledCopy, mutation: Mutation, passing: set[str]) -> Trial:
     if report is None:
         return Trial(mutation, Verdict.TIMED_OUT, seconds=SECONDS)
     seconds: float = report["seconds"]
-    expected = str(copy.folder / mutation.file)
+    expected = str(copy.folder / PACKAGE / mutation.file)
     if mutation.module is not None and report["imported"] not in (None, expected):
         raise RuntimeError(f"{report['imported']} was run instead of {expected}")
     if not report["failures"] and not report["passed"]:

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
+from dpstream.pipeline.cli.run import StageName
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from experiments.command import main
-from pipeline.cli.run import StageName
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, Worker
 from tests.support.page_examples import EXAMPLES, IN_MEMORY, experiments_of, words_of, write_files
@@ -61,9 +61,11 @@ def reader(
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     cluster = RunCluster()
     monkeypatch.setattr(
-        "pipeline.cli.cluster_and_jobs.connection_of", lambda *_, **__: cluster.connection
+        "dpstream.pipeline.cli.cluster_and_jobs.connection_of", lambda *_, **__: cluster.connection
     )
-    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster)
+    monkeypatch.setattr(
+        "dpstream.pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster
+    )
     return Reader(Commands(capsys), Commands(capsys, program=main), cluster)
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
+from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.demo import demo_job_file, demo_shuffled_job_file, demo_stream_job_file
+from dpstream.pipeline.jobs.job_files import load_job, make_job
+from dpstream.pipeline.jobs.job_sections import Topics
+from dpstream.pipeline.planning.plan import plan
 from experiments.command import build_command as build_experiments
 from experiments.evaluation.experiment import load_experiment
 from experiments.shipped import shipped_experiments
-from pipeline.cli.verbs import build_command
-from pipeline.demo import demo_job_file, demo_shuffled_job_file, demo_stream_job_file
-from pipeline.jobs.job_files import load_job, make_job
-from pipeline.jobs.job_sections import Topics
-from pipeline.planning.plan import plan
 from tests.support.page_examples import is_experiment
 from tests.support.pages import FOLDERS, PAGES, README, ROOT, Page
 
@@ -195,7 +195,8 @@ def test_options_modules_and_files_that_sentences_name_exist(page: Page) -> None
 def test_modules_that_sentences_name_exist(page: Page) -> None:
     """What is a dotted name of a package, ends in a class, or is a file of Python."""
     for code in page.inline_code:
-        dotted = re.fullmatch(rf"(?:{'|'.join(FOLDERS)})\.[\w.]+|[a-z_.]+\.[A-Z]\w+", code)
+        ours = rf"(?:dpstream\.)?(?:{'|'.join(FOLDERS)})\.[\w.]+"
+        dotted = re.fullmatch(rf"{ours}|[a-z_.]+\.[A-Z]\w+", code)
         if (dotted and code not in KEYS) or re.fullmatch(r"\w+\.py", code):
             assert is_defined(code, page.folder), code
 
@@ -210,10 +211,16 @@ def test_modules_that_docstrings_of_packages_name_exist(package: Path) -> None:
 
 def test_modules_that_do_not_exist_are_noticed() -> None:
     folder = ROOT / "pipeline" / "stages"
-    known = ("stage", "shuffle_stage.ShuffleStage", "pipeline.stages", "kafka", "Window")
+    known = ("stage", "shuffle_stage.ShuffleStage", "dpstream.pipeline.stages", "kafka", "Window")
     for name in (*known, "Window.close", "Drawing.words"):
         assert is_defined(name, folder), name
-    unknown = ("stages_of_old", "shuffle_stage.Shuffle", "pipeline.stages.old", "old.py", "Wind")
+    unknown = (
+        "stages_of_old",
+        "shuffle_stage.Shuffle",
+        "dpstream.pipeline.stages.old",
+        "old.py",
+        "Wind",
+    )
     for name in (*unknown, "Window.open", "close"):
         assert not is_defined(name, folder), name
 

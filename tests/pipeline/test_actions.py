@@ -1,6 +1,6 @@
 """Cursors ask no more than they have to, and read all that counts."""
 
-from pipeline.actions import (
+from dpstream.pipeline.actions import (
     Action,
     Append,
     EndOffsets,
@@ -14,7 +14,7 @@ from pipeline.actions import (
     carry_out,
     catch_up,
 )
-from topics.names import Role
+from dpstream.topics.names import Role
 
 MANIFESTS, PARTIALS = (Role.MANIFESTS, 0), (Role.PARTIALS, 0)
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from pipeline.cli.output import PrintableConsole
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.operations.supervisor.lines import Lines
-from pipeline.printable import one_line, printable, printable_json
+from dpstream.pipeline.cli.output import PrintableConsole
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.operations.supervisor.lines import Lines
+from dpstream.pipeline.printable import one_line, printable, printable_json
+from dpstream.topics.names import JOBS_TOPIC, Role
+from dpstream.topics.records import DeadLetter, Reason
 from tests.support.commands import Commands, Result
 from tests.support.memory_cluster import MemoryCluster
-from topics.names import JOBS_TOPIC, Role
-from topics.records import DeadLetter, Reason
 
 HOSTILE = "evil\x1b[2J\x07\x9b31m\u202ename\x7f\nerror: all is lost"
 ALLOWED = re.compile(r"[\n]|[^\x00-\x1f\x7f-\x9f\u202a-\u202e]")

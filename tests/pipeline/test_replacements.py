@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.cli.verbs import VERBS
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.replacements import COMMANDS, JOB_KEYS, JOB_VALUES, OPTIONS
-from pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
+from dpstream.pipeline.cli.verbs import VERBS
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.replacements import COMMANDS, JOB_KEYS, JOB_VALUES, OPTIONS
+from dpstream.pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
 from tests.support.commands import Commands
 
 _JOB = """

@@ -16,29 +16,29 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pipeline.cli.verbs import build_command
-from pipeline.collector.accepting import listen
-from pipeline.collector.collector import CollectorSettings
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.collector_keys import CollectorKeyError, collector_key_at
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.descriptions import SigningKeyError, signing_key_at
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.noise_keys import NoiseKeyError, noise_key_at
-from pipeline.jobs.sealing_keys import SealingKeyError, make_key_pair, read_private_key
-from pipeline.kafka.local_kafka.broker import HOST
-from pipeline.kafka.workers.health import Health
-from pipeline.kafka.workers.monitor import MonitorAddress, serve
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.state import FolderLock, private_folder
-from randomizers.client.errors import StoreError
-from randomizers.client.store import FileStore
+from dpstream.pipeline.cli.verbs import build_command
+from dpstream.pipeline.collector.accepting import listen
+from dpstream.pipeline.collector.collector import CollectorSettings
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.collector_keys import CollectorKeyError, collector_key_at
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.descriptions import SigningKeyError, signing_key_at
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKeyError, noise_key_at
+from dpstream.pipeline.jobs.sealing_keys import SealingKeyError, make_key_pair, read_private_key
+from dpstream.pipeline.kafka.local_kafka.broker import HOST
+from dpstream.pipeline.kafka.workers.health import Health
+from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.state import FolderLock, private_folder
+from dpstream.randomizers.client.errors import StoreError
+from dpstream.randomizers.client.store import FileStore
 from tests.support.live_page import live_page
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("aggregators", "docker", "experiments", "pipeline", "randomizers", "topics")
+PACKAGES = ("aggregators", "docker", "dpstream", "experiments", "pipeline", "randomizers", "topics")
 LOOPBACK = {"127.0.0.1", "::1"}
 SECRET = re.compile("password|secret|token|sasl|credential|key|auth")
 RUNS_WHAT_IT_READS = {"pickle", "cPickle", "dill", "shelve", "marshal", "joblib", "cloudpickle"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.state import (
+from dpstream.pipeline.state import (
     FolderInUse,
     FolderLock,
     cache_home,
@@ -69,7 +69,7 @@ def test_a_second_user_is_told_who_the_first_is(tmp_path: Path) -> None:
 
 def test_the_lock_ends_with_the_process_however_it_ends(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from pipeline.state import FolderLock\n"
+        "import sys; from pathlib import Path; from dpstream.pipeline.state import FolderLock\n"
         f"lock = FolderLock(Path({str(tmp_path)!r}), 'waiting to be killed')\n"
         "print('locked', flush=True); sys.stdin.read()"
     )

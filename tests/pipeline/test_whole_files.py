@@ -14,13 +14,16 @@ from typing import BinaryIO
 
 import pytest
 
-from pipeline.devices.rows import InputError
-from pipeline.jobs.job_files import load_job, parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
-from pipeline.kafka.client_properties import ConnectionSettingsError, read_client_properties
-from pipeline.planning.changes import read_changes_histogram
-from pipeline.whole_files import (
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.job_files import load_job, parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
+from dpstream.pipeline.kafka.client_properties import (
+    ConnectionSettingsError,
+    read_client_properties,
+)
+from dpstream.pipeline.planning.changes import read_changes_histogram
+from dpstream.pipeline.whole_files import (
     WholeFileError,
     read_whole_file,
     read_whole_text,
@@ -119,7 +122,7 @@ def test_commands_say_so_in_one_line_and_at_once(
     fifo = path_of(tmp_path, "fifo")
     for path in (fifo, "/dev/zero"):
         done = subprocess.run(
-            [sys.executable, "-m", "pipeline.cli", "plan", str(path), "--users", "1000"],
+            [sys.executable, "-m", "dpstream.pipeline.cli", "plan", str(path), "--users", "1000"],
             capture_output=True,
             text=True,
             timeout=60,

@@ -12,8 +12,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import KafkaTimeoutError
 
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
 
 TOPIC = "job.manifests"
 PARTITION = TopicPartition(TOPIC, 0)
@@ -78,7 +78,7 @@ class Consumer:
 def cluster_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
     def make(consumer: Consumer, patience: float | None = None) -> Cluster:
         clock = SimpleNamespace(monotonic=lambda: consumer.seconds)
-        monkeypatch.setattr("pipeline.kafka.cluster.time", clock)
+        monkeypatch.setattr("dpstream.pipeline.kafka.cluster.time", clock)
         cluster = Cluster(Connection(("memory:9092",)), patience)
         cluster._consumer_client = cast(KafkaConsumer, consumer)
         return cluster

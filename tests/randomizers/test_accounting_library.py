@@ -8,8 +8,8 @@ from importlib import import_module
 
 import pytest
 
-from randomizers import accounting
-from randomizers.accounting import amplified_epsilon, of_any_randomizer
+from dpstream.randomizers import accounting
+from dpstream.randomizers.accounting import amplified_epsilon, of_any_randomizer
 from tests.support.pages import PAGES, Block
 
 PAGE = PAGES["randomizers/accounting/README.md"]
@@ -17,7 +17,7 @@ PAGE = PAGES["randomizers/accounting/README.md"]
 
 @pytest.mark.parametrize("name", accounting.PUBLIC)
 def test_public_names_are_those_of_their_modules(name: str) -> None:
-    module = import_module(f"randomizers.accounting.{accounting.PUBLIC[name]}")
+    module = import_module(f"dpstream.randomizers.accounting.{accounting.PUBLIC[name]}")
     assert getattr(accounting, name) is getattr(module, name)
     assert getattr(module, name).__doc__
 
@@ -29,9 +29,9 @@ def test_other_names_are_none() -> None:
 
 def test_importing_it_loads_nothing() -> None:
     program = (
-        "import sys; import randomizers.accounting; "
+        "import sys; import dpstream.randomizers.accounting; "
         "assert not {'numpy', 'scipy', 'dp_accounting'} & set(sys.modules); "
-        "from randomizers.accounting import losses_of; "
+        "from dpstream.randomizers.accounting import losses_of; "
         "assert 'dp_accounting' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.affine_hashes import ROWS, AffineHashes, is_prime
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.affine_hashes import ROWS, AffineHashes, is_prime
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.accounting.amplification import (
+from dpstream.randomizers.accounting.amplification import (
     HiddenCoin,
     _clones,
     amplified_delta,

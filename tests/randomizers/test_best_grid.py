@@ -7,17 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from randomizers.accounting.best_grid import (
+from dpstream.randomizers.accounting.best_grid import (
     best_grid,
     best_levels,
     best_shapes,
     mean_deviation,
 )
-from randomizers.accounting.shared_cells import poisson_for_code
-from randomizers.cell_codes.grid import AxisCode, Grid
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
-from randomizers.code_variances import range_variances
+from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.code_variances import range_variances
 from tests.support.box_error import box_error
 
 

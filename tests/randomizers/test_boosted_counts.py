@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.accounting.boosted_counts import (
+from dpstream.randomizers.accounting.boosted_counts import (
     BoostedReports,
     best_boost,
     poisson_for_boosted,
 )
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.continual_counts import poisson_for_epochs
-from randomizers.accounting.renyi_shift import (
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
+from dpstream.randomizers.accounting.renyi_shift import (
     convex_divergences,
     renyi_epsilon,
     shift_divergence,
 )
-from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from randomizers.byte_generator import ByteGenerator
-from randomizers.draws import draw_categories, random_bits
+from dpstream.randomizers.byte_generator import ByteGenerator
+from dpstream.randomizers.draws import draw_categories, random_bits
 
 
 def of(data: bytes) -> tuple[ByteGenerator, Callable[[], int]]:

@@ -8,10 +8,10 @@ from itertools import product
 
 import pytest
 
-from randomizers.accounting.calibration import optimal, published
-from randomizers.composed import ComposedLaw
-from randomizers.future_rand import FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.accounting.calibration import optimal, published
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.future_rand import FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
 
 # epsilon 1: k, c_gap and exact loss of the published rule, c_gap of the optimal law; as printed.
 GOLDEN = [

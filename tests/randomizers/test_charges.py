@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from randomizers.accounting.charges import (
+from dpstream.randomizers.accounting.charges import (
     Filter,
     Spent,
     composed_epsilon,

@@ -9,13 +9,13 @@ from itertools import product
 
 import pytest
 
-from randomizers.accounting.calibration import optimal
-from randomizers.comparisons import (
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.comparisons import (
     BunParameters,
     ErlingssonParameters,
     IndependentResponseParameters,
 )
-from randomizers.comparisons.calibration import (
+from dpstream.randomizers.comparisons.calibration import (
     bun,
     calibrate_bun,
     calibrate_erlingsson,
@@ -23,7 +23,7 @@ from randomizers.comparisons.calibration import (
     erlingsson,
     independent,
 )
-from randomizers.composed import ComposedLaw
+from dpstream.randomizers.composed import ComposedLaw
 
 # epsilon 1: k, and of each rule the c_gap as printed and the exact loss. Independent, Erlingsson
 # et al. as published and with all of epsilon, Bun et al.

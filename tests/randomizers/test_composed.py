@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-import randomizers.composed
-from randomizers.accounting.calibration import optimal, published
-from randomizers.composed import MAX_SIGNS, ComposedLaw, log_rounded_up
-from randomizers.randomness import seeded_generator
+import dpstream.randomizers.composed
+from dpstream.randomizers.accounting.calibration import optimal, published
+from dpstream.randomizers.composed import MAX_SIGNS, ComposedLaw, log_rounded_up
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
 
@@ -47,7 +47,7 @@ def test_every_subset_of_differing_signs_is_equally_likely(
     for distance in range(k + 1):
         distances = np.full(len(outcomes), distance)
         monkeypatch.setattr(
-            randomizers.composed, "draw_categories", lambda *_, drawn=distances: drawn
+            dpstream.randomizers.composed, "draw_categories", lambda *_, drawn=distances: drawn
         )
         signs = ComposedLaw((1,) * (k + 1)).sample(
             len(outcomes), cast(np.random.Generator, Enumerated())

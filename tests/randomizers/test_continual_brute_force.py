@@ -16,12 +16,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.boosted_counts import (
+from dpstream.randomizers.accounting.boosted_counts import (
     BoostedReports,
     poisson_for_boosted,
 )
-from randomizers.accounting.continual_counts import poisson_for_epochs
-from randomizers.accounting.shifted_noise import delta_of_tables
+from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 
 pytestmark = pytest.mark.slow
 

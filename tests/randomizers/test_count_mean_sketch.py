@@ -9,23 +9,27 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.count_mean_sketch import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.count_mean_sketch import (
     CountMeanSketchAggregator,
     bits_variance,
     shared_variance,
 )
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
-from randomizers.accounting.calibration import optimal
-from randomizers.count_mean_sketch import (
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.count_mean_sketch import (
     CountMeanSketch,
     CountMeanSketchLaw,
     CountMeanSketchParameters,
 )
-from randomizers.count_mean_sketch.calibration import calibrate, epsilon_with, fewest_in_row
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.count_mean_sketch.calibration import (
+    calibrate,
+    epsilon_with,
+    fewest_in_row,
+)
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
 
 ITEMS = 600
 LABELS = tuple(map(str, range(ITEMS)))

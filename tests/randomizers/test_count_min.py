@@ -13,20 +13,20 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.cell_noise import PoissonNoise, noise_of_cells
-from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, epsilon_spent
-from randomizers.accounting.shuffled_oracles import poisson_for_rows
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_noise_law import DummyLaw
-from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
-from randomizers.count_min.calibration import calibrate, epsilon_with
-from randomizers.count_min.cell_noise import (
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise, noise_of_cells
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, epsilon_spent
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_noise_law import DummyLaw
+from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from dpstream.randomizers.count_min.calibration import calibrate, epsilon_with
+from dpstream.randomizers.count_min.cell_noise import (
     differing_cells,
     noise_for,
     stream_epsilon,
 )
-from randomizers.counted_words import CountedWords, written_out
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.randomness import seeded_generator
 
 LABELS = tuple("abcdefgh")
 ASKED = CountMinParameters(1.0, 1e-6, LABELS, rows=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from randomizers.counted_words import CountedWords, written_out
-from topics.words import Words
+from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.topics.words import Words
 
 
 def test_a_table_is_what_it_stands_for() -> None:

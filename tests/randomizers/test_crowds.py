@@ -12,20 +12,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from randomizers.accounting.crowd_counts import delta_of_counts, law_of_lost
-from randomizers.crowds import (
+from dpstream.randomizers.accounting.crowd_counts import delta_of_counts, law_of_lost
+from dpstream.randomizers.crowds import (
     CrowdCounts,
     CrowdDevices,
     CrowdsLaw,
     CrowdsLawReader,
     sum_rounded_up,
 )
-from randomizers.crowds.calibration import calibrate, decay_of, most_lost
-from randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
-from randomizers.randomness import seeded_generator
-from randomizers.single_message import SingleMessage, SingleMessageLaw, SingleMessageParameters
-from randomizers.single_message.calibration import calibrate as calibrate_messages
-from randomizers.single_message.calibration import epsilon_with
+from dpstream.randomizers.crowds.calibration import calibrate, decay_of, most_lost
+from dpstream.randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.single_message import (
+    SingleMessage,
+    SingleMessageLaw,
+    SingleMessageParameters,
+)
+from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
+from dpstream.randomizers.single_message.calibration import epsilon_with
 
 Law = Mapping[int, Fraction]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from randomizers.devices import Devices
-from randomizers.guarantee import Guarantee
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.randomness import seeded_generator
 
 
 class Counted(Devices[int]):

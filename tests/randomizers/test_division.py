@@ -11,15 +11,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.counted_words import CountedWords, written_out
-from randomizers.division import (
+from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.division import (
     MISFIT,
     MOST_INSTANCES,
     chances_of_one_instance,
     divide,
     room_of_part,
 )
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.randomness import seeded_generator
 
 
 def counted(counts: list[int]) -> CountedWords:
@@ -34,7 +34,7 @@ def tables(
 
 @pytest.mark.parametrize("instances", [1, 2, 3, 4])
 def test_parts_add_up_to_what_was_divided(instances: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("randomizers.division._BLOCK", 7)
+    monkeypatch.setattr("dpstream.randomizers.division._BLOCK", 7)
     for seed in range(50):
         rng = seeded_generator(seed)
         counts = rng.integers(0, 20, 9).tolist()

@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from randomizers.accounting import (
+from dpstream.randomizers.accounting import (
     LossDistribution,
     amplified_epsilon,
     laplace_losses,
@@ -23,8 +23,8 @@ from randomizers.accounting import (
     of_randomized_response,
     to_dp_accounting,
 )
-from randomizers.accounting.amplification import _composed
-from randomizers.accounting.dp_accounting_events import (
+from dpstream.randomizers.accounting.amplification import _composed
+from dpstream.randomizers.accounting.dp_accounting_events import (
     event_of_discrete_laplace,
     event_of_normal_noise,
     event_of_response,

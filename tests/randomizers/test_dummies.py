@@ -11,15 +11,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.dummies import (
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.dummies import (
     MISFIT,
     BernoulliDummies,
     ClusteredDummies,
     Dummies,
     PoissonDummies,
 )
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.chi_square import fit
 from tests.support.thinned import thinned
 
@@ -219,7 +219,7 @@ def test_dummies_that_do_not_fit_are_drawn_anew(
     dummies: Dummies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a misfit as likely as not, none is ever seen, and the law is that of those that fit."""
-    monkeypatch.setattr("randomizers.dummies.MISFIT", 0.5)
+    monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
     cells = getattr(dummies, "cells", 10)
     contributors, rng = 40, seeded_generator(5)
     most = dummies.most(contributors)

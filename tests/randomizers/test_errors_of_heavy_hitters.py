@@ -11,14 +11,14 @@ import math
 import numpy as np
 import pytest
 
-from aggregators.bucket import solved
-from randomizers.accounting.calibration import optimal
-from randomizers.bucket import BucketParameters
-from randomizers.bucket.calibration import calibrate as bucket
-from randomizers.jl_hh import JlHhParameters
-from randomizers.jl_hh.calibration import calibrate as jl_hh
-from randomizers.measurements.calibration import published_loss
-from randomizers.public_matrices import nonzero_rows
+from dpstream.aggregators.bucket import solved
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.bucket import BucketParameters
+from dpstream.randomizers.bucket.calibration import calibrate as bucket
+from dpstream.randomizers.jl_hh import JlHhParameters
+from dpstream.randomizers.jl_hh.calibration import calibrate as jl_hh
+from dpstream.randomizers.measurements.calibration import published_loss
+from dpstream.randomizers.public_matrices import nonzero_rows
 
 LABELS = tuple(map(str, range(1000)))
 

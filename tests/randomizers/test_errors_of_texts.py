@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.fragments.calibration import published_epsilon
+from dpstream.randomizers.fragments.calibration import published_epsilon
 
 GAUSSIANS = [
     # Central epsilon, delta, and sigma as Tables IV, VIII and IX have it.

@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 from scipy.linalg import hadamard
 
-from randomizers.flip_laws import flip_law, level_flip_law
-from randomizers.hadamard_rows import rows_for
+from dpstream.randomizers.flip_laws import flip_law, level_flip_law
+from dpstream.randomizers.hadamard_rows import rows_for
 
 
 def tracked(items: int, values: int) -> Counter[tuple[int, ...]]:

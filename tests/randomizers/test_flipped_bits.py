@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers import flipped_bits
-from randomizers.flipped_bits import MOST_TRIALS, FlippedBits
-from randomizers.noise_tables import binomial_table
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers import flipped_bits
+from dpstream.randomizers.flipped_bits import MOST_TRIALS, FlippedBits
+from dpstream.randomizers.noise_tables import binomial_table
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
 CELLS = 200_000

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.accounting.amplification import (
+from dpstream.randomizers.accounting.amplification import (
     amplified_delta,
     amplified_epsilon,
     of_randomized_response,
 )
-from randomizers.accounting.shifted_noise import delta_of_tables
-from randomizers.accounting.table_distances import FOR_TABLES
-from randomizers.composed import ComposedLaw
-from randomizers.counted_words import CountedWords, written_out
-from randomizers.flipped_bits import FlippedBits
-from randomizers.fragments import (
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
+from dpstream.randomizers.accounting.table_distances import FOR_TABLES
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.flipped_bits import FlippedBits
+from dpstream.randomizers.fragments import (
     Fragments,
     FragmentsLaw,
     FragmentsParameters,
     Neighbours,
     differing_bits,
 )
-from randomizers.fragments.calibration import (
+from dpstream.randomizers.fragments.calibration import (
     _odds,
     calibrate,
     epsilon_with,
@@ -36,7 +36,7 @@ from randomizers.fragments.calibration import (
     published_epsilon,
     published_loss,
 )
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.thinned import thinned
 
 LABELS = tuple(f"item {number}" for number in range(40))

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from randomizers.draws import random_bits
-from randomizers.dyadic import orders_due
-from randomizers.future_rand import (
+from dpstream.randomizers.draws import random_bits
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.future_rand import (
     MAX_EPSILON,
     MIN_EPSILON,
     NEWCOMER,
@@ -21,8 +21,8 @@ from randomizers.future_rand import (
     FutureRandLaw,
     FutureRandParameters,
 )
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.dyadic_pieces import dyadic_pieces
 
 HORIZON = 16
@@ -209,7 +209,7 @@ def test_a_device_takes_few_bytes(changes: int, state_bytes: int) -> None:
 
 
 def test_many_signs_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("randomizers.future_rand._CHUNK_SIGNS", 64)
+    monkeypatch.setattr("dpstream.randomizers.future_rand._CHUNK_SIGNS", 64)
     devices = FutureRand(calibrate(FutureRandParameters(1.0, 20), 64))
     devices.enrol(400, seeded_generator(1))
     drawn = _drawn(devices)

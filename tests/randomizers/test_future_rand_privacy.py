@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.grid import Grid
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.code_matrices import code_matrix
 
 GRIDS = [

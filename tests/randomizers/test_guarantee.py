@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from fractions import Fraction
 
-from randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
+from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
 
 
 def test_a_guarantee_reads_as_a_sentence_and_as_json() -> None:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.linalg import hadamard
 
-from randomizers.accounting.overlapping_cells import poisson_for_overlapping
-from randomizers.dummies import PoissonDummies
-from randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
-from randomizers.hadamard.calibration import blanket_epsilon, calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.accounting.overlapping_cells import poisson_for_overlapping
+from dpstream.randomizers.dummies import PoissonDummies
+from dpstream.randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
+from dpstream.randomizers.hadamard.calibration import blanket_epsilon, calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
 

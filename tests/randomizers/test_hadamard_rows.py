@@ -9,11 +9,15 @@ import pytest
 from scipy import stats
 from scipy.linalg import hadamard
 
-from randomizers.hadamard_rows import MAX_ITEMS, check_labels, rows_for, tracked
-from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, HadamardValuesParameters
-from randomizers.hadamard_values.calibration import calibrate
-from randomizers.randomness import seeded_generator
-from randomizers.value_stream import ValueStream
+from dpstream.randomizers.hadamard_rows import MAX_ITEMS, check_labels, rows_for, tracked
+from dpstream.randomizers.hadamard_values import (
+    HadamardValues,
+    HadamardValuesLaw,
+    HadamardValuesParameters,
+)
+from dpstream.randomizers.hadamard_values.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream
 
 FALSE_ALARM = 1e-10
 

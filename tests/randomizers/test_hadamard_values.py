@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from randomizers.flip_laws import flip_law
-from randomizers.hadamard_rows import MAX_ITEMS, MIN_ITEMS
-from randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, HadamardValuesParameters
-from randomizers.hadamard_values.calibration import best_boosts, calibrate
-from randomizers.randomness import seeded_generator
-from randomizers.range_values import RangeValuesLaw, RangeValuesParameters
-from randomizers.range_values.calibration import calibrate as range_calibrate
+from dpstream.randomizers.flip_laws import flip_law
+from dpstream.randomizers.hadamard_rows import MAX_ITEMS, MIN_ITEMS
+from dpstream.randomizers.hadamard_values import (
+    HadamardValues,
+    HadamardValuesLaw,
+    HadamardValuesParameters,
+)
+from dpstream.randomizers.hadamard_values.calibration import best_boosts, calibrate
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.range_values import RangeValuesLaw, RangeValuesParameters
+from dpstream.randomizers.range_values.calibration import calibrate as range_calibrate
 
 ITEMS = ("a", "b", "c")
 

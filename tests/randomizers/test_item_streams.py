@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.item_streams import ItemReports, noise_for_items, raised_losses
-from randomizers.accounting.loss_distributions import composed
-from randomizers.accounting.overlapping_cells import poisson_for_overlapping
-from randomizers.accounting.shifted_noise import (
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.item_streams import ItemReports, noise_for_items, raised_losses
+from dpstream.randomizers.accounting.loss_distributions import composed
+from dpstream.randomizers.accounting.overlapping_cells import poisson_for_overlapping
+from dpstream.randomizers.accounting.shifted_noise import (
     GRID_FINENESS,
     ShiftedCells,
     delta_spent,

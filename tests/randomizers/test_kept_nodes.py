@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from randomizers.cell_codes.kept_nodes import NONE, KeptNodes
+from dpstream.randomizers.cell_codes.kept_nodes import NONE, KeptNodes
 from tests.support.code_matrices import code_matrix
 
 

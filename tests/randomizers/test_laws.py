@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from randomizers.laws import Constants
+from dpstream.randomizers.laws import Constants
 
 
 @dataclass(frozen=True, slots=True)

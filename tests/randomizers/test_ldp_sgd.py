@@ -12,16 +12,16 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.labelled_examples import (
+from dpstream.randomizers.labelled_examples import (
     FEATURE_UNIT,
     check_examples,
     packed_examples,
     unpacked_examples,
 )
-from randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
-from randomizers.ldp_sgd.calibration import calibrate, epsilon_with
-from randomizers.ldp_sgd.directions import UNIT, directions, draw_seeds, normal_table
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
+from dpstream.randomizers.ldp_sgd.calibration import calibrate, epsilon_with
+from dpstream.randomizers.ldp_sgd.directions import UNIT, directions, draw_seeds, normal_table
+from dpstream.randomizers.randomness import seeded_generator
 
 ASKED = LdpSgdParameters(1.9, 1e-5, features=65, classes=10, groups=30)
 

@@ -16,23 +16,23 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.item_streams import ItemReports, noise_for_items
-from randomizers.accounting.level_streams import (
+from dpstream.randomizers.accounting.item_streams import ItemReports, noise_for_items
+from dpstream.randomizers.accounting.level_streams import (
     epsilon_for_levels,
     poisson_for_levels,
     shifted_up_and_down,
 )
-from randomizers.accounting.shared_cells import poisson_for_code
-from randomizers.accounting.shifted_noise import delta_of_tables
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.counted_words import written_out
-from randomizers.item_domains import Numbers
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_item_counts import ShuffledItemCounts
-from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from randomizers.shuffled_level_counts.calibration import LevelJob, calibrate, range_error
+from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.item_domains import Numbers
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_level_counts.calibration import LevelJob, calibrate, range_error
 
 TAIL = 1e-12
 STAGE = CellNoiseLaw("shuffle", 1e-9, 1)

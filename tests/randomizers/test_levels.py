@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.code_matrices import code_matrix
 
 TREES = [Levels(1024, (32, 32)), Levels(50, (4, 3, 5)), Levels(60, (4, 3, 5)), Levels(2, (2,))]

@@ -11,20 +11,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.accounting import rounding
-from randomizers.accounting.cell_noise import (
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.cell_noise import (
     BinomialNoise,
     CellNoise,
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from randomizers.accounting.continual_counts import poisson_for_epochs
-from randomizers.accounting.directions import ShiftedEitherWay, dominating
-from randomizers.accounting.item_streams import ItemReports, epsilon_for_items
-from randomizers.accounting.loss_distributions import LossDistribution, Losses, Powers, on_grid
-from randomizers.accounting.overlapping_cells import epsilon_for_overlapping
-from randomizers.accounting.renyi_shift import renyi_epsilon, shift_divergence
-from randomizers.accounting.shifted_noise import (
+from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
+from dpstream.randomizers.accounting.directions import ShiftedEitherWay, dominating
+from dpstream.randomizers.accounting.item_streams import ItemReports, epsilon_for_items
+from dpstream.randomizers.accounting.loss_distributions import (
+    LossDistribution,
+    Losses,
+    Powers,
+    on_grid,
+)
+from dpstream.randomizers.accounting.overlapping_cells import epsilon_for_overlapping
+from dpstream.randomizers.accounting.renyi_shift import renyi_epsilon, shift_divergence
+from dpstream.randomizers.accounting.shifted_noise import (
     ShiftedCells,
     delta_spent,
     epsilon_spent,

@@ -15,28 +15,28 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.item_estimates import ItemEstimates
-from aggregators.measurements import MeasurementsAggregator, ParityAggregator, sum_variance
-from pipeline.conformance.laws.jl_hh import ExactLaw
-from pipeline.jobs.job_files import parse_job
-from pipeline.planning.plan import plan
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.bucket import BucketParameters
-from randomizers.clamped_noise import ClampedNoise
-from randomizers.composed import log_rounded_up
-from randomizers.jl_hh import JlHh, JlHhLaw, JlHhParameters
-from randomizers.jl_hh.calibration import calibrate
-from randomizers.laplace_histogram import LaplaceHistogramParameters
-from randomizers.laplace_histogram.calibration import calibrate as laplace_histogram
-from randomizers.measurements import Calibration
-from randomizers.measurements.calibration import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.measurements import MeasurementsAggregator, ParityAggregator, sum_variance
+from dpstream.pipeline.conformance.laws.jl_hh import ExactLaw
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.bucket import BucketParameters
+from dpstream.randomizers.clamped_noise import ClampedNoise
+from dpstream.randomizers.composed import log_rounded_up
+from dpstream.randomizers.jl_hh import JlHh, JlHhLaw, JlHhParameters
+from dpstream.randomizers.jl_hh.calibration import calibrate
+from dpstream.randomizers.laplace_histogram import LaplaceHistogramParameters
+from dpstream.randomizers.laplace_histogram.calibration import calibrate as laplace_histogram
+from dpstream.randomizers.measurements import Calibration
+from dpstream.randomizers.measurements.calibration import (
     composed_loss,
     noise_of,
     published_loss,
     with_noise,
 )
-from randomizers.public_matrices import (
+from dpstream.randomizers.public_matrices import (
     OneHot,
     ParityRows,
     PublicMatrix,
@@ -44,8 +44,8 @@ from randomizers.public_matrices import (
     distinct_rows,
     nonzero_rows,
 )
-from randomizers.randomness import seeded_generator
-from randomizers.sparse_recovery import SparseRecoveryParameters
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.sparse_recovery import SparseRecoveryParameters
 
 THOUSAND = tuple(map(str, range(1000)))
 

@@ -12,14 +12,14 @@ from math import prod
 import numpy as np
 import pytest
 
-from randomizers.composed import ComposedLaw
-from randomizers.memoized_response import (
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.memoized_response import (
     MemoizedResponse,
     MemoizedResponseLaw,
     MemoizedResponseParameters,
 )
-from randomizers.memoized_response.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.memoized_response.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 PARAMETERS = [
     MemoizedResponseParameters(1.0),

@@ -17,20 +17,24 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.boosted_counts import (
+from dpstream.randomizers.accounting.boosted_counts import (
     BoostedReports,
     best_boost,
     poisson_for_boosted,
 )
-from randomizers.accounting.cell_noise import CellNoise, NegativeBinomialNoise, PoissonNoise
-from randomizers.accounting.clustered_noise import negative_binomial_mean
-from randomizers.accounting.continual_counts import (
+from dpstream.randomizers.accounting.cell_noise import (
+    CellNoise,
+    NegativeBinomialNoise,
+    PoissonNoise,
+)
+from dpstream.randomizers.accounting.clustered_noise import negative_binomial_mean
+from dpstream.randomizers.accounting.continual_counts import (
     epoch_shifts,
     negative_binomial_for_epochs,
     poisson_for_epochs,
 )
-from randomizers.accounting.shifted_noise import ShiftedCells
-from randomizers.accounting.shuffled_oracles import (
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells
+from dpstream.randomizers.accounting.shuffled_oracles import (
     negative_binomial_for_rows,
     poisson_for_rows,
     row_shifts,

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.noise_tables import (
+from dpstream.randomizers.noise_tables import (
     TABLE_BITS,
     NoiseTable,
     binomial_table,
@@ -24,7 +24,7 @@ from randomizers.noise_tables import (
     negative_binomial_tables,
     poisson_table,
 )
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.chi_square import fit
 
 pytestmark = pytest.mark.slow

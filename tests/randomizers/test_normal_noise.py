@@ -9,9 +9,9 @@ import pytest
 from mpmath import mp, mpf
 from scipy import stats
 
-from randomizers.accounting.normal_loss import normal_delta, normal_deviation
-from randomizers.normal_noise import NormalNoise
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.accounting.normal_loss import normal_delta, normal_deviation
+from dpstream.randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.randomness import seeded_generator
 
 
 @pytest.mark.parametrize("deviation", [1, 7, 22_843, 1 << 48])

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.protocols.registry import PROTOCOLS as ALL_PROTOCOLS
-from randomizers.byte_generator import byte_randomness
-from randomizers.counted_words import written_out
-from randomizers.one_device import PROTOCOLS, OneDevice
-from randomizers.single_message import SingleMessageParameters
+from dpstream.pipeline.protocols.registry import PROTOCOLS as ALL_PROTOCOLS
+from dpstream.randomizers.byte_generator import byte_randomness
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
+from dpstream.randomizers.single_message import SingleMessageParameters
 from tests.conformance.golden import golden_file
 
 SETS = ("count_min", "single_message")
@@ -24,10 +24,10 @@ SETS = ("count_min", "single_message")
 RUN_ALL = """
 import sys
 for name in ("randomgen", "scipy", "dp_accounting", "cryptography", "pydantic", "crc32c", "yaml",
-             "pipeline", "aggregators"):
+             "dpstream.pipeline", "dpstream.aggregators"):
     sys.modules[name] = None
 import json, os
-from randomizers.one_device import PROTOCOLS, OneDevice
+from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
 laws, sets = json.load(sys.stdin)
 assert sorted(laws) == sorted(PROTOCOLS)
 for protocol, bodies in laws.items():

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from randomizers.item_domains import (
+from dpstream.randomizers.item_domains import (
     Attributes,
     Bits,
     Numbers,
@@ -14,7 +14,7 @@ from randomizers.item_domains import (
     StringLength,
     domain_size,
 )
-from randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
+from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
 
 
 @pytest.mark.parametrize(

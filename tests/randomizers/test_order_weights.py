@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from randomizers.accounting.calibration import optimal
-from randomizers.accounting.order_weights import WEIGHT_TOTAL, optimal_order_weights
-from randomizers.tree_variances import combined_variances, order_shares, smoothed_variances
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.accounting.order_weights import WEIGHT_TOTAL, optimal_order_weights
+from dpstream.randomizers.tree_variances import combined_variances, order_shares, smoothed_variances
 from tests.support.dyadic_pieces import dyadic_pieces
 
 

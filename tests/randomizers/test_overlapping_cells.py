@@ -12,15 +12,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.overlapping_cells import (
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.overlapping_cells import (
     epsilon_for_overlapping,
     jump_rates,
     poisson_for_overlapping,
     weight_law,
 )
-from randomizers.accounting.shifted_noise import ShiftedCells, epsilon_spent
-from randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, epsilon_spent
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
 
 Words = frozenset[tuple[int, ...]]
 

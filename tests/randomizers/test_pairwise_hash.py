@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.pairwise_hash import PRIME, PairwiseHash
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.pairwise_hash import PRIME, PairwiseHash
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.thinned import thinned
 
 FALSE_ALARM = 1e-11

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.permanent_bits import PermanentBits, encrypt, input_blocks
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.permanent_bits import PermanentBits, encrypt, input_blocks
+from dpstream.randomizers.randomness import seeded_generator
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_answers_of_many_devices_are_those_of_each_by_itself(
     bits = PermanentBits(cells, threshold)
     assert bits.ones(keys, sets).tolist() == expected
     # However many are looked at together.
-    monkeypatch.setattr("randomizers.permanent_bits._CHUNK_BYTES", 300)
+    monkeypatch.setattr("dpstream.randomizers.permanent_bits._CHUNK_BYTES", 300)
     assert bits.ones(keys, sets).tolist() == expected
     assert bits.ones(keys[:0], sets[:0]).tolist() == [0] * cells
 

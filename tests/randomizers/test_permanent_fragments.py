@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.fragments import FragmentsAggregator, lasting_variance, noise_variance
-from pipeline.conformance.divergences import divergence, exponential
-from pipeline.conformance.laws.fragments import ExactLaw
-from randomizers.accounting.amplification import amplified_delta, of_randomized_response
-from randomizers.composed import ComposedLaw
-from randomizers.counted_words import written_out
-from randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
-from randomizers.fragments.calibration import calibrate, epsilon_with
-from randomizers.permanent_loss import stream_loss, unchanged_loss
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.fragments import FragmentsAggregator, lasting_variance, noise_variance
+from dpstream.pipeline.conformance.divergences import divergence, exponential
+from dpstream.pipeline.conformance.laws.fragments import ExactLaw
+from dpstream.randomizers.accounting.amplification import amplified_delta, of_randomized_response
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
+from dpstream.randomizers.fragments.calibration import calibrate, epsilon_with
+from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
+from dpstream.randomizers.randomness import seeded_generator
 
 WORDS = 1 << 32
 EXACTLY = 1 << 200

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from randomizers.accounting.prefix_levels import PrefixPlan, Skew, plan_prefixes, predict
-from randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.accounting.prefix_levels import PrefixPlan, Skew, plan_prefixes, predict
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
 
 
 def plan(bits: int = 24, contributors: int = 1_000_000, messages: float = 6.5) -> PrefixPlan:

@@ -14,25 +14,29 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.amplification import (
+from dpstream.randomizers.accounting.amplification import (
     HiddenCoin,
     amplified_delta,
     of_any_randomizer,
     of_randomizer_of_sets,
 )
-from randomizers.accounting.calibration import optimal
-from randomizers.affine_hashes import is_prime
-from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from randomizers.composed import ComposedLaw
-from randomizers.item_domains import Bits, Numbers
-from randomizers.projective_geometry import (
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.affine_hashes import is_prime
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.item_domains import Bits, Numbers
+from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometry,
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
 )
-from randomizers.projective_geometry.calibration import best_space, calibrate, relative_variance
-from randomizers.projective_geometry.points import PointSpace
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.projective_geometry.calibration import (
+    best_space,
+    calibrate,
+    relative_variance,
+)
+from dpstream.randomizers.projective_geometry.points import PointSpace
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.projective_points import item_vector, orthogonal, word_vector
 
 FALSE_ALARM = 1e-10

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.draws import draw_categories, random_bits
-from randomizers.randomness import (
+from dpstream.randomizers.draws import draw_categories, random_bits
+from dpstream.randomizers.randomness import (
     _of_this_process,
     cryptographic_generator,
     keyed_generator,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from randomizers.accounting.amplification import (
+from dpstream.randomizers.accounting.amplification import (
     amplified_delta,
     amplified_epsilon,
     of_randomized_response,

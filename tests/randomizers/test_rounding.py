@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from randomizers.accounting import rounding
-from randomizers.accounting.loss_distributions import Losses, on_grid
-from randomizers.accounting.renyi_shift import _divergence
+from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.accounting.loss_distributions import Losses, on_grid
+from dpstream.randomizers.accounting.renyi_shift import _divergence
 
 LOSSES = np.array([-0.4, -0.1, 0.0, 0.2, 0.5])
 MASSES = np.array([0.1, 0.3, 0.3, 0.2, 0.1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.row_errors import error_samples, normal_errors, zipf_counts
+from dpstream.randomizers.row_errors import error_samples, normal_errors, zipf_counts
 
 
 def test_normal_errors_are_normal_with_their_deviation_and_always_the_same() -> None:

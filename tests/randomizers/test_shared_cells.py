@@ -6,13 +6,13 @@ from itertools import combinations
 
 import pytest
 
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.shared_cells import poisson_for_code
-from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent
-from randomizers.accounting.shuffled_oracles import poisson_for_rows
-from randomizers.cell_codes.grid import AxisCode, Grid
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.code_matrices import raised_cells
 
 DELTA = 1e-6

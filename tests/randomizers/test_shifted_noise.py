@@ -11,14 +11,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.cell_noise import (
+from dpstream.randomizers.accounting.cell_noise import (
     BinomialNoise,
     CellNoise,
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from randomizers.accounting.continual_counts import poisson_for_epochs
-from randomizers.accounting.shifted_noise import (
+from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
+from dpstream.randomizers.accounting.shifted_noise import (
     ShiftedCells,
     delta_of_tables,
     delta_spent,

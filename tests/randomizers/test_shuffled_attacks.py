@@ -22,14 +22,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.shuffled_oracles import negative_binomial_for_rows
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_noise_law import DummyLaw
-from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
-from randomizers.count_min.calibration import calibrate
-from randomizers.counted_words import written_out
-from randomizers.dummies import ClusteredDummies, Dummies
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.accounting.shuffled_oracles import negative_binomial_for_rows
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_noise_law import DummyLaw
+from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from dpstream.randomizers.count_min.calibration import calibrate
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.dummies import ClusteredDummies, Dummies
+from dpstream.randomizers.randomness import seeded_generator
 
 pytestmark = pytest.mark.slow
 

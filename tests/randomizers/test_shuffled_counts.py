@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.accounting.boosted_counts import BoostedReports
-from randomizers.cell_dummies import dummies_in_cell
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import (
+from dpstream.randomizers.accounting.boosted_counts import BoostedReports
+from dpstream.randomizers.cell_dummies import dummies_in_cell
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import (
     ShuffledCounts,
     ShuffledCountsLaw,
     ShuffledCountsParameters,
 )
-from randomizers.shuffled_counts.calibration import calibrate, epsilon_with
+from dpstream.randomizers.shuffled_counts.calibration import calibrate, epsilon_with
 
 EPOCHS = 8
 DELTA = 1e-6

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.counted_words import written_out
-from randomizers.item_domains import Bits, Numbers
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_item_counts import ShuffledItemCounts
-from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from randomizers.shuffled_level_counts.calibration import calibrate, epsilon_with
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.item_domains import Bits, Numbers
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_level_counts.calibration import calibrate, epsilon_with
 
 DELTA = 1e-6
 EPOCHS = 6

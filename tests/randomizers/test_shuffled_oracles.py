@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from randomizers.accounting.cell_noise import BinomialNoise, PoissonNoise
-from randomizers.accounting.shifted_noise import delta_spent, epsilon_spent
-from randomizers.accounting.shuffled_oracles import (
+from dpstream.randomizers.accounting.cell_noise import BinomialNoise, PoissonNoise
+from dpstream.randomizers.accounting.shifted_noise import delta_spent, epsilon_spent
+from dpstream.randomizers.accounting.shuffled_oracles import (
     binomial_for_rows,
     poisson_for_rows,
     published_mean,

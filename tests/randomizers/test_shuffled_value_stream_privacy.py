@@ -19,13 +19,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.conformance.divergences import exponential
-from randomizers.normal_noise import NormalNoise
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_value_stream import ZERO, ShuffledValueStream, ShuffledValueStreamLaw
-from randomizers.shuffled_value_stream.calibration import calibrate, law_with
-from randomizers.value_stream.kernel import Kernel
+from dpstream.pipeline.conformance.divergences import exponential
+from dpstream.randomizers.normal_noise import NormalNoise
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_value_stream import (
+    ZERO,
+    ShuffledValueStream,
+    ShuffledValueStreamLaw,
+)
+from dpstream.randomizers.shuffled_value_stream.calibration import calibrate, law_with
+from dpstream.randomizers.value_stream.kernel import Kernel
 
 KERNEL = Kernel(1.0, 0.25)
 """Of which all words of the first epochs lie on the lattice: nothing is rounded at random."""

@@ -7,16 +7,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.accounting.amplification import most_local_loss, of_any_randomizer, of_rappor
-from randomizers.composed import ComposedLaw
-from randomizers.randomness import seeded_generator
-from randomizers.single_message import (
+from dpstream.randomizers.accounting.amplification import (
+    most_local_loss,
+    of_any_randomizer,
+    of_rappor,
+)
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.single_message import (
     Response,
     SingleMessage,
     SingleMessageLaw,
     SingleMessageParameters,
 )
-from randomizers.single_message.calibration import calibrate, coins
+from dpstream.randomizers.single_message.calibration import calibrate, coins
 
 FALSE_ALARM = 1e-10
 LABELS = tuple("abc")

@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from randomizers.composed import ComposedLaw
-from randomizers.randomness import seeded_generator
-from randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
-from randomizers.split_budget.calibration import calibrate
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
+from dpstream.randomizers.split_budget.calibration import calibrate
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1.0, 64.0])

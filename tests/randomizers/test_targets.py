@@ -15,8 +15,8 @@ from importlib import import_module
 
 import pytest
 
-from randomizers import accounting
-from randomizers.accounting import (
+from dpstream.randomizers import accounting
+from dpstream.randomizers.accounting import (
     amplification,
     boosted_counts,
     charges,
@@ -31,11 +31,11 @@ from randomizers.accounting import (
     shuffled_oracles,
     whole_streams,
 )
-from randomizers.accounting.amplification import HiddenCoin
-from randomizers.accounting.boosted_counts import BoostedReports
-from randomizers.accounting.cell_noise import PoissonNoise
-from randomizers.accounting.item_streams import ItemReports
-from randomizers.accounting.shifted_noise import ShiftedCells
+from dpstream.randomizers.accounting.amplification import HiddenCoin
+from dpstream.randomizers.accounting.boosted_counts import BoostedReports
+from dpstream.randomizers.accounting.cell_noise import PoissonNoise
+from dpstream.randomizers.accounting.item_streams import ItemReports
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells
 
 COIN = HiddenCoin(1.0, 0.3)
 REPORTS = BoostedReports(8, 2, 1)

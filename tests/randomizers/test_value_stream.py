@@ -15,19 +15,24 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from randomizers.randomness import seeded_generator
-from randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
-from randomizers.value_stream.calibration import best_kernel, best_threshold, calibrate, law_with
-from randomizers.value_stream.kernel import Kernel
-from randomizers.value_stream.lattice import (
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import (
+    best_kernel,
+    best_threshold,
+    calibrate,
+    law_with,
+)
+from dpstream.randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.value_stream.lattice import (
     NOWHERE,
     letters_at,
     tail_box,
     tail_letters_at,
     weights,
 )
-from randomizers.value_stream.normal import LEAST, MOST, distribution_function
-from randomizers.value_stream.tilt import FLOOR, draw_tilted_letters, reach
+from dpstream.randomizers.value_stream.normal import LEAST, MOST, distribution_function
+from dpstream.randomizers.value_stream.tilt import FLOOR, draw_tilted_letters, reach
 from tests.support.told_letters import LETTERS, Histories, tilts_of_letters
 
 FALSE_ALARM = 1e-12

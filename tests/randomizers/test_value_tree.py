@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from randomizers.accounting.level_weights import (
+from dpstream.randomizers.accounting.level_weights import (
     WEIGHT_TOTAL,
     mean_range_energies,
     optimal_level_weights,
 )
-from randomizers.randomness import seeded_generator
-from randomizers.value_tree import range_variances
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_tree import range_variances
 
 
 def covariance(variances: list[float]) -> NDArray[np.float64]:

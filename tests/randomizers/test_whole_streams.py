@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from randomizers.accounting.amplification import amplified_delta, of_any_randomizer
-from randomizers.accounting.whole_streams import (
+from dpstream.randomizers.accounting.amplification import amplified_delta, of_any_randomizer
+from dpstream.randomizers.accounting.whole_streams import (
     charged_once,
     delta_of_streams,
     epsilon_of_streams,

@@ -16,24 +16,24 @@ from functools import cached_property
 
 import numpy as np
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.jobs.roster import EnrolledProducer, Roster
-from pipeline.kafka.cluster import Cluster
-from pipeline.protocols.protocol import Aggregator
-from pipeline.stages.admission import decode_raw
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.estimation import Estimation
-from pipeline.stages.stage_noise import StageNoise
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.pipeline.stages.admission import decode_raw
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.partials import PartialPart, decode_partial, join_parts
+from dpstream.topics.records import DeadLetter
+from dpstream.topics.sealed_batches import SealedBatch
+from dpstream.topics.words import Words
 from tests.support.seeded_devices import Reports, SeededDevices
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest, decode_manifest
-from topics.names import Role
-from topics.partials import PartialPart, decode_partial, join_parts
-from topics.records import DeadLetter
-from topics.sealed_batches import SealedBatch
-from topics.words import Words
 
 _SHOWN = 20
 _READ = (Role.PRODUCERS, Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES, Role.DEAD_LETTERS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from randomizers.accounting.best_grid import mean_deviation
-from randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.accounting.best_grid import mean_deviation
+from dpstream.randomizers.cell_codes.grid import Grid
 
 
 def box_error(grid: Grid, noise_variance: float) -> float:
@@ -15,7 +15,7 @@ def box_error(grid: Grid, noise_variance: float) -> float:
         grid: with independent random ranges on its axes.
         noise_variance: of every cell; the noise is taken to be normal.
 
-    >>> from randomizers.cell_codes.levels import Levels
+    >>> from dpstream.randomizers.cell_codes.levels import Levels
     >>> round(box_error(Grid((Levels(1024, (4, 4, 4, 4, 4)),)), noise_variance=180.3), 1)
     20.9
     """

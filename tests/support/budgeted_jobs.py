@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-from pipeline.jobs.budgets import BudgetError
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import carry_out, plan_on
+from dpstream.pipeline.jobs.budgets import BudgetError
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import carry_out, plan_on
 
 
 def job_about(

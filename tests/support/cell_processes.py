@@ -16,13 +16,13 @@ import numpy as np
 from kafka.errors import KafkaError
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.results.follow import EstimateReader
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.topics.names import Role
 from tests.support import cells
-from topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "cells_process.py"

@@ -13,13 +13,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate
-from pipeline.protocols.protocol import Protocol
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.devices import Devices
-from randomizers.guarantee import Guarantee
-from topics.word_forms import WordForm
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.protocols.protocol import Protocol
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.topics.word_forms import WordForm
 
 NAME = "cells"
 

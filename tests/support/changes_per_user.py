@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.change_log import ChangeLog
 
 
 def changes_per_user(log: ChangeLog) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
 
 
 def code_matrix(code: AxisCode | Grid) -> NDArray[np.float64]:

@@ -9,19 +9,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from pipeline.collector.accepting import Listener, listen
-from pipeline.collector.gathering import Gathering, Room
-from pipeline.collector.http_connections import Connections
-from pipeline.collector.http_limits import HttpLimits
-from pipeline.collector.intake import Intake
-from pipeline.collector.rates import Rates
-from pipeline.collector.service import Access, Served, Service
-from pipeline.collector.tokens import TokenCheck
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.collector.accepting import Listener, listen
+from dpstream.pipeline.collector.gathering import Gathering, Room
+from dpstream.pipeline.collector.http_connections import Connections
+from dpstream.pipeline.collector.http_limits import HttpLimits
+from dpstream.pipeline.collector.intake import Intake
+from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.service import Access, Served, Service
+from dpstream.pipeline.collector.tokens import TokenCheck
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.topics.envelopes import CONTENT_TYPE
 from tests.support.device_jobs import BEGIN, KEY
 from tests.support.memory_writer import MemoryWriter
-from topics.envelopes import CONTENT_TYPE
 
 NOW = BEGIN + 1000
 

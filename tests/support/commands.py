@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import main
+from dpstream.pipeline.cli import main
 
 
 @dataclass(frozen=True, slots=True)

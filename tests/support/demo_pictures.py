@@ -35,7 +35,14 @@ def main() -> None:
     """Write ``comparison.png`` and ``page.png`` beside the demonstration."""
     with tempfile.TemporaryDirectory(prefix="demo-pictures-") as folder:
         terminal, inside = pty.openpty()
-        command = ("-m", "pipeline.cli", "demo", "--no-browser", "--output", f"{folder}/demo")
+        command = (
+            "-m",
+            "dpstream.pipeline.cli",
+            "demo",
+            "--no-browser",
+            "--output",
+            f"{folder}/demo",
+        )
         # The page stays only where somebody sits: at a terminal.
         demo = subprocess.Popen(
             [sys.executable, *command],

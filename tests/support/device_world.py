@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.sealing_keys import public_bytes
-from tests.support.world import BEGUN, World
-from topics.loose_batches import (
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.sealing_keys import public_bytes
+from dpstream.topics.loose_batches import (
     Enrolments,
     LooseBatch,
     Watermark,
@@ -28,8 +27,9 @@ from topics.loose_batches import (
     horizon_tag,
     report_tag,
 )
-from topics.names import Role
-from topics.sealing import Lock, device_context, key_id, seal
+from dpstream.topics.names import Role
+from dpstream.topics.sealing import Lock, device_context, key_id, seal
+from tests.support.world import BEGUN, World
 
 DEPLOYMENT = bytes(range(16))
 COLLECTOR_KEY = bytes(32)

@@ -13,8 +13,8 @@ from pathlib import Path
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from pipeline.kafka.connection import Connection
-from topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role, topic_name
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role, topic_name
 
 PARTITIONS = 3
 PATIENCE = 60.0

@@ -16,15 +16,15 @@ from typing import Self
 
 from kafka.errors import KafkaError
 
-from pipeline.devices.producer_store import ProducerStore
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.results.follow import EstimateReader
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.topics.names import Role
 from tests.support.audit import Drawn
 from tests.support.clocks import Clock
 from tests.support.seeded_devices import SeededDevices
-from topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kafka" / "chaos_process.py"

@@ -1,4 +1,6 @@
-"""What tests of `pipeline.operations.forks` have processes do; imported by the forker, or not."""
+"""What tests of `dpstream.pipeline.operations.forks` have processes do; imported by the forker, or
+not.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.operations.lifeline import VARIABLE, follow, tell
-from randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.operations.lifeline import VARIABLE, follow, tell
+from dpstream.randomizers.randomness import cryptographic_generator
 
 GENERATOR = cryptographic_generator()
 IMPORTED_BY = os.getpid()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.devices.producer import Generators, Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.devices.producer import Generators, Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.randomness import seeded_generator
 
 
 def seeded(seed: int) -> Generators:

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.stages import checkpoints
-from pipeline.stages.checkpoints import Checkpoint
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.epoch_log import EpochPlace
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.estimation import Estimation
-from pipeline.stages.result_documents import ResultDocuments
-from randomizers.dyadic import orders_due
-from topics.manifests import Fate, Manifest
-from topics.names import Role
-from topics.partials import encode_partial, split_partial
-from topics.records import Registration
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.stages import checkpoints
+from dpstream.pipeline.stages.checkpoints import Checkpoint
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.epoch_log import EpochPlace
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.pipeline.stages.result_documents import ResultDocuments
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.names import Role
+from dpstream.topics.partials import encode_partial, split_partial
+from dpstream.topics.records import Registration
 
 PRODUCERS = 3
 REPORTS = 300

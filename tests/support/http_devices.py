@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import aiohttp
 import numpy as np
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import times_of
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
-from topics.envelopes import CONTENT_TYPE, encode_body, encode_envelope
-from topics.sealing import Lock, device_context, key_id, seal
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.envelopes import CONTENT_TYPE, encode_body, encode_envelope
+from dpstream.topics.sealing import Lock, device_context, key_id, seal
 
 _PAUSE = 0.3
 

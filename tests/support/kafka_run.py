@@ -23,15 +23,17 @@ import aiohttp
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.cli.run import StageName
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.kafka.workers.groups import group_name
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.status.facts import stages_of
+from dpstream.pipeline.cli.run import StageName
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.topics.manifests import decode_manifest
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.neighbour_inputs import Inputs
 from tests.support.public_view import (
@@ -44,8 +46,6 @@ from tests.support.public_view import (
     seen_topic,
 )
 from tests.support.served import Served
-from topics.manifests import decode_manifest
-from topics.names import Role
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.status.facts import stages_of
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.status.facts import stages_of
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -40,7 +40,17 @@ def worker(
     """
     own = ["--keys", str(folder / parties[stage])] if stage in parties else []
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.cli", "run", stage, job.name, "--name", name, *own],
+        [
+            sys.executable,
+            "-m",
+            "dpstream.pipeline.cli",
+            "run",
+            stage,
+            job.name,
+            "--name",
+            name,
+            *own,
+        ],
         cwd=ROOT,
         env={
             **os.environ,

@@ -9,20 +9,20 @@ from typing import Self, cast
 
 import pytest
 
-from pipeline.actions import Append, LogRecord
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.redrive import Redrive, redrive
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.stages.admission import decode_raw
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.redrive import Redrive, redrive
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.stages.admission import decode_raw
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
 from tests.support.memory_cluster import Acknowledged
 from tests.support.world import World, producer_generators
-from topics.names import Role
-from topics.records import Registration
 
 HALF = 600
 EPOCHS = 4

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.simulation.memory import MemoryLog
-from topics.models import ModelRecord
-from topics.names import Role
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.simulation.memory import MemoryLog
+from dpstream.topics.models import ModelRecord
+from dpstream.topics.names import Role
 
 
 def publish_models(job: DeployedJob, log: MemoryLog, last: int | None = None) -> None:

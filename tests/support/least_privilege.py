@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from pipeline.jobs.job_files import Job
-from pipeline.kafka.cluster import Cluster
-from pipeline.privileges.bindings import bindings_of, principals_of
-from pipeline.privileges.cluster_acls import ClusterAcls
-from pipeline.privileges.table import (
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.privileges.bindings import bindings_of, principals_of
+from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
+from dpstream.pipeline.privileges.table import (
     ANALYST,
     OPERATOR,
     PAGE,
@@ -30,6 +30,7 @@ from pipeline.privileges.table import (
     privileges_of,
     roles_of,
 )
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings, topic_name
 from tests.support.attempts import (
     CLUSTER_OPERATIONS,
     GROUP_OPERATIONS,
@@ -37,7 +38,6 @@ from tests.support.attempts import (
     Attempts,
 )
 from tests.support.secured_kafka import Asked, SecuredKafka
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings, topic_name
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 300.0
@@ -223,7 +223,7 @@ def _writes(role: str, operation: str) -> bool:
 def running(*line: object) -> Iterator[subprocess.Popen[str]]:
     """A command as a process."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline.cli", *map(str, line)],
+        [sys.executable, "-m", "dpstream.pipeline.cli", *map(str, line)],
         cwd=ROOT,
         env=os.environ,
         stdout=subprocess.PIPE,

@@ -12,22 +12,22 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import aiohttp
 
-from aggregators.published import Published as Estimated
-from pipeline.cli.inputs import load_truth
-from pipeline.devices.item_log import ValueLog
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy
-from pipeline.serve.access import AccessSettings
-from pipeline.serve.background import Background
-from pipeline.serve.follower import Answers, Reader
-from pipeline.serve.limits import Limits
-from pipeline.serve.server import Site, SiteSettings
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.published import Published as Estimated
+from dpstream.pipeline.cli.inputs import load_truth
+from dpstream.pipeline.devices.item_log import ValueLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.serve.access import AccessSettings
+from dpstream.pipeline.serve.background import Background
+from dpstream.pipeline.serve.follower import Answers, Reader
+from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.server import Site, SiteSettings
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate
-from topics.names import Role
 
 NOW = 1_700_000_000_000
 Result = TypeVar("Result")

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.kafka.connection import Connection
-from topics.names import TopicSettings
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.topics.names import TopicSettings
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Acknowledged:
 
 @dataclass
 class MemoryCluster:
-    """Stands in for `pipeline.kafka.cluster.Cluster`; `records` are by topic and partition.
+    """Stands in for `dpstream.pipeline.kafka.cluster.Cluster`; `records` are by topic and
+    partition.
 
     As a broker does, it stamps what is written, by its `clock`, in milliseconds since 1970.
     """
@@ -137,8 +138,8 @@ def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:
     def connection_of(*arguments: Any, **options: Any) -> Connection:
         return cluster.connection
 
-    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.connection_of", connection_of)
+    monkeypatch.setattr("dpstream.pipeline.cli.cluster_and_jobs.connection_of", connection_of)
     monkeypatch.setattr(
-        "pipeline.cli.cluster_and_jobs.Cluster", lambda connection, **options: cluster
+        "dpstream.pipeline.cli.cluster_and_jobs.Cluster", lambda connection, **options: cluster
     )
     return cluster

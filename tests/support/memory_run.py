@@ -21,22 +21,23 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
-from pipeline.actions import Append, LogRecord, LogSlice
-from pipeline.cli.run import StageName, _make_stage
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.kafka.workers.execution import Execution
-from pipeline.kafka.workers.groups import group_name
-from pipeline.kafka.workers.heartbeats import heartbeat
-from pipeline.kafka.workers.job_facts import JobFacts
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
-from pipeline.kafka.workers.observer import Observer, WindowTally
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.status.facts import hides_messages, stages_of
-from pipeline.results.watched_estimates import WatchedEstimates
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages.finished_windows import FinishedWindow
+from dpstream.pipeline.actions import Append, LogRecord, LogSlice
+from dpstream.pipeline.cli.run import StageName, _make_stage
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
+from dpstream.pipeline.kafka.workers.job_facts import JobFacts
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
+from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.status.facts import hides_messages, stages_of
+from dpstream.pipeline.results.watched_estimates import WatchedEstimates
+from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.topics.names import SUMS, Role
 from tests.support.commands import Commands
 from tests.support.live_page import live_page
 from tests.support.memory_cluster import MemoryCluster
@@ -54,7 +55,6 @@ from tests.support.public_view import (
     seen_topic,
 )
 from tests.support.sealing import SHUFFLE_KEYS, all_keys
-from topics.names import SUMS, Role
 
 NOW = 1_700_000_000_000
 """Milliseconds since 1970, on all clocks."""
@@ -212,9 +212,12 @@ def run_in_memory(
         monkeypatch.setenv("DPSTREAM_HOME", str(folder / "home"))
         cluster = RunCluster()
         monkeypatch.setattr(
-            "pipeline.cli.cluster_and_jobs.connection_of", lambda *_, **__: cluster.connection
+            "dpstream.pipeline.cli.cluster_and_jobs.connection_of",
+            lambda *_, **__: cluster.connection,
         )
-        monkeypatch.setattr("pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster)
+        monkeypatch.setattr(
+            "dpstream.pipeline.cli.cluster_and_jobs.Cluster", lambda connection: cluster
+        )
         monkeypatch.setattr(time, "time_ns", lambda: NOW * 1_000_000)
         monkeypatch.setattr(time, "time", lambda: NOW / 1000)
         fix_coins(monkeypatch)

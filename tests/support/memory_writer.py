@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import Callable
 
-from pipeline.collector.gathering import WriteError
+from dpstream.pipeline.collector.gathering import WriteError
 
 
 class MemoryWriter:

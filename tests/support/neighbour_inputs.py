@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from pipeline.values.examples import ExampleDomain
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.value_domains import ValueDomain
-from randomizers.labelled_examples import FEATURE_UNIT
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.labelled_examples import FEATURE_UNIT
 from tests.conformance.cases import Case
 from tests.conformance.jobs import LAST_EPOCH, case_job_file
 

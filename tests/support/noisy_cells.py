@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.protocols.protocol import StageDummies
-from randomizers.counted_words import CountedWords
-from randomizers.noise_tables import poisson_table
+from dpstream.pipeline.protocols.protocol import StageDummies
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.noise_tables import poisson_table
+from dpstream.topics.word_forms import WordForm
 from tests.support.cells import CELLS, CellsLaw
-from topics.word_forms import WordForm
 
 NAME = "noisy_cells"
 MEAN = 3.0

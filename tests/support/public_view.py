@@ -17,19 +17,19 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from pipeline.actions import Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.ledger_topic import read_spending
-from pipeline.stages.decision_log import Decision
-from pipeline.stages.instance_stage import InstanceStage
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.shuffle_stage import ShuffleStage
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.stages.decision_log import Decision
+from dpstream.pipeline.stages.instance_stage import InstanceStage
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.names import JOBS_TOPIC, Role
+from dpstream.topics.words import Words
 from tests.support.commands import Commands
 from tests.support.records_seen import seen_record
-from topics.names import JOBS_TOPIC, Role
-from topics.words import Words
 
 Seen = dict[str, Any]
 
@@ -90,9 +90,9 @@ def fix_coins(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("secrets.token_bytes", token_bytes)
     monkeypatch.setattr("secrets.token_hex", lambda size=32: coins.bytes(size).hex())
-    monkeypatch.setattr("pipeline.connect.token_bytes", token_bytes)
+    monkeypatch.setattr("dpstream.pipeline.connect.token_bytes", token_bytes)
     monkeypatch.setattr(
-        "pipeline.devices.producer.cryptographic_generators", generators_of_a_producer
+        "dpstream.pipeline.devices.producer.cryptographic_generators", generators_of_a_producer
     )
 
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from kafka.errors import KafkaError
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from dpstream.topics.names import Role
 
 
 class Publications:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
+from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
 
 _ROUNDED_UP = 1 + 1e-14
 

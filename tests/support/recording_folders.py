@@ -8,14 +8,14 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from pipeline.recording.recordings import (
+from dpstream.pipeline.recording.recordings import (
     RecordedEpoch,
     RecordedEstimate,
     RecordingFolder,
     RecordingIndex,
 )
-from topics.manifests import Fate, Manifest
-from topics.words import Words
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.words import Words
 
 IDENTITY = bytes(range(16))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from topics.batches import decode_batch
-from topics.chunks import decode_chunk
-from topics.frames import CodecError, Kind, kind_of
-from topics.sealed_batches import decode_sealed_batch
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.sealed_batches import decode_sealed_batch
 
 
 def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[object, ...]:

@@ -12,32 +12,32 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.actions import LogRecord
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
-from pipeline.protocols.protocol import Example
-from pipeline.recording.record import Recorder, open_recording
-from pipeline.recording.recordings import Recording, RecordingFolder
-from pipeline.recording.replay.in_memory import MemoryReplay
-from pipeline.recording.replay.job import deploy_replay, replayed_job
-from pipeline.recording.replay.plan import Wanted, plan_replay
-from pipeline.recording.replay.recording_source import RecordingSource
-from pipeline.recording.replay.sources import ReplaySource
-from pipeline.recording.replay.topic_source import TopicSource
-from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages.adding_stages import adding_stages
-from pipeline.stages.estimate_records import FirstEstimates
-from pipeline.stages.partial_log import PartialLog
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffle_stage import ShuffleStage
-from pipeline.stages.stage import Stage
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from dpstream.pipeline.protocols.protocol import Example
+from dpstream.pipeline.recording.record import Recorder, open_recording
+from dpstream.pipeline.recording.recordings import Recording, RecordingFolder
+from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
+from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
+from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.recording_source import RecordingSource
+from dpstream.pipeline.recording.replay.sources import ReplaySource
+from dpstream.pipeline.recording.replay.topic_source import TopicSource
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.adding_stages import adding_stages
+from dpstream.pipeline.stages.estimate_records import FirstEstimates
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.manifests import Manifest, decode_manifest
+from dpstream.topics.names import Role
 from tests.support.sealing import SHUFFLE_KEYS, all_keys
 from tests.support.small_run import generators
-from topics.manifests import Manifest, decode_manifest
-from topics.names import Role
 
 ORIGINAL, REPLAY = bytes(range(16)), bytes(range(16, 32))
 DECIDED = 1_700_000_000_000

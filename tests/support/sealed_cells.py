@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.topics.manifests import Fate
 from tests.support.world import Accidents, World
-from topics.manifests import Fate
 
 DEPLOYMENT = bytes(range(16))
 CELLS = 12

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from pipeline.jobs.sealing_keys import KeyRing, public_bytes
-from pipeline.state import private_folder
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, public_bytes
+from dpstream.pipeline.state import private_folder
 
 SHUFFLE_KEYS = ((2,), (3,), (4,))
 """Of three shuffle stages in series; who adds up has key 1."""

@@ -24,9 +24,9 @@ from cryptography.x509.oid import NameOID
 from kafka import KafkaAdminClient
 from kafka.admin import ScramMechanism, UserScramCredentialUpsertion
 
-from pipeline.kafka.connection import Connection, find_cluster
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
 
 ADMIN = "admin"
 _BROKER = "broker"

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob
-from randomizers.counted_words import CountedWords
-from randomizers.devices import Devices
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support import cells
 
 _PURPOSES = {"enrol": 1, "horizon": 2, "report": 3, "values": 4, "silence": 5}
@@ -69,7 +69,7 @@ class SeededDevices:
         return [f"{self.name}{number}" for number in range(self.count)]
 
     def generators(self, purpose: str, number: int) -> np.random.Generator:
-        """The generator of a draw, as `pipeline.devices.producer.Generators`."""
+        """The generator of a draw, as `dpstream.pipeline.devices.producer.Generators`."""
         name = int.from_bytes(self.name.encode(), "little")
         return seeded_generator(self.seed, name, _PURPOSES[purpose], number)
 

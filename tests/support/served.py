@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from pipeline.cli.inputs import load_truth
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.serve.background import Background
-from pipeline.serve.follower import Follower, KafkaSource, Reader
-from pipeline.serve.limits import Limits
-from pipeline.serve.server import Site, SiteSettings
+from dpstream.pipeline.cli.inputs import load_truth
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.serve.background import Background
+from dpstream.pipeline.serve.follower import Follower, KafkaSource, Reader
+from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.server import Site, SiteSettings
 
 
 class Served:

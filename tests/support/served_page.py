@@ -9,21 +9,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from aggregators.published import Published
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.phases import JobPhase, Phase
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.serve.follower import Reader
-from pipeline.serve.limits import Limits
-from pipeline.serve.server import Site, SiteSettings
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.phases import JobPhase, Phase
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.serve.follower import Reader
+from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.server import Site, SiteSettings
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate
-from topics.names import JOBS_TOPIC, Role
 
 PATIENCE = 60.0
 FIRST_CLOSE = 1_700_000_000_000

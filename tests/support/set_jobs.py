@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from pipeline.devices.producer import Producer, Value
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.devices.producer import Producer, Value
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import generators
-from topics.names import Role
 
 READ = (Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
-from aggregators.estimate import GAP, Estimate
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from aggregators.level_estimates import LevelEstimates
+from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdEstimates
+from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.level_estimates import LevelEstimates
 
 COUNT = (
     "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"

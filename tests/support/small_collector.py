@@ -10,11 +10,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
-from pipeline.jobs.descriptions import described, signer_of
-from pipeline.jobs.job_files import make_job, validate
-from randomizers.client import Answer, UnreachableError
-from topics.envelopes import decode_body
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
+from dpstream.pipeline.jobs.descriptions import described, signer_of
+from dpstream.pipeline.jobs.job_files import make_job, validate
+from dpstream.randomizers.client import Answer, UnreachableError
+from dpstream.topics.envelopes import decode_body
 
 OPERATOR = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 SIGNER = signer_of(OPERATOR).hex()

@@ -14,12 +14,12 @@ from typing import Any, Protocol, Self
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import read_noise_key
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.operations.deployments import deploy
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
 from tests.support import cells
 from tests.support.audit import Account, audit, read_logs
 from tests.support.chaos import Brokers, Chaos

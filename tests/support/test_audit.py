@@ -10,25 +10,25 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.stages.admission import Refusal, dead_letter
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.stages.admission import Refusal, dead_letter
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import Batch, encode_batch
+from dpstream.topics.manifests import Fate, decode_manifest, encode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.partials import decode_partial, encode_partial
+from dpstream.topics.records import Reason
+from dpstream.topics.words import Words
 from tests.support import cells
 from tests.support.audit import Account, AuditError, Drawn, Logs, audit
 from tests.support.seeded_devices import SeededDevices
-from topics.batches import Batch, encode_batch
-from topics.manifests import Fate, decode_manifest, encode_manifest
-from topics.names import Role
-from topics.partials import decode_partial, encode_partial
-from topics.records import Reason
-from topics.words import Words
 
 EPOCHS = 8
 SEED = 7

@@ -17,9 +17,9 @@ from typing import Self, TypeVar
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.local_kafka import LocalKafka
-from pipeline.kafka.local_kafka.broker import HOST, free_port
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka.broker import HOST, free_port
 from tests.support.clocks import Clock
 from tests.support.namespaces import Namespaces
 
@@ -29,7 +29,7 @@ _CLIENTS_PORT, _CONTROLLERS_PORT, _OBSERVERS_PORT = 21_000, 21_001, 21_002
 # Starts a broker in a namespace, whose loopback address is the namespace's own.
 _START = """
 import json, pathlib, sys
-from pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
 folder, settings, cluster_id, port = json.loads(sys.argv[1])
 LocalKafka(pathlib.Path(folder), settings, cluster_id=cluster_id).start(port, brief=True)
 """

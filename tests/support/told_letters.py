@@ -13,10 +13,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.randomness import cryptographic_generator
-from randomizers.value_stream import ValueStream, ValueStreamLaw
-from randomizers.value_stream.lattice import FIRST, LAST, STEP, WEIGHT_BITS, ZERO, weights
-from randomizers.value_stream.tilt import reach
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
+from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, WEIGHT_BITS, ZERO, weights
+from dpstream.randomizers.value_stream.tilt import reach
 
 LETTERS = np.arange(FIRST - ZERO, LAST + 1 - ZERO, dtype=np.int16)
 """All there are, less 80."""
@@ -28,8 +28,8 @@ Chooser: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.int16]]
 class Histories(ValueStream):
     """Devices whose letters are told instead of drawn.
 
-    >>> from randomizers.value_stream import ValueStreamParameters
-    >>> from randomizers.value_stream.calibration import calibrate
+    >>> from dpstream.randomizers.value_stream import ValueStreamParameters
+    >>> from dpstream.randomizers.value_stream.calibration import calibrate
     >>> law = calibrate(ValueStreamParameters(epsilon=1, changes=2), last_epoch=170)
     >>> zero, one = Histories(law, 1), Histories(law, 1)
     >>> for epoch in range(1, 6):

@@ -43,9 +43,10 @@ def copy_sources(folder: Path) -> None:
         check=True,
     )
     for name in map(os.fsdecode, listed.stdout.split(b"\0")):
-        if name and not name.startswith("tests/") and (ROOT / name).is_file():
+        place = ROOT / name
+        if name and not name.startswith("tests/") and (place.is_file() or place.is_symlink()):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
+            shutil.copyfile(place, folder / name, follow_symlinks=False)
 
 
 def build_wheel(sources: Path, folder: Path) -> Path:

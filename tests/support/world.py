@@ -13,27 +13,27 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.actions import Action, Commit, LogRecord, Steps
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.jobs.roster import Roster
-from pipeline.jobs.sealed import SHARERS
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages.adding_stages import adding_stage
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from pipeline.stages.finished_windows import WindowListener, ignore_window
-from pipeline.stages.hop_stage import HopStage
-from pipeline.stages.instance_stage import InstanceStage
-from pipeline.stages.partial_log import PartialLog
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffling_stage import shuffling_stage
-from pipeline.stages.stage import Stage
-from randomizers.randomness import seeded_generator
-from topics.manifests import Manifest
-from topics.names import Role
+from dpstream.pipeline.actions import Action, Commit, LogRecord, Steps
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.adding_stages import adding_stage
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.hop_stage import HopStage
+from dpstream.pipeline.stages.instance_stage import InstanceStage
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.names import Role
 
 SEED = 20240229
 BEGUN = 1_700_000_000_000

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from crc32c import crc32c
 
-from topics.batches import (
+from dpstream.topics.batches import (
     Batch,
     Punctuation,
     decode_batch,
@@ -17,9 +17,9 @@ from topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from topics.chunks import Chunk, decode_chunk, encode_chunk
-from topics.frames import Kind
-from topics.loose_batches import (
+from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
+from dpstream.topics.frames import Kind
+from dpstream.topics.loose_batches import (
     Enrolments,
     LooseBatch,
     Watermark,
@@ -30,10 +30,10 @@ from topics.loose_batches import (
     encode_loose_batch,
     encode_watermark,
 )
-from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
-from topics.partials import PartialPart, decode_partial, encode_partial
-from topics.sealed_batches import SealedBatch, decode_sealed_batch, encode_sealed_batch
-from topics.words import Words
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.partials import PartialPart, decode_partial, encode_partial
+from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, encode_sealed_batch
+from dpstream.topics.words import Words
 
 Codec: TypeAlias = tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
 

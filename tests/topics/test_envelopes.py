@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from topics.envelopes import (
+from dpstream.topics.envelopes import (
     BODY_MAX,
     ENVELOPE_MAX,
     ENVELOPE_OVERHEAD,
@@ -20,7 +20,7 @@ from topics.envelopes import (
     encode_body,
     encode_envelope,
 )
-from topics.loose_batches import (
+from dpstream.topics.loose_batches import (
     LOOSE_PAYLOAD_MAX,
     LooseBatch,
     decode_loose_batch,

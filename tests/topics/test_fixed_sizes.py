@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from topics.batches import Batch, decode_batch, encode_batch
-from topics.chunks import Chunk, decode_chunk, encode_chunk
-from topics.fixed_sizes import (
+from dpstream.topics.batches import Batch, decode_batch, encode_batch
+from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
+from dpstream.topics.fixed_sizes import (
     FixedSize,
     Slots,
     Table,
@@ -20,9 +20,9 @@ from topics.fixed_sizes import (
     pack_sized,
     split_fixed,
 )
-from topics.frames import RECORD_TARGET, U4_MAX, CodecError
-from topics.word_forms import WordForm
-from topics.words import WORD_TYPES, Words
+from dpstream.topics.frames import RECORD_TARGET, U4_MAX, CodecError
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WORD_TYPES, Words
 
 IDENTITY = bytes(range(16))
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topics.frames import Kind, kind_of
-from topics.records import DeadLetter, Dismissal, Drain, Farewell, Reason, Registration
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.records import DeadLetter, Dismissal, Drain, Farewell, Reason, Registration
 
 # Magic, version, kind and header length; then as each kind's header goes; payload length and
 # checksum; payload.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from topics.frames import INTEGER_MAX, CodecError
-from topics.manifest_rows import PRODUCERS, membership_of, read_rows
-from topics.manifests import (
+from dpstream.topics.frames import INTEGER_MAX, CodecError
+from dpstream.topics.manifest_rows import PRODUCERS, membership_of, read_rows
+from dpstream.topics.manifests import (
     DECIDED_FATES,
     Fate,
     Manifest,
@@ -68,7 +68,7 @@ def test_whatever_byte_is_another_none_is_read_that_is_not_read_alone() -> None:
 
 def fields_of(**changes: int) -> bytes:
     """The record of epoch 6 with other numbers, and the checksum that it then has."""
-    from topics.manifests import _MANIFEST
+    from dpstream.topics.manifests import _MANIFEST
 
     names = (
         "epoch", "first_offset", "cut_offset", "first_epoch", "contributors", "population",

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topics.batches import Batch, Punctuation
-from topics.chunks import Chunk
-from topics.frames import RECORD_CAP, CodecError, Kind, kind_of
-from topics.loose_batches import Enrolments, LooseBatch, Watermark
-from topics.manifests import PRODUCERS_MAX, Manifest
-from topics.partials import PartialPart
-from topics.sealed_batches import SealedBatch
-from topics.words import Words, split_words
+from dpstream.topics.batches import Batch, Punctuation
+from dpstream.topics.chunks import Chunk
+from dpstream.topics.frames import RECORD_CAP, CodecError, Kind, kind_of
+from dpstream.topics.loose_batches import Enrolments, LooseBatch, Watermark
+from dpstream.topics.manifests import PRODUCERS_MAX, Manifest
+from dpstream.topics.partials import PartialPart
+from dpstream.topics.sealed_batches import SealedBatch
+from dpstream.topics.words import Words, split_words
 
 Forge = Callable[..., bytes]
 

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from topics.names import (
+from dpstream.topics.names import (
     COMPACTED,
     FURTHER_REPORTS,
     HOPS,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from topics.frames import CodecError, OversizedError, VersionError
-from topics.records import (
+from dpstream.topics.frames import CodecError, OversizedError, VersionError
+from dpstream.topics.records import (
     DeadLetter,
     Drain,
     Farewell,

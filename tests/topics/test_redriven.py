@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from topics.frames import CodecError
-from topics.names import Role
-from topics.records import DeadLetter
-from topics.redriven import OFFSETS_MAX, Redriven, markers
+from dpstream.topics.frames import CodecError
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter
+from dpstream.topics.redriven import OFFSETS_MAX, Redriven, markers
 
 DEPLOYMENT = bytes(range(16))
 BODY = {

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topics.batches import Batch, decode_batch, encode_batch
-from topics.frames import (
+from dpstream.topics.batches import Batch, decode_batch, encode_batch
+from dpstream.topics.frames import (
     INTEGER_MAX,
     RECORD_CAP,
     U4_MAX,
@@ -23,8 +23,8 @@ from topics.frames import (
     VersionError,
     kind_of,
 )
-from topics.manifests import Fate
-from topics.words import Words
+from dpstream.topics.manifests import Fate
+from dpstream.topics.words import Words
 
 Forge = Callable[..., bytes]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as npst
 
-from topics.batches import (
+from dpstream.topics.batches import (
     Batch,
     Punctuation,
     decode_batch,
@@ -19,17 +19,23 @@ from topics.batches import (
     encode_batch,
     encode_punctuation,
 )
-from topics.chunks import Chunk, decode_chunk, encode_chunk
-from topics.frames import INTEGER_MAX, RECORD_CAP, U4_MAX, CodecError, OversizedError
-from topics.manifests import PRODUCERS_MAX, Fate, Manifest, decode_manifest, encode_manifest
-from topics.partials import (
+from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
+from dpstream.topics.frames import INTEGER_MAX, RECORD_CAP, U4_MAX, CodecError, OversizedError
+from dpstream.topics.manifests import (
+    PRODUCERS_MAX,
+    Fate,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+)
+from dpstream.topics.partials import (
     PartialPart,
     decode_partial,
     encode_partial,
     join_parts,
     split_partial,
 )
-from topics.records import (
+from dpstream.topics.records import (
     DeadLetter,
     Dismissal,
     Drain,
@@ -38,8 +44,8 @@ from topics.records import (
     Registration,
     decode_producer_record,
 )
-from topics.redriven import Redriven
-from topics.words import Words
+from dpstream.topics.redriven import Redriven
+from dpstream.topics.words import Words
 
 DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
 identities = st.binary(min_size=16, max_size=16)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.frames import U4_MAX, CodecError
-from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
-from topics.rows import Row
+from dpstream.topics.frames import U4_MAX, CodecError
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.rows import Row
 
 
 @given(st.lists(st.integers(0, U4_MAX)), st.lists(st.integers(0, U4_MAX)), st.integers(-9, 9))

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topics.batches import Batch, encode_batch
-from topics.frames import RECORD_TARGET, CodecError
-from topics.sealed_batches import (
+from dpstream.topics.batches import Batch, encode_batch
+from dpstream.topics.frames import RECORD_TARGET, CodecError
+from dpstream.topics.sealed_batches import (
     SEALED_PAYLOAD_TARGET,
     SealedBatch,
     decode_sealed_batch,
@@ -21,7 +21,7 @@ from topics.sealed_batches import (
     open_batch,
     seal_batch,
 )
-from topics.sealed_words import (
+from dpstream.topics.sealed_words import (
     open_rows,
     pack_reports,
     seal_rows,
@@ -29,9 +29,9 @@ from topics.sealed_words import (
     strictly_increases,
     unpack_reports,
 )
-from topics.sealing import BOX_BYTES, Lock, key_id, seal, sealing_context, unseal
-from topics.word_forms import WordForm
-from topics.words import Words, split_words
+from dpstream.topics.sealing import BOX_BYTES, Lock, key_id, seal, sealing_context, unseal
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import Words, split_words
 
 KEY = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topics.fixed_sizes import table_cells
-from topics.frames import RECORD_TARGET, CodecError
-from topics.sealing import Lock, sealing_context, unseal_all
-from topics.shares import (
+from dpstream.topics.fixed_sizes import table_cells
+from dpstream.topics.frames import RECORD_TARGET, CodecError
+from dpstream.topics.sealing import Lock, sealing_context, unseal_all
+from dpstream.topics.shares import (
     MOST_SHARED,
     Counts,
     PartialSum,
@@ -28,8 +28,8 @@ from topics.shares import (
     share_table,
     table_of,
 )
-from topics.word_forms import WordForm
-from topics.words import WordArray
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import WordArray
 
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (1, 2)]
 CONTEXTS = [sealing_context(name, bytes(16), bytes(16), 7) for name in ("a", "b")]

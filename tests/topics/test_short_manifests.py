@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from topics.frames import U4_MAX, CodecError
-from topics.manifests import (
+from dpstream.topics.frames import U4_MAX, CodecError
+from dpstream.topics.manifests import (
     Fate,
     Manifest,
     decode_manifest,
@@ -20,13 +20,13 @@ from topics.manifests import (
     is_short,
     read_head,
 )
-from topics.memberships import (
+from dpstream.topics.memberships import (
     decode_membership,
     decode_number,
     encode_membership,
     encode_number,
 )
-from topics.short_manifests import BASES, ManifestReader
+from dpstream.topics.short_manifests import BASES, ManifestReader
 
 Forge = Callable[..., bytes]
 FINGERPRINT, DEPLOYMENT = bytes(range(16)), bytes(range(16, 32))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from topics.frames import MESSAGES_CAP, RECORD_CAP, U4_MAX, CodecError, OversizedError
-from topics.words import Words, pack_words, split_words
+from dpstream.topics.frames import MESSAGES_CAP, RECORD_CAP, U4_MAX, CodecError, OversizedError
+from dpstream.topics.words import Words, pack_words, split_words
 
 DTYPES = [np.dtype(code) for code in ("<u1", "<u2", "<u4", "<u8")]
 

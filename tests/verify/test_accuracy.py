@@ -13,10 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.future_rand import FutureRandAggregator, interval_variances
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.future_rand import FutureRandAggregator, interval_variances
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 
 HORIZON = 256

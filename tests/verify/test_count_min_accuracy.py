@@ -15,22 +15,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.count_min import CountMinAggregator
-from aggregators.row_estimates import ESTIMATORS, RowEstimates, together
-from randomizers.accounting.shuffled_oracles import published_mean
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.count_min import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.row_estimates import ESTIMATORS, RowEstimates, together
+from dpstream.randomizers.accounting.shuffled_oracles import published_mean
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.count_min import (
     Calibration,
     CountMin,
     CountMinLaw,
     CountMinParameters,
     Estimator,
 )
-from randomizers.count_min.calibration import calibrate
-from randomizers.counted_words import CountedWords
-from randomizers.randomness import seeded_generator
-from randomizers.row_errors import clipped_errors, error_samples, zipf_counts
+from dpstream.randomizers.count_min.calibration import calibrate
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.row_errors import clipped_errors, error_samples, zipf_counts
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

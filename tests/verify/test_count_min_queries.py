@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.cell_window import CellWindow
-from aggregators.count_min import CountMinAggregator
-from aggregators.quantiles import quantile
-from randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
-from randomizers.count_min.calibration import calibrate
-from randomizers.item_domains import Bits, ItemDomain, Numbers, Points
-from randomizers.randomness import seeded_generator
-from randomizers.row_errors import zipf_counts
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.cell_window import CellWindow
+from dpstream.aggregators.count_min import CountMinAggregator
+from dpstream.aggregators.quantiles import quantile
+from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
+from dpstream.randomizers.count_min.calibration import calibrate
+from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers, Points
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.row_errors import zipf_counts
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

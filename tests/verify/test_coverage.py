@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import NORMAL_95
-from aggregators.future_rand import FutureRandAggregator
-from randomizers.future_rand import FutureRand, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

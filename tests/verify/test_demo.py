@@ -21,18 +21,18 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.future_rand import interval_variances
-from aggregators.increments import Increment
-from aggregators.prefix_combiner import PrefixCombiner
-from pipeline.demo import demo_change_log, demo_job_file
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job, load_job, make_job
-from pipeline.planning.plan import Plan, plan
-from pipeline.simulation.simulate import coverage, root_mean_square
-from pipeline.simulation.trials import run_trials
-from randomizers.dyadic import orders_due
-from randomizers.future_rand import FutureRandLaw
+from dpstream.aggregators.future_rand import interval_variances
+from dpstream.aggregators.increments import Increment
+from dpstream.aggregators.prefix_combiner import PrefixCombiner
+from dpstream.pipeline.demo import demo_change_log, demo_job_file
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job, load_job, make_job
+from dpstream.pipeline.planning.plan import Plan, plan
+from dpstream.pipeline.simulation.simulate import coverage, root_mean_square
+from dpstream.pipeline.simulation.trials import run_trials
+from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.future_rand import FutureRandLaw
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

@@ -12,23 +12,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators.attendance import Attendance
-from aggregators.count_mean_sketch import CountMeanSketchAggregator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.count_mean_sketch import CountMeanSketchAggregator
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.count_mean_sketch import (
+    BUCKETS,
+    CountMeanSketch,
+    CountMeanSketchParameters,
+)
+from dpstream.randomizers.count_mean_sketch.calibration import calibrate as sketch
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
+from dpstream.randomizers.fragments.calibration import calibrate as fragments
+from dpstream.randomizers.fragments.calibration import loss_of_report
+from dpstream.randomizers.item_domains import Points
+from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.data import ChangeLogFile
 from experiments.evaluation.images import pixels
 from experiments.evaluation.trial import run_trial
 from experiments.preparation import read_plain
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from randomizers.accounting.calibration import optimal
-from randomizers.count_mean_sketch import BUCKETS, CountMeanSketch, CountMeanSketchParameters
-from randomizers.count_mean_sketch.calibration import calibrate as sketch
-from randomizers.counted_words import CountedWords
-from randomizers.fragments import FragmentsLaw, FragmentsParameters
-from randomizers.fragments.calibration import calibrate as fragments
-from randomizers.fragments.calibration import loss_of_report
-from randomizers.item_domains import Points
-from randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

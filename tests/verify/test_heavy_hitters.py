@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.found_items import FoundItems
-from aggregators.prefix_search import heavy_items
-from randomizers.accounting.prefix_levels import PrefixPlan, plan_prefixes
-from randomizers.cell_codes.prefixes import PrefixCells
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.prefix_search import heavy_items
+from dpstream.randomizers.accounting.prefix_levels import PrefixPlan, plan_prefixes
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells
+from dpstream.randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

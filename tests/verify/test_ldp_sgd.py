@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators.linear_models import accuracy
+from dpstream.aggregators.linear_models import accuracy
+from dpstream.pipeline.devices.example_log import load_example_log
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
+from dpstream.randomizers.ldp_sgd.calibration import calibrate
+from dpstream.randomizers.randomness import cryptographic_generator
 from experiments.learn_mnist import CLASSES, Setting, examples_of, learn
 from experiments.prepare_mnist import FEATURES, prepare
-from pipeline.devices.example_log import load_example_log
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.simulate import simulate
-from pipeline.values.examples import ExampleDomain
-from randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
-from randomizers.ldp_sgd.calibration import calibrate
-from randomizers.randomness import cryptographic_generator
 
 pytestmark = pytest.mark.verify
 

@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.audit.draws import compare_draws
-from pipeline.audit.exact import enumerate_losses
-from pipeline.audit.hockey_stick import Sights
-from pipeline.audit.sampling import Sample
-from pipeline.audit.subjects import job_of
-from pipeline.conformance.cases import Stream
-from pipeline.conformance.finding import cases_of, find_cases
-from randomizers.given_values import check_epoch, checked_booleans
-from randomizers.guarantee import Guarantee
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.audit.draws import compare_draws
+from dpstream.pipeline.audit.exact import enumerate_losses
+from dpstream.pipeline.audit.hockey_stick import Sights
+from dpstream.pipeline.audit.sampling import Sample
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.conformance.cases import Stream
+from dpstream.pipeline.conformance.finding import cases_of, find_cases
+from dpstream.randomizers.given_values import check_epoch, checked_booleans
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.fresh_response import WHOLE, FreshResponse
 from tests.support.fresh_response.entry import PROTOCOL
 from tests.support.fresh_response.exact_law import ExactLaw

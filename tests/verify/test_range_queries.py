@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.grid_counts import GridCounts
-from aggregators.quantiles import quantile
-from randomizers.accounting.best_grid import best_grid, best_levels
-from randomizers.accounting.shared_cells import poisson_for_code
-from randomizers.accounting.shuffled_oracles import poisson_for_rows
-from randomizers.cell_codes.grid import AxisCode, Grid
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
+from dpstream.aggregators.grid_counts import GridCounts
+from dpstream.aggregators.quantiles import quantile
+from dpstream.randomizers.accounting.best_grid import best_grid, best_levels
+from dpstream.randomizers.accounting.shared_cells import poisson_for_code
+from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
+from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.box_error import box_error
 from tests.verify.tables import print_table
 

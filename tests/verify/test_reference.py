@@ -10,11 +10,11 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.jobs.job_files import make_job
-from pipeline.planning.plan import plan
-from pipeline.protocols.future_rand import FutureRandForecast
-from randomizers.accounting.calibration import optimal, published
-from randomizers.future_rand import FutureRandLaw
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.protocols.future_rand import FutureRandForecast
+from dpstream.randomizers.accounting.calibration import optimal, published
+from dpstream.randomizers.future_rand import FutureRandLaw
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from pipeline.demo import demo_change_log
-from pipeline.devices.change_log import load_change_log
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.cell_dummies import dummies_in_cell
-from randomizers.counted_words import CountedWords
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
+from dpstream.aggregators.attendance import Attendance
+from dpstream.pipeline.demo import demo_change_log
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.cell_dummies import dummies_in_cell
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

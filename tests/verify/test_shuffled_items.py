@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.attendance import Attendance
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.counted_words import CountedWords
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.aggregators.attendance import Attendance
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

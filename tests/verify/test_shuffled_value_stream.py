@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.demo import demo_change_log
-from pipeline.devices.change_log import load_change_log
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.simulate import column_errors, coverage
-from pipeline.simulation.trials import run_trials
-from randomizers.shuffled_value_stream import ShuffledValueStreamLaw
+from dpstream.pipeline.demo import demo_change_log
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.simulate import column_errors, coverage
+from dpstream.pipeline.simulation.trials import run_trials
+from dpstream.randomizers.shuffled_value_stream import ShuffledValueStreamLaw
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

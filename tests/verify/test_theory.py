@@ -19,17 +19,17 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.future_rand import (
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.future_rand import (
     FutureRandAggregator,
     interval_variances,
     predicted_smoothed_variances,
     predicted_variances,
 )
-from aggregators.tree_smoothing import TreeEstimates, smoothed_increments
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.tree_smoothing import TreeEstimates, smoothed_increments
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

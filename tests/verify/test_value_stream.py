@@ -8,18 +8,18 @@ import sys
 import numpy as np
 import pytest
 
-from aggregators.attendance import Attendance
-from aggregators.value_stream import ValueStreamAggregator
-from pipeline.demo import demo_change_log
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.protocols.value_stream import ValueStreamForecast
-from pipeline.simulation.simulate import column_errors, coverage
-from pipeline.simulation.trials import run_trials
-from randomizers.randomness import seeded_generator
-from randomizers.value_stream import ValueStream, ValueStreamParameters
-from randomizers.value_stream.calibration import calibrate
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.value_stream import ValueStreamAggregator
+from dpstream.pipeline.demo import demo_change_log
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.protocols.value_stream import ValueStreamForecast
+from dpstream.pipeline.simulation.simulate import column_errors, coverage
+from dpstream.pipeline.simulation.trials import run_trials
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

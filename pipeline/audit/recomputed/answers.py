@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
 
-from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed.small_laws import finding, less_than_it_is
-from pipeline.conformance.divergences import exponential, neighbours_of
-from pipeline.conformance.finding import find_cases
-from randomizers.composed import ComposedLaw
-from randomizers.permanent_loss import stream_loss, unchanged_loss
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.recomputed.small_laws import finding, less_than_it_is
+from dpstream.pipeline.conformance.divergences import exponential, neighbours_of
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
 
 _ODDS = ((ComposedLaw((20, 1)), ComposedLaw((5, 1))), (ComposedLaw((3, 1)), ComposedLaw((30, 1))))
 _REPORTS, _HORIZONS = 4, 3

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from pipeline.audit.audits import Attack, Coins
-from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed.answers import answers_and_horizons
-from pipeline.audit.recomputed.cells import shifted_cells
-from pipeline.audit.recomputed.compositions import compositions
-from pipeline.audit.recomputed.crowds import crowds
-from pipeline.audit.recomputed.rounded import rounding
-from pipeline.audit.recomputed.sets import sets_of_items
-from pipeline.audit.recomputed.small_laws import SUBJECT
+from dpstream.pipeline.audit.audits import Attack, Coins
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.recomputed.answers import answers_and_horizons
+from dpstream.pipeline.audit.recomputed.cells import shifted_cells
+from dpstream.pipeline.audit.recomputed.compositions import compositions
+from dpstream.pipeline.audit.recomputed.crowds import crowds
+from dpstream.pipeline.audit.recomputed.rounded import rounding
+from dpstream.pipeline.audit.recomputed.sets import sets_of_items
+from dpstream.pipeline.audit.recomputed.small_laws import SUBJECT
 
 _RECOMPUTED: dict[str, Callable[[], Iterator[Finding]]] = {
     "compositions": compositions,

@@ -12,25 +12,25 @@ from fractions import Fraction
 
 from scipy import stats
 
-from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed.small_laws import (
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.recomputed.small_laws import (
     finding,
     least_delta,
     less_than_it_is,
     shifted,
 )
-from randomizers.accounting.cell_noise import (
+from dpstream.randomizers.accounting.cell_noise import (
     BinomialNoise,
     CellNoise,
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from randomizers.accounting.continual_counts import (
+from dpstream.randomizers.accounting.continual_counts import (
     epsilon_for_epochs,
     negative_binomial_for_epochs,
     poisson_for_epochs,
 )
-from randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, epsilon_spent
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, epsilon_spent
 
 NOISES: Sequence[CellNoise] = (
     PoissonNoise(0.5),

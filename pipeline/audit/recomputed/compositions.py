@@ -13,8 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed.small_laws import (
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.recomputed.small_laws import (
     Pair,
     excess,
     finding,
@@ -23,10 +23,10 @@ from pipeline.audit.recomputed.small_laws import (
     repeated,
     together,
 )
-from pipeline.conformance.divergences import exponential
-from randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
-from randomizers.accounting.shifted_noise import delta_of_tables
-from randomizers.measurements.calibration import composed_loss
+from dpstream.pipeline.conformance.divergences import exponential
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
+from dpstream.randomizers.measurements.calibration import composed_loss
 
 MECHANISMS: Mapping[str, Pair] = {
     "randomized response": [(3, 1), (1, 3)],

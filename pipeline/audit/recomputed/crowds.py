@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed.small_laws import (
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.recomputed.small_laws import (
     Pair,
     excess,
     finding,
@@ -18,10 +18,10 @@ from pipeline.audit.recomputed.small_laws import (
     mirrored,
     together,
 )
-from pipeline.conformance.divergences import exponential
-from randomizers.accounting.crowd_counts import delta_of_counts
-from randomizers.crowds import CrowdCounts
-from randomizers.crowds.calibration import calibrate
+from dpstream.pipeline.conformance.divergences import exponential
+from dpstream.randomizers.accounting.crowd_counts import delta_of_counts
+from dpstream.randomizers.crowds import CrowdCounts
+from dpstream.randomizers.crowds.calibration import calibrate
 
 ATTACK = "crowds"
 # Of the noise, in parts of which it is computed; numbers beyond are put together.

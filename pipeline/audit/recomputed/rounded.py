@@ -14,23 +14,23 @@ from fractions import Fraction
 
 from scipy import stats
 
-from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed.small_laws import finding
-from pipeline.conformance.divergences import exponential
-from randomizers.accounting.calibration import optimal
-from randomizers.accounting.normal_loss import normal_deviation
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.composed import log_rounded_up
-from randomizers.dummies import (
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.recomputed.small_laws import finding
+from dpstream.pipeline.conformance.divergences import exponential
+from dpstream.randomizers.accounting.calibration import optimal
+from dpstream.randomizers.accounting.normal_loss import normal_deviation
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.composed import log_rounded_up
+from dpstream.randomizers.dummies import (
     MISFIT,
     BernoulliDummies,
     ClusteredDummies,
     Dummies,
     PoissonDummies,
 )
-from randomizers.fragments import FragmentsParameters
-from randomizers.fragments.calibration import calibrate as calibrate_fragments
-from randomizers.noise_tables import (
+from dpstream.randomizers.fragments import FragmentsParameters
+from dpstream.randomizers.fragments.calibration import calibrate as calibrate_fragments
+from dpstream.randomizers.noise_tables import (
     TABLE_BITS,
     NoiseTable,
     binomial_table,

@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed.small_laws import finding
-from randomizers.accounting.cell_noise import noise_of_cells
-from randomizers.accounting.overlapping_cells import (
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.recomputed.small_laws import finding
+from dpstream.randomizers.accounting.cell_noise import noise_of_cells
+from dpstream.randomizers.accounting.overlapping_cells import (
     epsilon_for_overlapping,
     poisson_for_overlapping,
 )
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.count_min import CountMinParameters
-from randomizers.count_min.calibration import calibrate
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.count_min import CountMinParameters
+from dpstream.randomizers.count_min.calibration import calibrate
 
 Word: TypeAlias = tuple[int, ...]
 Words: TypeAlias = frozenset[Word]

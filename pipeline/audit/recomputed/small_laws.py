@@ -14,9 +14,13 @@ from fractions import Fraction
 from itertools import product
 from typing import Final, TypeAlias
 
-from pipeline.audit.findings import Finding, Verdict
-from pipeline.conformance.divergences import exponential
-from randomizers.accounting.cell_noise import BinomialNoise, CellNoise, NegativeBinomialNoise
+from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.conformance.divergences import exponential
+from dpstream.randomizers.accounting.cell_noise import (
+    BinomialNoise,
+    CellNoise,
+    NegativeBinomialNoise,
+)
 
 Pair: TypeAlias = Sequence[tuple[int, int]]
 """The weights of every outcome, in one world and in the other."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.conformance.laws.noisy_columns import NoisyColumns
-from randomizers.bucket import BucketLaw
+from dpstream.pipeline.conformance.laws.noisy_columns import NoisyColumns
+from dpstream.randomizers.bucket import BucketLaw
 
 
 class ExactLaw(NoisyColumns):

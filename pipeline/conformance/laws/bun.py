@@ -5,6 +5,6 @@ That this law of signs is the one published is tested in tests/randomizers/test_
 
 from __future__ import annotations
 
-from pipeline.conformance.laws.future_rand import ExactLaw
+from dpstream.pipeline.conformance.laws.future_rand import ExactLaw
 
 __all__ = ["ExactLaw"]

@@ -9,9 +9,9 @@ from math import comb
 
 import numpy as np
 
-from pipeline.conformance.cases import Report, Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.count_mean_sketch import CountMeanSketchLaw
+from dpstream.pipeline.conformance.cases import Report, Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.count_mean_sketch import CountMeanSketchLaw
 
 
 class ExactLaw:

@@ -15,12 +15,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from pipeline.conformance.cases import Report, Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.count_min import CountMinLaw
-from randomizers.dummies import BernoulliDummies, PoissonDummies
-from randomizers.noise_tables import NoiseTable
+from dpstream.pipeline.conformance.cases import Report, Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.count_min import CountMinLaw
+from dpstream.randomizers.dummies import BernoulliDummies, PoissonDummies
+from dpstream.randomizers.noise_tables import NoiseTable
 
 Counts: TypeAlias = tuple[int, ...]
 """Messages of each cell."""

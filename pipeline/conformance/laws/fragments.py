@@ -12,9 +12,9 @@ from itertools import product
 from math import comb
 from typing import TypeAlias
 
-from pipeline.conformance.cases import Report, Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.fragments import FragmentsLaw
+from dpstream.pipeline.conformance.cases import Report, Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.fragments import FragmentsLaw
 
 Counts: TypeAlias = tuple[int, ...]
 """Bits of a cell that are 1, in each report."""

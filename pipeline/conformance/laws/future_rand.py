@@ -14,8 +14,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.conformance.cases import Stream, View
-from randomizers.future_rand import FutureRand, FutureRandLaw
+from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw
 
 
 class ExactLaw:

@@ -12,9 +12,9 @@ from math import factorial, prod
 
 from scipy.linalg import hadamard
 
-from pipeline.conformance.cases import Report, Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.hadamard import HadamardLaw
+from dpstream.pipeline.conformance.cases import Report, Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.hadamard import HadamardLaw
 
 
 class ExactLaw:

@@ -11,9 +11,9 @@ from functools import cache
 import numpy as np
 from scipy.linalg import hadamard
 
-from pipeline.conformance.cases import Stream, View
-from pipeline.conformance.laws import value_stream
-from randomizers.hadamard_values import HadamardValuesLaw
+from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.pipeline.conformance.laws import value_stream
+from dpstream.randomizers.hadamard_values import HadamardValuesLaw
 
 
 class ExactLaw:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scipy.linalg import hadamard
 
-from pipeline.conformance.laws.noisy_columns import NoisyColumns
-from randomizers.jl_hh import JlHhLaw
+from dpstream.pipeline.conformance.laws.noisy_columns import NoisyColumns
+from dpstream.randomizers.jl_hh import JlHhLaw
 
 
 class ExactLaw(NoisyColumns):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.conformance.laws.noisy_columns import NoisyColumns
+from dpstream.pipeline.conformance.laws.noisy_columns import NoisyColumns
 
 
 class ExactLaw(NoisyColumns):

@@ -10,10 +10,10 @@ from itertools import product
 
 import numpy as np
 
-from pipeline.conformance.cases import Report, Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.ldp_sgd import LdpSgdLaw
-from randomizers.ldp_sgd.directions import directions
+from dpstream.pipeline.conformance.cases import Report, Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.ldp_sgd import LdpSgdLaw
+from dpstream.randomizers.ldp_sgd.directions import directions
 
 
 class ExactLaw:

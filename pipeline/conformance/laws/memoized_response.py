@@ -7,9 +7,9 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
-from pipeline.conformance.cases import Stream, View
-from randomizers.composed import ComposedLaw
-from randomizers.memoized_response import MemoizedResponseLaw
+from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.memoized_response import MemoizedResponseLaw
 
 
 class ExactLaw:

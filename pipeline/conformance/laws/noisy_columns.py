@@ -7,10 +7,10 @@ from collections import defaultdict
 from fractions import Fraction
 from itertools import pairwise
 
-from pipeline.conformance.cases import Report, Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.measurements import MeasurementsLaw
-from randomizers.noise_tables import TABLE_BITS
+from dpstream.pipeline.conformance.cases import Report, Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.measurements import MeasurementsLaw
+from dpstream.randomizers.noise_tables import TABLE_BITS
 
 
 class NoisyColumns(ABC):

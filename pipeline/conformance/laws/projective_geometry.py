@@ -6,9 +6,9 @@ from collections import defaultdict
 from fractions import Fraction
 from itertools import product
 
-from pipeline.conformance.cases import Report, Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.projective_geometry import ProjectiveGeometryLaw
+from dpstream.pipeline.conformance.cases import Report, Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
 
 Vector = tuple[int, ...]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 
-from pipeline.conformance.cases import Stream, View
-from pipeline.conformance.laws import hadamard_values
-from randomizers.range_values import RangeValuesLaw
+from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.pipeline.conformance.laws import hadamard_values
+from dpstream.randomizers.range_values import RangeValuesLaw
 
 SHIFT = 24
 

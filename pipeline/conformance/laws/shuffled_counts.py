@@ -7,13 +7,13 @@ from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise, product
 from math import factorial, prod
 
-from pipeline.conformance.cases import Stream, View
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.dummies import PoissonDummies
-from randomizers.shuffled_counts import ShuffledCountsLaw
-from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
-from randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from randomizers.shuffled_value_stream import ShuffledValueStreamLaw
+from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.dummies import PoissonDummies
+from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_value_stream import ShuffledValueStreamLaw
 
 
 def ExactLaw(  # noqa: N802 - stands for a class, of either kind of law

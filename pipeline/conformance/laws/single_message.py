@@ -7,9 +7,9 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
-from pipeline.conformance.cases import Report, Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.single_message import SingleMessageLaw
+from dpstream.pipeline.conformance.cases import Report, Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.single_message import SingleMessageLaw
 
 
 class ExactLaw:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.conformance.laws.noisy_columns import NoisyColumns
-from randomizers.sparse_recovery import SparseRecoveryLaw
+from dpstream.pipeline.conformance.laws.noisy_columns import NoisyColumns
+from dpstream.randomizers.sparse_recovery import SparseRecoveryLaw
 
 
 class ExactLaw(NoisyColumns):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from pipeline.conformance.cases import Stream, View
-from pipeline.conformance.laws.independent import independent
-from randomizers.split_budget import SplitBudgetLaw
+from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.split_budget import SplitBudgetLaw
 
 
 class ExactLaw:

@@ -12,10 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.conformance.cases import Stream, View
-from randomizers.value_stream import ValueStreamLaw
-from randomizers.value_stream.lattice import weights
-from randomizers.value_stream.tilt import reach
+from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.randomizers.value_stream import ValueStreamLaw
+from dpstream.randomizers.value_stream.lattice import weights
+from dpstream.randomizers.value_stream.tilt import reach
 
 LETTERS = np.arange(-72, 73)
 BODY_AND_TAIL = 32

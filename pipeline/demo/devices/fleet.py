@@ -1,8 +1,8 @@
 """A part of the fleet: devices that report over HTTP, each for itself, in a process of their own.
 
-``python -m pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line for each epoch: how
-many of its devices truly have the value 1, which nobody but this process knows, and what became of
-their reports.
+``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line for each
+epoch: how many of its devices truly have the value 1, which nobody but this process knows, and what
+became of their reports.
 
 Every device sends a request of its own, keeps its report until it is acknowledged, and sends it
 again, unchanged, to any of the collectors. What all of them draw is drawn at once: a population is
@@ -27,12 +27,12 @@ import aiohttp
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.demo.devices.job import NAME
-from pipeline.operations.lifeline import follow
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.counted_words import written_out
-from randomizers.randomness import cryptographic_generator
-from topics.envelopes import CONTENT_TYPE, ContentForm, encode_body, encode_envelope
+from dpstream.pipeline.demo.devices.job import NAME
+from dpstream.pipeline.operations.lifeline import follow
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.topics.envelopes import CONTENT_TYPE, ContentForm, encode_body, encode_envelope
 
 CONNECTIONS: Final = 16
 """That a part of the fleet keeps open."""

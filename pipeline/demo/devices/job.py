@@ -1,6 +1,6 @@
 """What the devices of the demonstration are asked, every quarter of a minute.
 
-``python -m pipeline.demo.devices.job`` prints the job file.
+``python -m dpstream.pipeline.demo.devices.job`` prints the job file.
 """
 
 from __future__ import annotations

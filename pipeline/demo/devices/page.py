@@ -1,8 +1,8 @@
 """The visitors' page: whoever opens it is one more device, which no server sees the value of.
 
-``python -m pipeline.demo.devices.page PORT SETTINGS [--bootstrap-servers ...]``. The page speaks to
-the collectors itself; from here it has its own files, the client for browsers, and what is
-published.
+``python -m dpstream.pipeline.demo.devices.page PORT SETTINGS [--bootstrap-servers ...]``. The page
+speaks to the collectors itself; from here it has its own files, the client for browsers, and what
+is published.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection, find_cluster
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.lifeline import follow
-from pipeline.results.follow import EstimateReader
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.lifeline import follow
+from dpstream.pipeline.results.follow import EstimateReader
 
 _TYPES: Final = {
     ".html": "text/html",
@@ -87,8 +87,14 @@ def application(settings: dict[str, Any], published: Published) -> web.Applicati
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
     }
-    files = {f"/static/{path}": content for path, content in _files("pipeline.demo.devices.static")}
-    files |= {f"/device/{path}": content for path, content in _files("randomizers.javascript.src")}
+    files = {
+        f"/static/{path}": content
+        for path, content in _files("dpstream.pipeline.demo.devices.static")
+    }
+    files |= {
+        f"/device/{path}": content
+        for path, content in _files("dpstream.randomizers.javascript.src")
+    }
     files["/"] = files["/static/index.html"]
     public = {key: settings[key] for key in ("job", "collectors", "signer", "operators", "devices")}
 

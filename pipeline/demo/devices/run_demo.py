@@ -14,23 +14,23 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Final
 
-from pipeline.demo.devices.job import COLLECTORS, DEVICES, EPOCH_SECONDS, NAME, job_text
-from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection, find_cluster
-from pipeline.kafka.local_kafka import LocalKafkaError
-from pipeline.kafka.local_kafka.broker import free_port
-from pipeline.operations.deployments import deploy
-from pipeline.operations.processes import dpstream_command, python_module
-from pipeline.operations.restarted_processes import RestartedProcesses
-from pipeline.operations.signals import Signals
-from pipeline.operations.up.keeper import KeptBroker, Message
-from pipeline.operations.up.page import address_of
-from pipeline.results.follow import EstimateReader
-from pipeline.results.known_digits import known_count
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.state import FolderLock, private_folder, state_home
+from dpstream.pipeline.demo.devices.job import COLLECTORS, DEVICES, EPOCH_SECONDS, NAME, job_text
+from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.kafka.local_kafka import LocalKafkaError
+from dpstream.pipeline.kafka.local_kafka.broker import free_port
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.processes import dpstream_command, python_module
+from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
+from dpstream.pipeline.operations.signals import Signals
+from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
+from dpstream.pipeline.operations.up.page import address_of
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.known_digits import known_count
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.state import FolderLock, private_folder, state_home
 
 STAGES: Final = ("shuffle", "aggregate", "publish")
 FLEETS: Final = 2
@@ -184,7 +184,9 @@ class _Demo:
         processes.start(
             "the visitors' page",
             [
-                *python_module("pipeline.demo.devices.page", str(page), json.dumps(visited)),
+                *python_module(
+                    "dpstream.pipeline.demo.devices.page", str(page), json.dumps(visited)
+                ),
                 *where,
             ],
             self._folder / "page.log",
@@ -194,7 +196,9 @@ class _Demo:
             count = share + (number < rest)
             processes.start(
                 f"part {number + 1} of the fleet",
-                python_module("pipeline.demo.devices.fleet", str(number), str(count), *urls),
+                python_module(
+                    "dpstream.pipeline.demo.devices.fleet", str(number), str(count), *urls
+                ),
                 self._folder / f"fleet-{number + 1}.log",
                 on_line=self._lines.put,
             )

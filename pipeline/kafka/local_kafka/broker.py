@@ -24,11 +24,11 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.kafka.java_properties import ENCODING, Property, parse_properties
-from pipeline.kafka.local_kafka.errors import LocalKafkaError
-from pipeline.kafka.local_kafka.jars import Progress, kafka_jars
-from pipeline.state import FolderLock, private_folder
-from pipeline.whole_files import NO_ROOM
+from dpstream.pipeline.kafka.java_properties import ENCODING, Property, parse_properties
+from dpstream.pipeline.kafka.local_kafka.errors import LocalKafkaError
+from dpstream.pipeline.kafka.local_kafka.jars import Progress, kafka_jars
+from dpstream.pipeline.state import FolderLock, private_folder
+from dpstream.pipeline.whole_files import NO_ROOM
 
 HOST = "127.0.0.1"
 NODE_ID = 1
@@ -132,8 +132,9 @@ class LocalKafka:
         ``brief`` is for a broker of minutes: Java optimizes it less, which it would hardly live to
         gain from, and half of its processor time is saved.
         ``on_progress`` hears a sentence per step. ``timeout`` is in seconds, fetching the jars
-        apart. Raises `LocalKafkaError`, or `pipeline.state.FolderInUse` when another process is
-        still starting or stopping it, and then leaves no process that was not there before.
+        apart. Raises `LocalKafkaError`, or `dpstream.pipeline.state.FolderInUse` when another
+        process is still starting or stopping it, and then leaves no process that was not there
+        before.
         """
         with FolderLock(self.directory, "starting the local Kafka", wait=timeout):
             _check_room(self.directory)
@@ -263,7 +264,9 @@ class LocalKafka:
         fresh = self._properties_path.with_suffix(".new")
         fresh.write_text(text, encoding=ENCODING)
         fresh.replace(self._properties_path)
-        logging = files("pipeline.kafka.local_kafka").joinpath("log4j2.properties").read_text()
+        logging = (
+            files("dpstream.pipeline.kafka.local_kafka").joinpath("log4j2.properties").read_text()
+        )
         (self.directory / "log4j2.properties").write_text(logging)
 
     def _choose_port(self, wanted: int | None) -> int:

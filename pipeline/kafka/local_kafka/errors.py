@@ -1,6 +1,6 @@
 """What can go wrong with the local broker."""
 
-from pipeline.errors import DpstreamError
+from dpstream.pipeline.errors import DpstreamError
 
 
 class LocalKafkaError(DpstreamError):

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from pipeline.kafka.local_kafka.errors import LocalKafkaError
-from pipeline.state import FolderLock, cache_home
+from dpstream.pipeline.kafka.local_kafka.errors import LocalKafkaError
+from dpstream.pipeline.state import FolderLock, cache_home
 
 Progress = Callable[[str], None]
 
@@ -56,7 +56,9 @@ class Jar:
 
 def locked_jars() -> tuple[Jar, ...]:
     """Return the jars of ``jars.lock.toml``."""
-    lock = tomllib.loads(files("pipeline.kafka.local_kafka").joinpath("jars.lock.toml").read_text())
+    lock = tomllib.loads(
+        files("dpstream.pipeline.kafka.local_kafka").joinpath("jars.lock.toml").read_text()
+    )
     return tuple(
         Jar(entry["groupId"], entry["artifactId"], entry["version"], entry["sha256"])
         for entry in lock["dependencies"]
@@ -66,8 +68,9 @@ def locked_jars() -> tuple[Jar, ...]:
 def kafka_jars(on_progress: Progress, cache: Path | None = None) -> tuple[Path, ...]:
     """Return the paths of all jars, after fetching those that are missing or damaged.
 
-    ``cache`` is `pipeline.state.cache_home` unless given; ``on_progress`` hears a sentence per step
-    and nothing when everything is there. Raises `LocalKafkaError` when a jar cannot be had.
+    ``cache`` is `dpstream.pipeline.state.cache_home` unless given; ``on_progress`` hears a sentence
+    per step and nothing when everything is there. Raises `LocalKafkaError` when a jar cannot be
+    had.
     """
     folder = (cache or cache_home()) / "jars"
     jars = locked_jars()

@@ -1,8 +1,9 @@
 """Resolve Kafka and its dependencies anew, for a maintainer who changes a version below.
 
-``python -m pipeline.kafka.local_kafka.lock_jars`` downloads every jar, writes ``jars.lock.toml``
-(the format of jgo's own lock files: coordinates and sha256 sums) and prints how many there are.
-Nothing else reads this module: running a broker takes the lock file as it is and resolves nothing.
+``python -m dpstream.pipeline.kafka.local_kafka.lock_jars`` downloads every jar, writes
+``jars.lock.toml`` (the format of jgo's own lock files: coordinates and sha256 sums) and prints how
+many there are. Nothing else reads this module: running a broker takes the lock file as it is and
+resolves nothing.
 """
 
 from __future__ import annotations

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from faust import App
 
-from pipeline.kafka.workers.consumer import StageConsumer
-from pipeline.kafka.workers.execution import Execution
-from pipeline.kafka.workers.internals import NoTables, SilentMonitor
-from pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.consumer import StageConsumer
+from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.internals import NoTables, SilentMonitor
+from dpstream.pipeline.kafka.workers.timings import Timings
 
 if TYPE_CHECKING:
     from faust.types import AppT, StreamT
 
-    from pipeline.kafka.connection import Connection
+    from dpstream.pipeline.kafka.connection import Connection
 
 # A larger fetch of one partition starves the others.
 FETCH_BYTES = 1 << 20

@@ -16,10 +16,10 @@ from aiokafka.errors import CommitFailedError, IllegalStateError
 from aiokafka.structs import OffsetAndMetadata
 from faust.types import TP
 
-from pipeline.kafka.workers.execution import Execution
-from pipeline.kafka.workers.internals import ClientThread, PromptConsumer
-from pipeline.kafka.workers.patience import RETRY_SECONDS, patiently
-from pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.internals import ClientThread, PromptConsumer
+from dpstream.pipeline.kafka.workers.patience import RETRY_SECONDS, patiently
+from dpstream.pipeline.kafka.workers.timings import Timings
 
 
 class StageConsumer(PromptConsumer):

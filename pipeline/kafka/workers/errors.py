@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.errors import DpstreamError
+from dpstream.pipeline.errors import DpstreamError
 
 
 class WorkerError(DpstreamError):

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from aiokafka.errors import KafkaError
 
-from pipeline.actions import (
+from dpstream.pipeline.actions import (
     Action,
     Append,
     Commit,
@@ -29,16 +29,18 @@ from pipeline.actions import (
     Rest,
     Steps,
 )
-from pipeline.kafka.errors import AccessError
-from pipeline.kafka.workers.errors import AbandonedError, PositionDeletedError, WorkerError
-from pipeline.stages.stage import Stage
-from topics.names import Role
+from dpstream.pipeline.kafka.errors import AccessError
+from dpstream.pipeline.kafka.workers.errors import AbandonedError, PositionDeletedError, WorkerError
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.topics.names import Role
 
 T = TypeVar("T")
 
 
 class Log(Protocol):
-    """Where actions are carried out; `pipeline.kafka.workers.kafka_log.KafkaLog` in a worker."""
+    """Where actions are carried out; `dpstream.pipeline.kafka.workers.kafka_log.KafkaLog` in a
+    worker.
+    """
 
     async def append(self, action: Append) -> None:
         """Take a record, for `flush` to wait for."""
@@ -46,7 +48,7 @@ class Log(Protocol):
     async def flush(self) -> Ends:
         """Wait until everything appended has been acknowledged, or raise why it was not.
 
-        Returns what is known of where it lies: see `pipeline.actions.Flush`.
+        Returns what is known of where it lies: see `dpstream.pipeline.actions.Flush`.
         """
 
     def note_shown(self, role: Role, partition: int, record: LogRecord) -> None:
@@ -189,7 +191,7 @@ class Execution:
             partition: of its topic.
             offset: of the record.
             value: of it.
-            written: as of `pipeline.stages.stage.Stage.record`.
+            written: as of `dpstream.pipeline.stages.stage.Stage.record`.
             bare: whether it has neither key nor headers.
         """
         async with self._lock:

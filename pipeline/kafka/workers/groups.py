@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Deployment(Protocol):
-    """What is asked of a `pipeline.jobs.deployed_job.DeployedJob`."""
+    """What is asked of a `dpstream.pipeline.jobs.deployed_job.DeployedJob`."""
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.kafka.workers.watchdog import Watchdog
+from dpstream.pipeline.kafka.workers.watchdog import Watchdog
 
 # Health is denied after half of the watchdog's patience: whoever watches sees it before the end.
 _SHARE = 0.5

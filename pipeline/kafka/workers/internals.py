@@ -22,8 +22,8 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP, AppT, Message
 from mode import Service
 
-from pipeline.kafka.errors import refused_kind
-from pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.errors import refused_kind
+from dpstream.pipeline.kafka.workers.timings import Timings
 
 _POLL_SECONDS = 0.02
 # What Faust itself gives a look for records that is to last.

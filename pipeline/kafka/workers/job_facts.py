@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class JobFacts:
         minimum: the fewest devices that a window is released with.
         epsilon: the privacy loss that the guarantee states.
         delta: the same.
-        unit: what they are spent on, see `randomizers.guarantee.Guarantee`.
+        unit: what they are spent on, see `dpstream.randomizers.guarantee.Guarantee`.
         epoch_seconds: how long the first epoch lasts; None for epochs that are not placed in time.
     """
 

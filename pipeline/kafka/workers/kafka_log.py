@@ -19,14 +19,14 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from aiokafka.structs import ConsumerRecord
 
-from pipeline.actions import Append, Ends, LogRecord, LogSlice
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.kafka.errors import AccessError, refused_kind
-from pipeline.kafka.workers.errors import PositionDeletedError
-from pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
-from pipeline.kafka.workers.known_records import KnownRecords
-from pipeline.kafka.workers.patience import patiently
-from topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Role
+from dpstream.pipeline.actions import Append, Ends, LogRecord, LogSlice
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.errors import AccessError, refused_kind
+from dpstream.pipeline.kafka.workers.errors import PositionDeletedError
+from dpstream.pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
+from dpstream.pipeline.kafka.workers.known_records import KnownRecords
+from dpstream.pipeline.kafka.workers.patience import patiently
+from dpstream.topics.names import BATCH_BYTES_MAX, COMPACTED, TIMESTAMP_TYPE, Role
 
 # The client counts the records of a batch, the topic what is around them too.
 BATCH_BYTES = BATCH_BYTES_MAX - 4096
@@ -157,7 +157,7 @@ class KafkaLog:
     async def flush(self) -> Ends:
         """Wait until everything appended has been acknowledged, or raise why it was not.
 
-        Returns what is known of where it lies: see `pipeline.actions.Flush`.
+        Returns what is known of where it lies: see `dpstream.pipeline.actions.Flush`.
         """
         while self._pending:
             await asyncio.wait(self._pending)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.actions import LogRecord
+from dpstream.pipeline.actions import LogRecord
 
 
 @dataclass(slots=True)

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TextIO
 
-from pipeline.printable import one_line
-from pipeline.stages.finished_windows import FinishedWindow
-from topics.manifests import Fate
+from dpstream.pipeline.printable import one_line
+from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.topics.manifests import Fate
 
 
 class Level(StrEnum):

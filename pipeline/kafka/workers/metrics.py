@@ -19,11 +19,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from pipeline.kafka.workers.job_facts import JobFacts
-from pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
-from pipeline.kafka.workers.registries import registry_with
-from topics.manifests import Fate
-from topics.records import Reason
+from dpstream.pipeline.kafka.workers.job_facts import JobFacts
+from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
+from dpstream.pipeline.kafka.workers.registries import registry_with
+from dpstream.topics.manifests import Fate
+from dpstream.topics.records import Reason
 
 _PREFIX = "dpstream_"
 
@@ -51,7 +51,7 @@ class WorkerSnapshot:
         partitions: how many it owns.
         records: read from the topic so far.
         lag: by partition, of those it owns.
-        heartbeat: of the stage, see `pipeline.stages.stage.Stage`.
+        heartbeat: of the stage, see `dpstream.pipeline.stages.stage.Stage`.
         windows: done with so far, by fate.
         last_epoch: the highest among them; None before the first.
         last_window_at: when it was done with the last one, in seconds since 1970.

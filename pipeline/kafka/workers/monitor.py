@@ -16,10 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from pipeline.kafka.workers.errors import WorkerError
-from pipeline.kafka.workers.health import Health
-from pipeline.kafka.workers.job_facts import JobFacts
-from pipeline.kafka.workers.published_numbers import PublishedNumbers
+from dpstream.pipeline.kafka.workers.errors import WorkerError
+from dpstream.pipeline.kafka.workers.health import Health
+from dpstream.pipeline.kafka.workers.job_facts import JobFacts
+from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumbers
 
 # A client that is slower than this, in seconds, is hung up on.
 _PATIENCE = 5.0
@@ -32,7 +32,7 @@ class MonitorAddress:
     Attributes:
         port: TCP.
         address: of the interface.
-        hides_messages: see `pipeline.kafka.workers.metrics.WorkerSnapshot`.
+        hides_messages: see `dpstream.pipeline.kafka.workers.metrics.WorkerSnapshot`.
         facts: the same.
         estimates: says what was published last, of a worker that publishes.
         descriptor: of a socket that listens already, to be used instead of port and address.

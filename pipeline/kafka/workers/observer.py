@@ -7,13 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pipeline.kafka.workers.execution import Execution
-from pipeline.kafka.workers.lag import EndHistory
-from pipeline.kafka.workers.metrics import Lag, WorkerSnapshot
-from pipeline.kafka.workers.published_numbers import PublishedNumbers
-from pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
-from pipeline.stages.stage import Stage
-from topics.manifests import Fate
+from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.lag import EndHistory
+from dpstream.pipeline.kafka.workers.metrics import Lag, WorkerSnapshot
+from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumbers
+from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.topics.manifests import Fate
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 A worker that has had nothing to do for some time, and sees that nothing is left for its stage to
 do, says so in ``<job>.status``, leaves a note in its folder and ends. The note says what wakes it:
-see `pipeline.stages.rests`. Whoever watches over it reads the note, says again now and then that it
-rests, and starts it when it is woken.
+see `dpstream.pipeline.stages.rests`. Whoever watches over it reads the note, says again now and
+then that it rests, and starts it when it is woken.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.stages.rests import Rest
-from pipeline.whole_files import naming, read_whole_file
-from topics.names import Role
+from dpstream.pipeline.stages.rests import Rest
+from dpstream.pipeline.whole_files import naming, read_whole_file
+from dpstream.topics.names import Role
 
 NOTE = "rest.json"
 FOUND_NOTHING = 3.0

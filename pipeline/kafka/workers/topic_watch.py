@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from pipeline.kafka.workers.errors import WorkerError
-from topics.names import Role
+from dpstream.pipeline.kafka.workers.errors import WorkerError
+from dpstream.topics.names import Role
 
 # Looks in a row: a broker that has just come back may not know everything yet.
 _LOOKS = 3
 
 
 class Job(Protocol):
-    """What is asked of a `pipeline.jobs.deployed_job.DeployedJob`."""
+    """What is asked of a `dpstream.pipeline.jobs.deployed_job.DeployedJob`."""
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class TopicWatch:
     Args:
         job: the deployed job.
         role: of the topic whose partitions the workers of the stage share.
-        used: what else the stage reads and writes, as of `pipeline.stages.topic_uses`.
+        used: what else the stage reads and writes, as of `dpstream.pipeline.stages.topic_uses`.
     """
 
     def __init__(self, job: Job, role: Role, used: Collection[Role] = ()) -> None:

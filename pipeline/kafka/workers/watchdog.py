@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.timings import Timings
 
 _INTERVAL = 0.5
 """Seconds between two checks, or longer, where the event loop ticks less often."""

@@ -26,36 +26,36 @@ import faust
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from faust.types import AppT
 
-from pipeline.actions import Append
-from pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.errors import AccessError, access_problem, refused_kind
-from pipeline.kafka.silent_peers import close_silent_connections
-from pipeline.kafka.workers import groups, topic_watch
-from pipeline.kafka.workers.app import build_app
-from pipeline.kafka.workers.errors import WorkerError
-from pipeline.kafka.workers.execution import Execution
-from pipeline.kafka.workers.groups import group_name as group_name
-from pipeline.kafka.workers.health import liveness, readiness
-from pipeline.kafka.workers.heartbeats import heartbeat
-from pipeline.kafka.workers.internals import refusal_of
-from pipeline.kafka.workers.kafka_log import KafkaLog
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text, registry_of
-from pipeline.kafka.workers.monitor import MonitorAddress, serve
-from pipeline.kafka.workers.observer import Observer, WindowTally
-from pipeline.kafka.workers.outage import Outage
-from pipeline.kafka.workers.pulses import FilePulse
-from pipeline.kafka.workers.resting import Quiet, Resting, RestNote, told_at_rest
-from pipeline.kafka.workers.timings import Timings
-from pipeline.kafka.workers.topic_watch import TopicWatch
-from pipeline.kafka.workers.watchdog import Pulse, Watchdog, guard
-from pipeline.stages.rests import Rest
-from pipeline.stages.stage import Stage
-from pipeline.state import FolderInUse, FolderLock
-from pipeline.whole_files import naming
-from topics.names import Role
-from topics.topic_checks import clock_problem, wrong_clock
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.errors import AccessError, access_problem, refused_kind
+from dpstream.pipeline.kafka.silent_peers import close_silent_connections
+from dpstream.pipeline.kafka.workers import groups, topic_watch
+from dpstream.pipeline.kafka.workers.app import build_app
+from dpstream.pipeline.kafka.workers.errors import WorkerError
+from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.groups import group_name as group_name
+from dpstream.pipeline.kafka.workers.health import liveness, readiness
+from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
+from dpstream.pipeline.kafka.workers.internals import refusal_of
+from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text, registry_of
+from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
+from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
+from dpstream.pipeline.kafka.workers.outage import Outage
+from dpstream.pipeline.kafka.workers.pulses import FilePulse
+from dpstream.pipeline.kafka.workers.resting import Quiet, Resting, RestNote, told_at_rest
+from dpstream.pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.topic_watch import TopicWatch
+from dpstream.pipeline.kafka.workers.watchdog import Pulse, Watchdog, guard
+from dpstream.pipeline.stages.rests import Rest
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.state import FolderInUse, FolderLock
+from dpstream.pipeline.whole_files import naming
+from dpstream.topics.names import Role
+from dpstream.topics.topic_checks import clock_problem, wrong_clock
 
 _LIBRARIES = ("aiokafka", "faust", "mode", "asyncio")
 _STOP_SECONDS = 3.0
@@ -63,7 +63,7 @@ _GOODBYE_SECONDS = 1.0
 
 
 class Job(topic_watch.Job, groups.Deployment, Protocol):
-    """What a worker needs to know of a `pipeline.jobs.deployed_job.DeployedJob`."""
+    """What a worker needs to know of a `dpstream.pipeline.jobs.deployed_job.DeployedJob`."""
 
 
 def run_worker(

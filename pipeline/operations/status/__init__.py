@@ -6,7 +6,7 @@ asked of the workers themselves: a worker that hangs cannot hide. Where devices 
 stage to hide how many messages they send, nothing here counts those: devices and seconds are told.
 """
 
-from pipeline.operations.status.facts import (
+from dpstream.pipeline.operations.status.facts import (
     SILENCE,
     STAGES,
     CollectorStatus,
@@ -18,8 +18,8 @@ from pipeline.operations.status.facts import (
     hides_messages,
     stages_of,
 )
-from pipeline.operations.status.gathering import JobWatch, gather_status
-from pipeline.operations.status.judging import (
+from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
+from dpstream.pipeline.operations.status.judging import (
     PATIENCE,
     allowed_wait,
     find_notes,

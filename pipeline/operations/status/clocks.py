@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.jobs.epoch_times import CLOCK_TOLERANCE
-from pipeline.kafka.broker_clock import steady_seconds
+from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE
+from dpstream.pipeline.kafka.broker_clock import steady_seconds
 
 
 class ComparedClock:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.jobs.sealed import stage_roles
-from pipeline.stages.estimate_records import EstimateRecord
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.sealed import stage_roles
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.names import Role
 
 STAGES: Mapping[str, Role] = stage_roles()
 """The stages that every job has, but a replay."""

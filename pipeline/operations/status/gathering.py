@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.jobs.roster import Roster
-from pipeline.jobs.sealed import SHARERS
-from pipeline.kafka.broker_clock import steady_seconds
-from pipeline.kafka.cluster import AccessError, Cluster
-from pipeline.operations.dead_letters import DeadLetterLog, place_of
-from pipeline.operations.status.clocks import ComparedClock
-from pipeline.operations.status.facts import (
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.kafka.broker_clock import steady_seconds
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster
+from dpstream.pipeline.operations.dead_letters import DeadLetterLog, place_of
+from dpstream.pipeline.operations.status.clocks import ComparedClock
+from dpstream.pipeline.operations.status.facts import (
     JobStatus,
     StageStatus,
     TopicStatus,
@@ -32,18 +32,18 @@ from pipeline.operations.status.facts import (
     hides_messages,
     stages_of,
 )
-from pipeline.operations.status.heartbeats import Heartbeats
-from pipeline.operations.status.judging import find_notes, find_problems
-from pipeline.operations.status.lags import Lags
-from pipeline.results.kinds.registry import kind_of
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from pipeline.stages.tallies import TalliedDecisions
-from topics.frames import CodecError
-from topics.manifests import DECIDED_FATES, Fate
-from topics.names import SUMS, Role
-from topics.partials import decode_partial
-from topics.topic_checks import wrong_clock
+from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.operations.status.judging import find_notes, find_problems
+from dpstream.pipeline.operations.status.lags import Lags
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from dpstream.pipeline.stages.tallies import TalliedDecisions
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import DECIDED_FATES, Fate
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.partials import decode_partial
+from dpstream.topics.topic_checks import wrong_clock
 
 # Heartbeats are compacted away; reading more of them tells nothing new.
 _HEARTBEATS_READ = 5_000

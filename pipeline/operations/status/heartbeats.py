@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pipeline.actions import LogRecord
-from pipeline.operations.status.facts import CollectorStatus, OpenWindow, WorkerStatus
-from pipeline.stages.device_decision import COLLECT
-from pipeline.stages.tallies import Tally
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.operations.status.facts import CollectorStatus, OpenWindow, WorkerStatus
+from dpstream.pipeline.stages.device_decision import COLLECT
+from dpstream.pipeline.stages.tallies import Tally
 
 # Seconds. Who has said nothing for so long is listed no more.
 FORGOTTEN = 86_400.0

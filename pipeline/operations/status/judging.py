@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import CLOCK_TOLERANCE, calendar_of
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.broker_clock import off_by
-from pipeline.operations.status.facts import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE, calendar_of
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.broker_clock import off_by
+from dpstream.pipeline.operations.status.facts import (
     JobStatus,
     StageStatus,
     TopicStatus,
     WorkerStatus,
     stages_of,
 )
-from pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
-from topics.records import Reason
-from topics.topic_checks import clock_problem
+from dpstream.pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
+from dpstream.topics.records import Reason
+from dpstream.topics.topic_checks import clock_problem
 
 # A record is stuck if it has waited this many seconds beyond the grace period of its window while
 # the live workers of its stage read nothing.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.workers.groups import group_name
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.topics.names import Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.many_topics import ManyTopics, Tail
-from pipeline.kafka.workers.groups import group_name
-from pipeline.operations.status.facts import stages_of
-from topics.names import SUMS, Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.many_topics import ManyTopics, Tail
+from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.topics.names import SUMS, Role
 
 HEARTBEATS_READ = 300
 """Of each of many jobs; who has said nothing for longer than these last is not told of."""

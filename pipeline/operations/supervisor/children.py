@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from pipeline.operations.forks import Forks
-from pipeline.operations.processes import Process, Running, dpstream_command, end_all
+from dpstream.pipeline.operations.forks import Forks
+from dpstream.pipeline.operations.processes import Process, Running, dpstream_command, end_all
 
 METRICS_VARIABLE = "DPSTREAM_METRICS_DESCRIPTOR"
 """The variable of the environment that names the descriptor of a worker's socket for metrics."""

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 from kafka.errors import KafkaError
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.broker_clock import own_milliseconds
-from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.resting import RestNote, told_at_rest
-from pipeline.stages.rests import Rest, rest_before_all
-from pipeline.state import worker_folder
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.resting import RestNote, told_at_rest
+from dpstream.pipeline.stages.rests import Rest, rest_before_all
+from dpstream.pipeline.state import worker_folder
+from dpstream.topics.names import Role
 
 LOOK_SECONDS = 0.25
 _LONGEST_LOOK_SECONDS = 2.0

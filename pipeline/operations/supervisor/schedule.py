@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pipeline.operations.processes import BackOff
+from dpstream.pipeline.operations.processes import BackOff
 
 BACK_OFF_FIRST = 1.0
 BACK_OFF_MAX = 60.0

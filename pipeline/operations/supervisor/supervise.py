@@ -15,30 +15,43 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
-from pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.monitor import MonitorAddress, serve
-from pipeline.kafka.workers.pulses import PULSE_SECONDS, pulse_of
-from pipeline.operations.forks import Forks
-from pipeline.operations.processes import how_it_ended
-from pipeline.operations.signals import Signals
-from pipeline.operations.supervisor.children import Children, Ended
-from pipeline.operations.supervisor.lines import Lines
-from pipeline.operations.supervisor.pulses import HUNG_SECONDS, Pulses
-from pipeline.operations.supervisor.rests import RestWatch, first_rest, noted_rest
-from pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
-from pipeline.operations.supervisor.wanted import SHUFFLE, Away, Follower, Task, Tasks, tasks_of
-from pipeline.operations.supervisor.watch import View, Watched, liveness, readiness, registry_of
-from pipeline.protocols.registry import OWN
-from pipeline.state import FolderLock, noise_key_file, supervisor_folder, worker_folder
+from dpstream.pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
+from dpstream.pipeline.kafka.workers.pulses import PULSE_SECONDS, pulse_of
+from dpstream.pipeline.operations.forks import Forks
+from dpstream.pipeline.operations.processes import how_it_ended
+from dpstream.pipeline.operations.signals import Signals
+from dpstream.pipeline.operations.supervisor.children import Children, Ended
+from dpstream.pipeline.operations.supervisor.lines import Lines
+from dpstream.pipeline.operations.supervisor.pulses import HUNG_SECONDS, Pulses
+from dpstream.pipeline.operations.supervisor.rests import RestWatch, first_rest, noted_rest
+from dpstream.pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
+from dpstream.pipeline.operations.supervisor.wanted import (
+    SHUFFLE,
+    Away,
+    Follower,
+    Task,
+    Tasks,
+    tasks_of,
+)
+from dpstream.pipeline.operations.supervisor.watch import (
+    View,
+    Watched,
+    liveness,
+    readiness,
+    registry_of,
+)
+from dpstream.pipeline.protocols.registry import OWN
+from dpstream.pipeline.state import FolderLock, noise_key_file, supervisor_folder, worker_folder
 
 _LOOK_SECONDS = 0.1
 # Of workers that rest, so many are started within two seconds: all may be woken at once.
 _AT_ONCE = 8
 WORKER_MODULES = (
-    "pipeline.cli.run",
-    "pipeline.kafka.workers.worker",
+    "dpstream.pipeline.cli.run",
+    "dpstream.pipeline.kafka.workers.worker",
     # What Faust imports when an application is made.
     "faust.app.router",
     "faust.assignor.partition_assignor",
@@ -48,7 +61,7 @@ WORKER_MODULES = (
     "faust.tables.sets",
     "faust.topics",
     # One of these: whose job it is, is not known yet.
-    *(f"pipeline.protocols.{protocol}" for protocol in OWN),
+    *(f"dpstream.pipeline.protocols.{protocol}" for protocol in OWN),
 )
 """What workers import."""
 # What keeps a worker from being started is said again after so many seconds.

@@ -16,13 +16,13 @@ from typing import Generic, TypeVar
 
 from kafka.errors import KafkaError
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
-from pipeline.kafka.connection import Connection
-from pipeline.operations.status.facts import stages_of
-from topics.names import JOBS_TOPIC
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.topics.names import JOBS_TOPIC
 
 _POLL_SECONDS = 0.5
 _CONNECT_SECONDS = 2.0

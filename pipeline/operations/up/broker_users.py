@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from pipeline.state import private_folder
+from dpstream.pipeline.state import private_folder
 
 _PATIENCE_SECONDS = 0.5
 

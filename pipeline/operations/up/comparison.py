@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
-from pipeline.operations.up.plot import name_time_axis, positions
-from pipeline.plots import new_figure, save_figure, tidy
-from pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE, Outcome
+from dpstream.pipeline.operations.up.plot import name_time_axis, positions
+from dpstream.pipeline.plots import new_figure, save_figure, tidy
+from dpstream.pipeline.results.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import GAP
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job
-from pipeline.operations.up.plot import GAPS, draw_plot, mark_gaps, name_time_axis, positions
-from pipeline.operations.up.progress import Row
-from pipeline.plots import new_figure, save_figure, tidy
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.questions import Query, Question
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.value_domains import ValueDomain
-from randomizers.guarantee import Guarantee
+from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.operations.up.plot import (
+    GAPS,
+    draw_plot,
+    mark_gaps,
+    name_time_axis,
+    positions,
+)
+from dpstream.pipeline.operations.up.progress import Row
+from dpstream.pipeline.plots import new_figure, save_figure, tidy
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.questions import Query, Question
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

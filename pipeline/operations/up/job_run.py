@@ -13,24 +13,24 @@ from pathlib import Path
 
 from kafka.errors import KafkaError
 
-from pipeline.devices.produce import enrolment, input_notices, load_input
-from pipeline.devices.truths import Truths
-from pipeline.devices.users import load_users
-from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from pipeline.jobs.input_forms import InputForm
-from pipeline.jobs.job_files import Job, load_job
-from pipeline.kafka.cluster import ClusterError
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployed_jobs import check_has_producers
-from pipeline.operations.processes import dpstream_command
-from pipeline.operations.restarted_processes import Child, RestartedProcesses
-from pipeline.operations.status.facts import stages_of
-from pipeline.operations.up.observation import Seen, begin, look_back, observe
-from pipeline.operations.up.outcome import Outcome
-from pipeline.operations.up.progress import Progress
-from pipeline.operations.up.screen import Part, View
-from pipeline.results.smoothing import SmoothedHorizon
-from pipeline.state import producer_folder, worker_folder
+from dpstream.pipeline.devices.produce import enrolment, input_notices, load_input
+from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.devices.users import load_users
+from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.job_files import Job, load_job
+from dpstream.pipeline.kafka.cluster import ClusterError
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployed_jobs import check_has_producers
+from dpstream.pipeline.operations.processes import dpstream_command
+from dpstream.pipeline.operations.restarted_processes import Child, RestartedProcesses
+from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.pipeline.operations.up.observation import Seen, begin, look_back, observe
+from dpstream.pipeline.operations.up.outcome import Outcome
+from dpstream.pipeline.operations.up.progress import Progress
+from dpstream.pipeline.operations.up.screen import Part, View
+from dpstream.pipeline.results.smoothing import SmoothedHorizon
+from dpstream.pipeline.state import producer_folder, worker_folder
 
 WORKER = "up"
 """The name of the producer, and of the worker of each stage."""

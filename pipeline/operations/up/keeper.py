@@ -5,7 +5,8 @@ keeper starts it and waits for the end of its lifeline (`operations.lifeline`) o
 broker that ran before is left running, unless another keeper had started it: the last of them stops
 it (`broker_users`). One that breaks down meanwhile is started again.
 
-``python -m pipeline.operations.up.keeper [keep] [brief]`` prints a `Message` a line, in JSON.
+``python -m dpstream.pipeline.operations.up.keeper [keep] [brief]`` prints a `Message` a line, in
+JSON.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Literal, NoReturn, Self, TypedDict
 
-from pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
-from pipeline.operations.lifeline import follow
-from pipeline.operations.processes import python_module
-from pipeline.operations.restarted_processes import ProcessError, RestartedProcesses
-from pipeline.operations.up.broker_users import BrokerUsers
-from pipeline.state import FolderInUse, kafka_folder
+from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
+from dpstream.pipeline.operations.lifeline import follow
+from dpstream.pipeline.operations.processes import python_module
+from dpstream.pipeline.operations.restarted_processes import ProcessError, RestartedProcesses
+from dpstream.pipeline.operations.up.broker_users import BrokerUsers
+from dpstream.pipeline.state import FolderInUse, kafka_folder
 
 _STOP_GRACE = 5.0
 _PATIENCE = 2 * _STOP_GRACE
@@ -70,7 +71,9 @@ class KeptBroker:
         self._processes = RestartedProcesses(lambda sentence: None, patience=_PATIENCE, hurry=hurry)
         self._keeper = self._processes.start(
             "the keeper of the local Kafka",
-            python_module("pipeline.operations.up.keeper", *["keep"] * keep, *["brief"] * brief),
+            python_module(
+                "dpstream.pipeline.operations.up.keeper", *["keep"] * keep, *["brief"] * brief
+            ),
             kafka_folder() / "keeper.log",
             on_line=self._hear,
         )

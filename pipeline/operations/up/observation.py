@@ -9,13 +9,13 @@ from pathlib import Path
 
 from kafka import KafkaConsumer, TopicPartition
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job
-from pipeline.kafka.cluster import CLIENT_ID, Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployments import deploy
-from pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.kafka.cluster import CLIENT_ID, Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
+from dpstream.topics.names import Role
 
 _OBSERVED = (Role.ESTIMATES, Role.SHUFFLED, Role.STATUS)
 _POLL_MILLISECONDS = 200

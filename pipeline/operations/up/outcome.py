@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from aggregators.estimate import GAP
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.job_problems import JobError
-from pipeline.operations.status.facts import STAGES
-from pipeline.operations.up.progress import Row
-from pipeline.planning.plan import plan
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.known_digits import percent
-from pipeline.results.sentences import sentence_of
-from pipeline.results.smoothing import SmoothedHorizon, columns
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.whole_files import replaced_whole
+from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.operations.status.facts import STAGES
+from dpstream.pipeline.operations.up.progress import Row
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.known_digits import percent
+from dpstream.pipeline.results.sentences import sentence_of
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, columns
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.whole_files import replaced_whole
 
 NOT_PRIVATE = "demo: not private"
 """How the truth is labelled wherever it is shown."""

@@ -9,10 +9,10 @@ from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
-from pipeline.kafka.connection import Connection
-from pipeline.operations.processes import dpstream_command
-from pipeline.operations.restarted_processes import RestartedProcesses
-from pipeline.state import state_home
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.processes import dpstream_command
+from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
+from dpstream.pipeline.state import state_home
 
 PORT = 8765
 """Where the page is, unless something else is there."""

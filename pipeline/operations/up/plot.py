@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import GAP
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.epoch_words import period
-from pipeline.jobs.job_files import Job
-from pipeline.operations.up.outcome import NOT_PRIVATE
-from pipeline.operations.up.progress import Row
-from pipeline.plots import new_figure, tidy
-from pipeline.results.kinds.registry import kind_of
+from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.epoch_words import period
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE
+from dpstream.pipeline.operations.up.progress import Row
+from dpstream.pipeline.plots import new_figure, tidy
+from dpstream.pipeline.results.kinds.registry import kind_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

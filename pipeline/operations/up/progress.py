@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import Estimate
-from pipeline.devices.truths import Truths
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.results.kinds.headline import Headline
-from pipeline.results.kinds.registry import kind_of
-from pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from pipeline.values.value_domains import BOOLEAN, ValueDomain
-from topics.chunks import decode_chunk
-from topics.frames import CodecError
-from topics.manifests import Fate
-from topics.names import Role
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.devices.truths import Truths
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.results.kinds.headline import Headline
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
+from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 
 _RATE_WINDOWS = 10
 """The reports of so many windows, over the time between them, are the present rate."""

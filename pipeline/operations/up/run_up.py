@@ -9,28 +9,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, Queue
 
-from pipeline.jobs.input_forms import InputForm
-from pipeline.jobs.job_files import Job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection, find_cluster
-from pipeline.kafka.local_kafka import LocalKafkaError
-from pipeline.operations.forks import Forks
-from pipeline.operations.losses import check_losses
-from pipeline.operations.restarted_processes import RestartedProcesses
-from pipeline.operations.signals import Signals
-from pipeline.operations.up.job_run import JobEvent, JobInput, JobRun
-from pipeline.operations.up.keeper import KeptBroker, Message
-from pipeline.operations.up.outcome import Outcome
-from pipeline.operations.up.page import Page
-from pipeline.operations.up.screen import Part, Screen
-from pipeline.state import FolderInUse, FolderLock, state_home
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.kafka.local_kafka import LocalKafkaError
+from dpstream.pipeline.operations.forks import Forks
+from dpstream.pipeline.operations.losses import check_losses
+from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
+from dpstream.pipeline.operations.signals import Signals
+from dpstream.pipeline.operations.up.job_run import JobEvent, JobInput, JobRun
+from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
+from dpstream.pipeline.operations.up.outcome import Outcome
+from dpstream.pipeline.operations.up.page import Page
+from dpstream.pipeline.operations.up.screen import Part, Screen
+from dpstream.pipeline.state import FolderInUse, FolderLock, state_home
 
 _WAIT_SECONDS = 0.1
 
-MODULES = ("pipeline.cli.run", "pipeline.kafka.workers.worker", "pipeline.cli.produce")
+MODULES = (
+    "dpstream.pipeline.cli.run",
+    "dpstream.pipeline.kafka.workers.worker",
+    "dpstream.pipeline.cli.produce",
+)
 """What workers and producers import."""
 
-MODULES_OF_THE_PAGE = ("pipeline.cli.serve",)
+MODULES_OF_THE_PAGE = ("dpstream.pipeline.cli.serve",)
 """What the page's process imports."""
 
 

@@ -15,12 +15,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.epoch_words import period
-from pipeline.jobs.job_files import Job
-from pipeline.operations.up.outcome import NOT_PRIVATE
-from pipeline.operations.up.progress import Progress, Row
-from pipeline.results.kinds.headline import Headline
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.epoch_words import period
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE
+from dpstream.pipeline.operations.up.progress import Progress, Row
+from dpstream.pipeline.results.kinds.headline import Headline
 
 # Lines around the rows of the table.
 _LINES_AROUND = 9

@@ -6,19 +6,19 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from pipeline.recording.replay.plan import ReplayPlan
-from pipeline.recording.replay.sources import ReplaySource
-from pipeline.recording.replay.writer import ReplayWriter
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages.adding_stages import adding_stages
-from pipeline.stages.checkpoints import estimates_in
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.stage import Stage
-from topics.manifests import Manifest
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.recording.replay.plan import ReplayPlan
+from dpstream.pipeline.recording.replay.sources import ReplaySource
+from dpstream.pipeline.recording.replay.writer import ReplayWriter
+from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.adding_stages import adding_stages
+from dpstream.pipeline.stages.checkpoints import estimates_in
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.names import Role
 
 
 class MemoryReplay:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
-from pipeline.jobs.job_differences import describe_difference
-from pipeline.jobs.job_files import Job, make_job, validate
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
-from pipeline.ledger.writing import of_replay
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.ledger_topic import write_entries
-from pipeline.recording.replay.sources import ReplayError
-from topics.names import JOBS_TOPIC, Role, jobs_topic
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
+from dpstream.pipeline.jobs.job_differences import describe_difference
+from dpstream.pipeline.jobs.job_files import Job, make_job, validate
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.writing import of_replay
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.ledger_topic import write_entries
+from dpstream.pipeline.recording.replay.sources import ReplayError
+from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 
 # What may differ in a replay: how reports are read, and what says nothing of them.
 _MAY_DIFFER = (

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from pipeline.actions import (
+from dpstream.pipeline.actions import (
     Action,
     Append,
     EndOffsets,
@@ -21,23 +21,23 @@ from pipeline.actions import (
     Steps,
     carry_out,
 )
-from pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster, KafkaTransport
-from pipeline.operations.deployed_jobs import set_phase
-from pipeline.operations.processes import dpstream_command
-from pipeline.operations.restarted_processes import RestartedProcesses
-from pipeline.operations.status.facts import stages_of
-from pipeline.recording.replay.pace import Pace, Speed
-from pipeline.recording.replay.plan import ReplayPlan
-from pipeline.recording.replay.progress import Progress
-from pipeline.recording.replay.sources import ReplaySource
-from pipeline.recording.replay.writer import ReplayWriter
-from pipeline.results.follow import EstimateReader
-from pipeline.results.smoothing import reply_from
-from pipeline.state import worker_folder
-from topics.manifests import Manifest
-from topics.names import Role
+from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.operations.deployed_jobs import set_phase
+from dpstream.pipeline.operations.processes import dpstream_command
+from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
+from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.pipeline.recording.replay.pace import Pace, Speed
+from dpstream.pipeline.recording.replay.plan import ReplayPlan
+from dpstream.pipeline.recording.replay.progress import Progress
+from dpstream.pipeline.recording.replay.sources import ReplaySource
+from dpstream.pipeline.recording.replay.writer import ReplayWriter
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.smoothing import reply_from
+from dpstream.pipeline.state import worker_folder
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.names import Role
 
 WORKER = "replay"
 """The name of the worker of each stage."""

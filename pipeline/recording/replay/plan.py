@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.recording.replay.sources import ReplayError, ReplaySource, Stored, in_words
-from pipeline.values.instants import iso
-from topics.manifests import Fate, Manifest
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.recording.replay.sources import ReplayError, ReplaySource, Stored, in_words
+from dpstream.pipeline.values.instants import iso
+from dpstream.topics.manifests import Fate, Manifest
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.recording.recording_index import RecordingFile, RecordKind
-from pipeline.recording.recordings import Recording, RecordingError
-from pipeline.recording.replay.sources import ReplayError, Stored, in_words
-from pipeline.stages.epochs import EpochSet
-from topics.manifests import Fate, Manifest
-from topics.names import Role
-from topics.words import Words, pairs_are_smaller
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.recording.recording_index import RecordingFile, RecordKind
+from dpstream.pipeline.recording.recordings import Recording, RecordingError
+from dpstream.pipeline.recording.replay.sources import ReplayError, Stored, in_words
+from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words, pairs_are_smaller
 
 
 class RecordingSource:

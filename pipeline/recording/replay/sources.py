@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from pipeline.errors import DpstreamError
-from pipeline.jobs.deployed_job import DeployedJob
-from topics.manifests import Manifest
-from topics.words import Words
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.words import Words
 
 
 class ReplayError(DpstreamError):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from pipeline.actions import Run, end_offset, scan
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.recording.replay.sources import ReplayError, Stored, in_words
-from pipeline.results.released_windows import WindowIndex
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.partial_log import PartialLog
-from pipeline.stages.scratch import Scratch, temporary_file
-from topics.manifests import Manifest
-from topics.names import Role
-from topics.words import Words
+from dpstream.pipeline.actions import Run, end_offset, scan
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.recording.replay.sources import ReplayError, Stored, in_words
+from dpstream.pipeline.results.released_windows import WindowIndex
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.topics.manifests import Manifest
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words
 
 
 class TopicSource:

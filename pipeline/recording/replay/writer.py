@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pipeline.actions import Append, Flush, Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.recording.replay.plan import ReplayPlan
-from pipeline.recording.replay.sources import ReplayError, ReplaySource
-from pipeline.results.released_windows import WindowIndex
-from pipeline.stages.attempts import chunks_of_attempt
-from pipeline.stages.decision_log import Decision, DecisionLog
-from pipeline.stages.ordered_pieces import Pieces
-from pipeline.stages.partial_log import PartialLog
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import Role
-from topics.partials import encode_partial, split_partial
-from topics.words import split_words
+from dpstream.pipeline.actions import Append, Flush, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.recording.replay.plan import ReplayPlan
+from dpstream.pipeline.recording.replay.sources import ReplayError, ReplaySource
+from dpstream.pipeline.results.released_windows import WindowIndex
+from dpstream.pipeline.stages.attempts import chunks_of_attempt
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog
+from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.partials import encode_partial, split_partial
+from dpstream.topics.words import split_words
 
 
 class ReplayWriter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numbers import NumericDomain
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from aggregators.estimate import NORMAL_95
-from aggregators.item_estimates import ItemEstimates
-from aggregators.published import Published
-from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import EpochName
-from pipeline.results.kinds.published_kind import PublishedKind, Ranked
-from pipeline.results.known_digits import known_count
-from pipeline.results.phrases import Sentence, how_sure, nothing
-from pipeline.results.questions import Answer, Items, Query, Question, Top
-from pipeline.results.series import MOST_LABELS, Series, SeriesError, item_series, short_id
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.value_domains import ValueDomain
+from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.published import Published
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import EpochName
+from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
+from dpstream.pipeline.results.known_digits import known_count
+from dpstream.pipeline.results.phrases import Sentence, how_sure, nothing
+from dpstream.pipeline.results.questions import Answer, Items, Query, Question, Top
+from dpstream.pipeline.results.series import MOST_LABELS, Series, SeriesError, item_series, short_id
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 _MOST_ALIKE = 64
 _MOST_FOUND = 200

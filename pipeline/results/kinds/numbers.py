@@ -7,18 +7,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.item_estimates import ItemEstimates
-from aggregators.level_estimates import LevelEstimates
-from aggregators.published import Published
-from aggregators.range_estimates import RangeEstimates
-from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import EpochName
-from pipeline.results.kinds.headline import Headline
-from pipeline.results.kinds.published_kind import PublishedKind, Ranked
-from pipeline.results.phrases import Sentence, capital, nothing
-from pipeline.results.questions import QUARTILES, Boxes, Quantiles, Query, Question
-from pipeline.results.series import (
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.aggregators.published import Published
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import EpochName
+from dpstream.pipeline.results.kinds.headline import Headline
+from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
+from dpstream.pipeline.results.phrases import Sentence, capital, nothing
+from dpstream.pipeline.results.questions import QUARTILES, Boxes, Quantiles, Query, Question
+from dpstream.pipeline.results.series import (
     LONGEST_ID,
     QUARTILE_SERIES,
     Series,
@@ -27,10 +27,10 @@ from pipeline.results.series import (
     range_series,
     short_id,
 )
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.boxes import Box, QueryError
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.value_domains import ValueDomain
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.boxes import Box, QueryError
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 
 class NumbersKind(PublishedKind):

@@ -7,18 +7,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import Estimate
-from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import EpochName, period
-from pipeline.results.kinds.headline import Headline
-from pipeline.results.kinds.published_kind import PublishedKind, Ranked
-from pipeline.results.known_digits import known_count, step_of
-from pipeline.results.phrases import Sentence, how_sure
-from pipeline.results.questions import Count, Query, Question
-from pipeline.results.series import VALUE, Series, SeriesError, short_id
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.value_domains import ValueDomain
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import EpochName, period
+from dpstream.pipeline.results.kinds.headline import Headline
+from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
+from dpstream.pipeline.results.known_digits import known_count, step_of
+from dpstream.pipeline.results.phrases import Sentence, how_sure
+from dpstream.pipeline.results.questions import Count, Query, Question
+from dpstream.pipeline.results.series import VALUE, Series, SeriesError, short_id
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 
 class CountKind(PublishedKind):

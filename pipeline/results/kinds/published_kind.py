@@ -9,18 +9,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.published import Published
-from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.epoch_words import EpochName
-from pipeline.results.kinds.headline import Headline
-from pipeline.results.phrases import Sentence
-from pipeline.results.questions import Query, Question
-from pipeline.results.series import Series
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.value_domains import ValueDomain
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.published import Published
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import EpochName
+from dpstream.pipeline.results.kinds.headline import Headline
+from dpstream.pipeline.results.phrases import Sentence
+from dpstream.pipeline.results.questions import Query, Question
+from dpstream.pipeline.results.series import Series
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.value_domains import ValueDomain
 
 Ranked = Callable[[int], list[int]]
 """So many items, those with the largest sums over all epochs first."""
@@ -110,7 +110,7 @@ class PublishedKind(ABC):
 
         Args:
             job: as deployed.
-            change: as of `pipeline.results.changes` with a lag of 1, and known.
+            change: as of `dpstream.pipeline.results.changes` with a lag of 1, and known.
         """
         return None
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pipeline.results.kinds.items import FoundKind, ItemsKind
-from pipeline.results.kinds.numbers import NumbersKind
-from pipeline.results.kinds.one_value import CountKind, MeasureKind
-from pipeline.results.kinds.published_kind import PublishedKind
-from pipeline.values.value_domains import Kind, ValueDomain
+from dpstream.pipeline.results.kinds.items import FoundKind, ItemsKind
+from dpstream.pipeline.results.kinds.numbers import NumbersKind
+from dpstream.pipeline.results.kinds.one_value import CountKind, MeasureKind
+from dpstream.pipeline.results.kinds.published_kind import PublishedKind
+from dpstream.pipeline.values.value_domains import Kind, ValueDomain
 
 _KINDS: Final[Mapping[Kind, PublishedKind]] = {
     "value": CountKind(),

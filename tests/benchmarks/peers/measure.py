@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
+from dpstream.aggregators.attendance import Attendance
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.item_domains import Bits
+from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
+from dpstream.randomizers.randomness import cryptographic_generator
 from experiments.prepare_words import word_counts
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.item_domains import Bits
-from randomizers.projective_geometry import ProjectiveGeometryParameters
-from randomizers.randomness import cryptographic_generator
 from tests.benchmarks.peers.environment import PeerError, run_peer
 from tests.benchmarks.peers.peer_side import ALPHABET
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from pipeline.kafka.local_kafka.jars import kafka_jars, locked_jars
+from dpstream.pipeline.kafka.local_kafka.jars import kafka_jars, locked_jars
 from tests.docker.rehearsal.engine import COMPOSE, Podman, RehearsalError
 
 DOCKERFILE: Final = COMPOSE.parent / "Dockerfile"

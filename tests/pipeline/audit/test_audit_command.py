@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit.audits import FALSE_ALARM
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.devices import Devices
+from dpstream.pipeline.audit.audits import FALSE_ALARM
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.devices import Devices
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 

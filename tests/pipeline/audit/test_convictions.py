@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.audit.draws import compare_draws
-from pipeline.audit.exact import enumerate_losses
-from pipeline.audit.findings import Finding
-from pipeline.audit.more_examples import more_examples
-from pipeline.audit.plans import FULL, WINDOWS, noise_of_stage
-from pipeline.audit.sampling import Sample
-from pipeline.audit.subjects import job_of
-from pipeline.audit.targets import History, Windows
-from pipeline.conformance.cases import Case
-from pipeline.stages.stage_noise import StageNoise
-from randomizers.count_mean_sketch import CountMeanSketch
-from randomizers.counted_words import CountedWords
-from randomizers.future_rand import FutureRand
-from randomizers.memoized_response import MemoizedResponse
-from randomizers.public_matrices import ParityRows
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.audit.draws import compare_draws
+from dpstream.pipeline.audit.exact import enumerate_losses
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.more_examples import more_examples
+from dpstream.pipeline.audit.plans import FULL, WINDOWS, noise_of_stage
+from dpstream.pipeline.audit.sampling import Sample
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.targets import History, Windows
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.randomizers.count_mean_sketch import CountMeanSketch
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.future_rand import FutureRand
+from dpstream.randomizers.memoized_response import MemoizedResponse
+from dpstream.randomizers.public_matrices import ParityRows
+from dpstream.randomizers.randomness import seeded_generator
 from tests.attacks.examples import case_of, with_entry
 
 ALARM = 1e-11

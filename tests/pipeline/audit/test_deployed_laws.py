@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.audit.deployed_laws import attack_law, with_constants_of
-from pipeline.audit.findings import Finding
-from pipeline.jobs.descriptions import described
+from dpstream.pipeline.audit.deployed_laws import attack_law, with_constants_of
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.jobs.descriptions import described
 from tests.attacks.attacked_devices import device_job
 
 

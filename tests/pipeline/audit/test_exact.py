@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit.exact import enumerate_losses, largest_loss
-from pipeline.audit.findings import Verdict
-from pipeline.audit.plans import small_case
-from pipeline.conformance.cases import Case
-from pipeline.conformance.finding import find_cases
-from pipeline.jobs.job_files import make_job
+from dpstream.pipeline.audit.exact import enumerate_losses, largest_loss
+from dpstream.pipeline.audit.findings import Verdict
+from dpstream.pipeline.audit.plans import small_case
+from dpstream.pipeline.conformance.cases import Case
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.pipeline.jobs.job_files import make_job
 
 
 def case_of(name: str, number: int = 0) -> Case:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.audit.hockey_stick import (
+from dpstream.pipeline.audit.hockey_stick import (
     Sight,
     Sights,
     choose_guess,
     loss_bound,
     share_of_guesses_for,
 )
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.randomness import seeded_generator
 
 
 @pytest.mark.parametrize(("right", "wrong"), [(900, 100), (1000, 0), (500, 499), (7, 1)])

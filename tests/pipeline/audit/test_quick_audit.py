@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.audit.audits import FALSE_ALARM, Attack, Audit, run_attacks
-from pipeline.audit.plans import QUICK, attacks_on_protocol
-from pipeline.audit.recomputed.attacks import attacks_on_accounting
-from pipeline.conformance.finding import find_cases
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.audit.audits import FALSE_ALARM, Attack, Audit, run_attacks
+from dpstream.pipeline.audit.plans import QUICK, attacks_on_protocol
+from dpstream.pipeline.audit.recomputed.attacks import attacks_on_accounting
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

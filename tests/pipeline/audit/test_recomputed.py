@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit.findings import Finding
-from pipeline.audit.recomputed import answers, cells, compositions, crowds, rounded, sets
-from pipeline.audit.recomputed.small_laws import (
+from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.recomputed import answers, cells, compositions, crowds, rounded, sets
+from dpstream.pipeline.audit.recomputed.small_laws import (
     UNIT,
     excess,
     law_of_noise,
@@ -24,18 +24,18 @@ from pipeline.audit.recomputed.small_laws import (
     repeated,
     shifted,
 )
-from randomizers.accounting.cell_noise import (
+from dpstream.randomizers.accounting.cell_noise import (
     BinomialNoise,
     CellNoise,
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from randomizers.accounting.loss_distributions import LossDistribution
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.composed import ComposedLaw
-from randomizers.crowds import CrowdCounts
-from randomizers.guarantee import Guarantee
-from randomizers.noise_tables import NoiseTable, poisson_table
+from dpstream.randomizers.accounting.loss_distributions import LossDistribution
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.crowds import CrowdCounts
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.noise_tables import NoiseTable, poisson_table
 
 
 def installed(module: ModuleType, name: str) -> Any:

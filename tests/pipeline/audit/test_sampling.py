@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from pipeline.audit.audits import FALSE_ALARM, Attack, run_attacks
-from pipeline.audit.findings import Finding, Verdict
-from pipeline.audit.hockey_stick import Sight, Sights
-from pipeline.audit.neighbours import candidate_pairs
-from pipeline.audit.sampling import Sample
-from pipeline.audit.subjects import job_of
-from pipeline.conformance.cases import Stream
-from pipeline.conformance.finding import find_cases
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.audit.audits import FALSE_ALARM, Attack, run_attacks
+from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.audit.hockey_stick import Sight, Sights
+from dpstream.pipeline.audit.neighbours import candidate_pairs
+from dpstream.pipeline.audit.sampling import Sample
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.conformance.cases import Stream
+from dpstream.pipeline.conformance.finding import find_cases
+from dpstream.randomizers.randomness import seeded_generator
 
 TRIALS = 80
 TRAINING = 20 + TRIALS

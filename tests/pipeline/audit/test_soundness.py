@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.audit.audits import Attack, run_attacks
-from pipeline.audit.plans import QUICK, attacks_on_protocol
-from pipeline.audit.sampling import Sample
-from pipeline.audit.subjects import job_of
-from pipeline.audit.targets import History
-from pipeline.conformance.finding import find_cases
+from dpstream.pipeline.audit.audits import Attack, run_attacks
+from dpstream.pipeline.audit.plans import QUICK, attacks_on_protocol
+from dpstream.pipeline.audit.sampling import Sample
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.targets import History
+from dpstream.pipeline.conformance.finding import find_cases
 
 RUNS = 100
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit import targets
-from pipeline.audit.hockey_stick import Reports, Sights
-from pipeline.audit.targets import History, Windows
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.simulate import SimulatedCluster
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.audit import targets
+from dpstream.pipeline.audit.hockey_stick import Reports, Sights
+from dpstream.pipeline.audit.targets import History, Windows
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.randomizers.randomness import seeded_generator
 
 TRIALS = 5
 

@@ -18,24 +18,24 @@ import pytest
 import typer
 from kafka.errors import KafkaTimeoutError
 
-from pipeline.cli import main
-from pipeline.cli.errors import UsageProblem, explain, run_command
-from pipeline.cli.output import duration, instant, iso, number, say_table
-from pipeline.cli.verbs import VERBS, build_command
-from pipeline.devices.producer import ProducerError
-from pipeline.devices.rows import InputError
-from pipeline.errors import INTERRUPTED
-from pipeline.jobs.job_files import load_job
-from pipeline.jobs.job_problems import JobError, Problem
-from pipeline.kafka.client_properties import ConnectionSettingsError
-from pipeline.kafka.cluster import AccessError, ClusterError
-from pipeline.kafka.connection import NoClusterError
-from pipeline.kafka.local_kafka import LocalKafkaError
-from pipeline.operations.deployed_jobs import DeploymentError
-from pipeline.planning.plan import plan as make_plan
-from pipeline.planning.plan_plot import draw_plan
-from pipeline.protocols.registry import OWN
-from pipeline.state import FolderInUse
+from dpstream.pipeline.cli import main
+from dpstream.pipeline.cli.errors import UsageProblem, explain, run_command
+from dpstream.pipeline.cli.output import duration, instant, iso, number, say_table
+from dpstream.pipeline.cli.verbs import VERBS, build_command
+from dpstream.pipeline.devices.producer import ProducerError
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.errors import INTERRUPTED
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.job_problems import JobError, Problem
+from dpstream.pipeline.kafka.client_properties import ConnectionSettingsError
+from dpstream.pipeline.kafka.cluster import AccessError, ClusterError
+from dpstream.pipeline.kafka.connection import NoClusterError
+from dpstream.pipeline.kafka.local_kafka import LocalKafkaError
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError
+from dpstream.pipeline.planning.plan import plan as make_plan
+from dpstream.pipeline.planning.plan_plot import draw_plan
+from dpstream.pipeline.protocols.registry import OWN
+from dpstream.pipeline.state import FolderInUse
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 from tests.support.small_run import job_text
@@ -94,19 +94,21 @@ def test_help_flows_in_terminals_of_every_width_and_begins_as_in_the_list(name: 
 
 def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     # What is loaded before `main` can catch it is next to nothing.
-    program = "import sys; from pipeline.cli import main; print(*sys.modules)"
+    program = "import sys; from dpstream.pipeline.cli import main; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", program], text=True).split()
-    assert not {"typer", "numpy", "pydantic", "pipeline.cli.errors"} & {*loaded}
+    assert not {"typer", "numpy", "pydantic", "dpstream.pipeline.cli.errors"} & {*loaded}
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.cli._command", interrupted)
+    monkeypatch.setattr("dpstream.pipeline.cli._command", interrupted)
     assert main(["jobs"]) == INTERRUPTED == 130
 
 
 def test_help_is_quick_because_it_imports_nothing_slow() -> None:
-    program = "import sys; from pipeline.cli import main; main(['--help']); print(*sys.modules)"
+    program = (
+        "import sys; from dpstream.pipeline.cli import main; main(['--help']); print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -117,29 +119,39 @@ def test_help_is_quick_because_it_imports_nothing_slow() -> None:
 
 def test_a_verb_imports_no_other_verbs_module() -> None:
     program = (
-        "import sys; from pipeline.cli import main; main(['kafka', '--help']); print(*sys.modules)"
+        "import sys; from dpstream.pipeline.cli import main; main(['kafka', '--help']); "
+        "print(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    targets = {f"pipeline.cli.{verb.target.partition(':')[0]}" for verb in VERBS.values()}
-    assert targets & set(done.stdout.splitlines()[-1].split()) == {"pipeline.cli.kafka"}
+    targets = {f"dpstream.pipeline.cli.{verb.target.partition(':')[0]}" for verb in VERBS.values()}
+    assert targets & set(done.stdout.splitlines()[-1].split()) == {"dpstream.pipeline.cli.kafka"}
 
 
 def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_draws() -> None:
     program = (
-        "import sys; from pipeline.cli import main; "
+        "import sys; from dpstream.pipeline.cli import main; "
         "main(['status', '--help']); main(['estimates', '--help']); print(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     modules = done.stdout.splitlines()[-1].split()
-    assert {"pipeline.cli.status", "pipeline.cli.estimates"} <= set(modules)
+    assert {"dpstream.pipeline.cli.status", "dpstream.pipeline.cli.estimates"} <= set(modules)
     unused = (
-        *("pipeline.planning", "pipeline.simulation", "pipeline.operations.deployments"),
-        *("pipeline.operations.up", "pipeline.kafka.local_kafka", "javaproperties", "psutil"),
-        *(f"pipeline.protocols.{protocol}" for protocol in OWN),
+        *(
+            "dpstream.pipeline.planning",
+            "dpstream.pipeline.simulation",
+            "dpstream.pipeline.operations.deployments",
+        ),
+        *(
+            "dpstream.pipeline.operations.up",
+            "dpstream.pipeline.kafka.local_kafka",
+            "javaproperties",
+            "psutil",
+        ),
+        *(f"dpstream.pipeline.protocols.{protocol}" for protocol in OWN),
     )
     assert not [each for each in modules if each.startswith(unused)]
 
@@ -572,7 +584,7 @@ def test_a_reader_that_goes_away_is_no_news(job_file: Path, home: Path) -> None:
     os.close(reading)
     with os.fdopen(writing, "w") as closed:
         done = subprocess.run(
-            [sys.executable, "-m", "pipeline.cli", "plan", job_file, "--json"],
+            [sys.executable, "-m", "dpstream.pipeline.cli", "plan", job_file, "--json"],
             cwd=ROOT,
             stdout=closed,
             stderr=subprocess.PIPE,

@@ -11,30 +11,35 @@ from typing import cast
 import numpy as np
 import pytest
 
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
-from pipeline.cli.answer_lines import answer_lines, plot_answers
-from pipeline.cli.output import number
-from pipeline.cli.smoothed_lines import SMOOTHED
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import load_job, parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.up.curves import MOST_CURVES, curves_of, draw_curves, plotted_query
-from pipeline.results.asked import Asked, make_query
-from pipeline.results.questions import Count, Items, Query
-from pipeline.results.smoothing import smoothed_horizon
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.value_domains import BOOLEAN
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.cli.answer_lines import answer_lines, plot_answers
+from dpstream.pipeline.cli.output import number
+from dpstream.pipeline.cli.smoothed_lines import SMOOTHED
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import load_job, parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.up.curves import (
+    MOST_CURVES,
+    curves_of,
+    draw_curves,
+    plotted_query,
+)
+from dpstream.pipeline.results.asked import Asked, make_query
+from dpstream.pipeline.results.questions import Count, Items, Query
+from dpstream.pipeline.results.smoothing import smoothed_horizon
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.value_domains import BOOLEAN
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 from tests.support.small_run import generators, job_text, write_changes
-from topics.manifests import Fate
-from topics.names import Role
 
 EPOCHS = 4
 USERS = 400

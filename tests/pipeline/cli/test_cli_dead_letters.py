@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.operations.dead_letters import header_of
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.operations.dead_letters import header_of
+from dpstream.topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
+from dpstream.topics.chunks import Chunk, encode_chunk
+from dpstream.topics.records import DeadLetter, Dismissal, Reason
+from dpstream.topics.words import Words
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.small_run import job_text
-from topics.batches import Batch, Punctuation, encode_batch, encode_punctuation
-from topics.chunks import Chunk, encode_chunk
-from topics.records import DeadLetter, Dismissal, Reason
-from topics.words import Words
 
 SECRET = 0xABCD
 WORDS = Words(np.full((3, 1), SECRET, np.uint16), None)

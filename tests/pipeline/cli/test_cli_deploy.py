@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob, Origin
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.phases import Phase
-from pipeline.jobs.receipts import is_receipt
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.receipts import is_receipt
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings
+from dpstream.topics.records import Registration
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text, write_changes
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings
-from topics.records import Registration
 
 WEEK = 7 * 24 * 3_600_000
 
@@ -510,7 +510,7 @@ def test_a_replacement_warns_of_who_goes_on_for_the_earlier_deployment(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    monkeypatch.setattr("pipeline.cli.deploy.now", lambda: 1_000_000)
+    monkeypatch.setattr("dpstream.pipeline.cli.deploy.now", lambda: 1_000_000)
     heartbeat(cluster, "shuffle", 999_000)
     heartbeat(cluster, "publish", 900_000)
     old = deployed(cluster)

@@ -7,16 +7,16 @@ from typing import cast
 
 import pytest
 
-from aggregators.item_estimates import ItemEstimates
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import load_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support.commands import Commands
 from tests.support.live_page import publish
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import items
-from topics.names import JOBS_TOPIC
 
 JOB = """\
 name: {name}

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from aggregators.estimate import Estimate
-from aggregators.published import Published
-from pipeline.results.estimate_files import WRITERS
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.results.estimate_files import WRITERS
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
-from topics.manifests import Fate
-from topics.names import Role
 
 JOB = (
     "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
@@ -114,7 +114,7 @@ def test_that_nothing_is_published_yet_is_said(estimates: Commands, tmp_path: Pa
 def test_the_schema_of_the_documents_is_printed_without_a_job_or_a_cluster(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.cli.estimates.cluster_of", None)
+    monkeypatch.setattr("dpstream.pipeline.cli.estimates.cluster_of", None)
     said = Commands(capsys)("estimates", "--schema")
     assert (said.code, said.errors) == (0, "")
     assert json.loads(said.output)["$id"] == "urn:dpstream:result-document:1"

@@ -12,18 +12,18 @@ from typing import cast
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from aggregators.estimate import GAP, Estimate
-from pipeline.actions import LogRecord
-from pipeline.cli.estimate_lines import json_lines, table_lines
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.results.estimate_csv import csv_lines
-from pipeline.results.follow import EstimateReader
-from pipeline.results.published_rows import PublishedRows
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.cli.estimate_lines import json_lines, table_lines
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.results.estimate_csv import csv_lines
+from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 from tests.support.small_run import EPOCHS, job_text
-from topics.manifests import Fate
 
 JOB = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
 ESTIMATE = Estimate(1234.56, 78.9, 1079.9, 1389.2, reports=1_000_000, population=28_785)

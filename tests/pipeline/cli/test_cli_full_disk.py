@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.errors import explain
-from pipeline.errors import FAILED
-from pipeline.jobs.collector_keys import collector_key_at
-from pipeline.jobs.descriptions import signing_key_at
-from pipeline.jobs.noise_keys import noise_key_at
-from pipeline.jobs.sealing_keys import SealingKeyError, make_key_pair
-from pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.state import FolderLock
-from pipeline.whole_files import replaced_whole
+from dpstream.pipeline.cli.errors import explain
+from dpstream.pipeline.errors import FAILED
+from dpstream.pipeline.jobs.collector_keys import collector_key_at
+from dpstream.pipeline.jobs.descriptions import signing_key_at
+from dpstream.pipeline.jobs.noise_keys import noise_key_at
+from dpstream.pipeline.jobs.sealing_keys import SealingKeyError, make_key_pair
+from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.state import FolderLock
+from dpstream.pipeline.whole_files import replaced_whole
+from dpstream.topics.names import JOBS_TOPIC, jobs_topic
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.no_room import no_room
 from tests.support.replays import LiveRun, example_job
-from topics.names import JOBS_TOPIC, jobs_topic
 
 TOO_LARGE = "File too large"
 
@@ -98,7 +98,13 @@ def test_what_is_no_file_is_written_to_as_it_is(dpstream: Commands, job_file: Pa
 def test_results_that_are_not_wholly_written_are_no_results(job_file: Path, buffered: bool) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, *([] if buffered else ["-u"]), "-m", "pipeline.cli", "--version"],
+            [
+                sys.executable,
+                *([] if buffered else ["-u"]),
+                "-m",
+                "dpstream.pipeline.cli",
+                "--version",
+            ],
             cwd=Path(__file__).parents[3],
             stdout=full,
             stderr=subprocess.PIPE,

@@ -11,24 +11,24 @@ from typing import cast
 
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.receipts import is_receipt
-from pipeline.kafka.cluster import Cluster
-from pipeline.ledger.entries import Draft, Kind
-from pipeline.ledger.spending import Spending
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import deploy
-from pipeline.operations.ledger_topic import read_spending, write_entries
-from pipeline.recording.replay.job import begin_replay, replayed_job
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.receipts import is_receipt
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.ledger_topic import read_spending, write_entries
+from dpstream.pipeline.recording.replay.job import begin_replay, replayed_job
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.budgeted_jobs import job_about
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 
 def begin(cluster: MemoryCluster, name: str, budget: float | None = None) -> DeployedJob:

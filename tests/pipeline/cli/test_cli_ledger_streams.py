@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy
-from randomizers.accounting.whole_streams import epsilon_of_streams
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import Role
 from tests.support.budgeted_jobs import job_about
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import Role
 
 ENROLLED = (300, 200, 100)
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.devices.live import LiveSource
-from pipeline.devices.produce import LiveProducer, produce_change_log, produce_live
-from pipeline.devices.producer import Producer
-from pipeline.devices.rows import InputError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.job_files import parse_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.devices.live import LiveSource
+from dpstream.pipeline.devices.produce import LiveProducer, produce_change_log, produce_live
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import LogRecord
+from dpstream.pipeline.actions import LogRecord
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import EPOCHS, job_text

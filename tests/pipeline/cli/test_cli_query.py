@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.job_files import parse_job
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.set_jobs import Run, held_by, job_text, within

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.actions import Append, LogRecord, end_offset, scan
-from pipeline.cli.replay import _ending
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.recording.replay.on_cluster import ClusterReader
-from pipeline.recording.replay.plan import ReplayPlan
-from pipeline.recording.replay.progress import Progress
-from pipeline.recording.replay.sources import Stored
-from pipeline.simulation.memory import MemoryLog
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.actions import Append, LogRecord, end_offset, scan
+from dpstream.pipeline.cli.replay import _ending
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.recording.replay.on_cluster import ClusterReader
+from dpstream.pipeline.recording.replay.plan import ReplayPlan
+from dpstream.pipeline.recording.replay.progress import Progress
+from dpstream.pipeline.recording.replay.sources import Stored
+from dpstream.pipeline.simulation.memory import MemoryLog
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.replays import LiveRun, example_job, owners, results_of, settle
-from topics.names import JOBS_TOPIC, Role, jobs_topic
 
 EPOCHS = 7
 
@@ -160,7 +160,7 @@ def test_in_memory_a_recording_needs_no_cluster(
     def nobody(*arguments: object, **options: object) -> None:
         raise AssertionError("a cluster was asked for")
 
-    monkeypatch.setattr("pipeline.cli.cluster_and_jobs.connection_of", nobody)
+    monkeypatch.setattr("dpstream.pipeline.cli.cluster_and_jobs.connection_of", nobody)
     said = dpstream("replay", tmp_path / "recorded", "--in-memory", "--format", "csv")
     assert said.code == 0, said.errors
     assert said.output == live
@@ -278,8 +278,8 @@ def test_reading_ahead_gives_what_reading_gives(
     for value in values:
         cluster.send(job.topic(Role.SHUFFLED), value, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.recording.replay.on_cluster._RECORDS_AHEAD", ahead)
-        patch.setattr("pipeline.results.smoothing._SLICE_BYTES", at_once)
+        patch.setattr("dpstream.pipeline.recording.replay.on_cluster._RECORDS_AHEAD", ahead)
+        patch.setattr("dpstream.pipeline.results.smoothing._SLICE_BYTES", at_once)
         read = ClusterReader(cast(Cluster, cluster), job)
         if asked_for_end:
             assert read(end_offset(Role.SHUFFLED, 1)) == 100

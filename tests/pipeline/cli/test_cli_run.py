@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.state import FolderLock, supervisor_folder
+from dpstream.pipeline.state import FolderLock, supervisor_folder
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.simulation.trials import trial_seed
+from dpstream.pipeline.simulation.trials import trial_seed
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.devices.item_log import ItemLog, load_item_log
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import load_job
-from pipeline.simulation.simulate import simulate
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.commands import Commands
 
 USERS, EPOCHS = 3_000, 2

@@ -10,17 +10,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from aggregators.item_estimates import ItemEstimates
-from aggregators.range_estimates import RangeEstimates
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.dead_letters import DeadLetterLog
-from pipeline.operations.deployed_jobs import DeploymentError
-from pipeline.operations.registrations import Registrations
-from pipeline.operations.status import (
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.dead_letters import DeadLetterLog
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError
+from dpstream.pipeline.operations.registrations import Registrations
+from dpstream.pipeline.operations.status import (
     PATIENCE,
     SILENCE,
     STAGES,
@@ -34,12 +34,12 @@ from pipeline.operations.status import (
     gather_status,
     stages_of,
 )
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import Role, TopicSettings
+from dpstream.topics.partials import encode_partial, split_partial
+from dpstream.topics.records import DeadLetter, Farewell, Reason, Registration
 from tests.support.small_run import EPOCHS, job_text
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import Role, TopicSettings
-from topics.partials import encode_partial, split_partial
-from topics.records import DeadLetter, Farewell, Reason, Registration
 
 NOW = 1_700_000_000_000
 JOB = deploy_job(

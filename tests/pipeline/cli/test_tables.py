@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from pipeline.cli.output import table_of
+from dpstream.pipeline.cli.output import table_of
 
 CELLS = st.text("ab 1é東e\u0301\x1b", max_size=6)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.progress import Progress
 
-from pipeline.cli.inputs import TimeToGo
+from dpstream.pipeline.cli.inputs import TimeToGo
 
 
 def test_what_is_left_takes_as_long_as_what_is_done() -> None:

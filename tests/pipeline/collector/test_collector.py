@@ -13,26 +13,26 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import OKPAlgorithm
 from prometheus_client.exposition import generate_latest
 
-from pipeline.addresses import is_within, networks
-from pipeline.collector import rates as rates_module
-from pipeline.collector.answers import Answer
-from pipeline.collector.collector import Collector, CollectorError, CollectorSettings
-from pipeline.collector.following import WantedJob, WantedJobs, wanted_jobs
-from pipeline.collector.intake import Intake
-from pipeline.collector.metrics import registry_of
-from pipeline.collector.rates import Rates
-from pipeline.collector.watermarks import Watermarks
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.phases import JobPhase, Phase
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.operations.supervisor.wanted import Away
+from dpstream.pipeline.addresses import is_within, networks
+from dpstream.pipeline.collector import rates as rates_module
+from dpstream.pipeline.collector.answers import Answer
+from dpstream.pipeline.collector.collector import Collector, CollectorError, CollectorSettings
+from dpstream.pipeline.collector.following import WantedJob, WantedJobs, wanted_jobs
+from dpstream.pipeline.collector.intake import Intake
+from dpstream.pipeline.collector.metrics import registry_of
+from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.watermarks import Watermarks
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.phases import JobPhase, Phase
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.operations.supervisor.wanted import Away
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.loose_batches import Watermark, decode_watermark
 from tests.support.collector_server import Client, report
 from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job
 from tests.support.memory_writer import MemoryWriter
-from topics.frames import Kind, kind_of
-from topics.loose_batches import Watermark, decode_watermark
 
 IDENTITY = b"i" * 16
 

@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pipeline.collector.answers import Answer
-from pipeline.collector.gathering import Gathering, Room
-from pipeline.collector.intake import Gate, Intake
-from pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.collector.answers import Answer
+from dpstream.pipeline.collector.gathering import Gathering, Room
+from dpstream.pipeline.collector.intake import Gate, Intake
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.topics.loose_batches import LOOSE_PAYLOAD_TARGET, decode_loose_batch
 from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job, envelope
 from tests.support.memory_writer import MemoryWriter
-from topics.loose_batches import LOOSE_PAYLOAD_TARGET, decode_loose_batch
 
 NOW = BEGIN + 1000
 

@@ -12,17 +12,17 @@ from types import SimpleNamespace
 import pytest
 import uvloop
 
-from pipeline.addresses import networks
-from pipeline.collector.answers import Answer, _head, written
-from pipeline.collector.http_limits import HttpLimits
-from pipeline.collector.rates import Rates
-from pipeline.collector.service import Access
-from pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.addresses import networks
+from dpstream.pipeline.collector.answers import Answer, _head, written
+from dpstream.pipeline.collector.http_limits import HttpLimits
+from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.service import Access
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.topics.envelopes import CONTENT_TYPE
 from tests.pipeline.collector.test_http import APP, run
 from tests.support.certificates import write_certificate
 from tests.support.collector_server import NOW, Server, collecting, report, request
 from tests.support.device_jobs import body, device_job, envelope
-from topics.envelopes import CONTENT_TYPE
 
 BAD_ORIGIN = b"Host: collector\r\nOrigin: https://\xe9.example"
 CHUNKED = (
@@ -80,7 +80,7 @@ def test_one_answer_that_fails_is_one(job: DeployedJob, monkeypatch: pytest.Monk
                 return written(answer, (), **how)
 
             failed: list[bool] = []
-            monkeypatch.setattr("pipeline.collector.http_connection.written", broken)
+            monkeypatch.setattr("dpstream.pipeline.collector.http_connection.written", broken)
             for client in (bad, before, after):
                 client.send(report(body(job)))
                 await until(lambda: True)

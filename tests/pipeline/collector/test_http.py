@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 from openapi_spec_validator import validate
 
-import pipeline.collector as collector_package
-from pipeline.addresses import networks
-from pipeline.collector.answers import Problem
-from pipeline.collector.http_limits import HttpLimits
-from pipeline.collector.openapi import DESCRIPTION, OUTCOMES
-from pipeline.collector.rates import Rates
-from pipeline.collector.service import Access
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
+import dpstream.pipeline.collector as collector_package
+from dpstream.pipeline.addresses import networks
+from dpstream.pipeline.collector.answers import Problem
+from dpstream.pipeline.collector.http_limits import HttpLimits
+from dpstream.pipeline.collector.openapi import DESCRIPTION, OUTCOMES
+from dpstream.pipeline.collector.rates import Rates
+from dpstream.pipeline.collector.service import Access
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
+from dpstream.topics.loose_batches import decode_loose_batch
 from tests.support.collector_server import Client, collecting, report, request
 from tests.support.device_jobs import BEGIN, DAY, LATE, body, device_job, envelope
-from topics.envelopes import BODY_MAX, CONTENT_TYPE
-from topics.loose_batches import decode_loose_batch
 
 APP = "https://app.example.org"
 

@@ -5,13 +5,12 @@ import secrets
 import numpy as np
 import pytest
 
-from pipeline.collector.answers import Answer, Problem
-from pipeline.collector.intake import Gate, Intake, Taken
-from pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
-from pipeline.jobs.deployed_job import DeployedJob
-from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job, envelope, words_of
-from topics.envelopes import HEADER_BYTES, encode_body, encode_envelope
-from topics.loose_batches import (
+from dpstream.pipeline.collector.answers import Answer, Problem
+from dpstream.pipeline.collector.intake import Gate, Intake, Taken
+from dpstream.pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.topics.envelopes import HEADER_BYTES, encode_body, encode_envelope
+from dpstream.topics.loose_batches import (
     LOOSE_PAYLOAD_TARGET,
     decode_enrolments,
     decode_loose_batch,
@@ -20,7 +19,8 @@ from topics.loose_batches import (
     subject_of_device,
     subject_of_token,
 )
-from topics.sealing import key_id
+from dpstream.topics.sealing import key_id
+from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, body, device_job, envelope, words_of
 
 PUBLIC_KEYS = ("aa" * 32, "bb" * 32)
 NOW = BEGIN + DAY // 2

@@ -11,10 +11,10 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
-from pipeline.collector.openapi import DESCRIPTION
+from dpstream.pipeline.collector.openapi import DESCRIPTION
+from dpstream.topics.envelopes import CONTENT_TYPE
 from tests.support.collector_server import collecting
 from tests.support.device_jobs import device_job
-from topics.envelopes import CONTENT_TYPE
 
 # Bodies that are too large are refused by an answer of their own.
 REFUSED = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]

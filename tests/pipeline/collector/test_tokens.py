@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, HMACAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from pipeline.collector.tokens import LEEWAY_SECONDS, TokenCheck, TokenError
-from pipeline.jobs.device_reports import Tokens
+from dpstream.pipeline.collector.tokens import LEEWAY_SECONDS, TokenCheck, TokenError
+from dpstream.pipeline.jobs.device_reports import Tokens
 
 NOW = 1_800_000_000
 EC = ec.generate_private_key(ec.SECP256R1())

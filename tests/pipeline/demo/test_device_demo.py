@@ -14,15 +14,15 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.collector.intake import Gate, Intake
-from pipeline.demo.devices.fleet import Fleet, Told
-from pipeline.demo.devices.job import EPOCH_SECONDS, NAME, job_text
-from pipeline.demo.devices.page import application
-from pipeline.jobs.collector_keys import CollectorKey
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.descriptions import described
-from pipeline.jobs.job_files import parse_job
-from topics.loose_batches import decode_enrolments, decode_loose_batch
+from dpstream.pipeline.collector.intake import Gate, Intake
+from dpstream.pipeline.demo.devices.fleet import Fleet, Told
+from dpstream.pipeline.demo.devices.job import EPOCH_SECONDS, NAME, job_text
+from dpstream.pipeline.demo.devices.page import application
+from dpstream.pipeline.jobs.collector_keys import CollectorKey
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.descriptions import described
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.topics.loose_batches import decode_enrolments, decode_loose_batch
 
 KEY = CollectorKey(bytes(32))
 NOW = datetime(2026, 5, 1, 12, 0, 7, tzinfo=UTC)

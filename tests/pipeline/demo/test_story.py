@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from aggregators.estimate import Estimate
-from pipeline.demo import (
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.demo import (
     demo_change_log,
     demo_job_file,
     demo_shuffled_job_file,
     demo_stream_job_file,
 )
-from pipeline.demo.story import (
+from dpstream.pipeline.demo.story import (
     PEOPLE,
     STUDENT,
     WIDTH,
@@ -22,10 +22,10 @@ from pipeline.demo.story import (
     what_is_asked,
     what_it_would_take,
 )
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import load_job
-from pipeline.stages.estimate_records import EstimateRecord
-from topics.manifests import Fate
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 
 WEEKS = 170
 

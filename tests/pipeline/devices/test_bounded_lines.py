@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.devices.bounded_lines import LINE_CAP, RECORD_CAP, BoundedLines, EndlessLineError
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.item_counts import counts_in
-from pipeline.devices.rows import BadRow, BadRowsError, InputError, read_records
+from dpstream.pipeline.devices.bounded_lines import (
+    LINE_CAP,
+    RECORD_CAP,
+    BoundedLines,
+    EndlessLineError,
+)
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.item_counts import counts_in
+from dpstream.pipeline.devices.rows import BadRow, BadRowsError, InputError, read_records
 
 MEBIBYTE = 1 << 20
 HEADER = b"user,epoch,value\n"
@@ -98,8 +103,8 @@ def test_a_line_of_gigabytes_is_a_bad_row_and_the_others_are_read(tmp_path: Path
 
 PEAK = """
 import resource, sys
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.rows import InputError
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.rows import InputError
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     load_change_log(sys.argv[1], last_epoch=4)

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.values.durations import parse_duration
-from pipeline.values.times import EpochCalendar
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.times import EpochCalendar
 from tests.support.changes_per_user import changes_per_user
 
 START = datetime(2024, 1, 31, tzinfo=UTC)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.live import Change, CloseEpoch, Event, Listed, LiveSource
-from pipeline.devices.rows import InputError
-from pipeline.values.durations import parse_duration
-from pipeline.values.times import EpochCalendar
-from pipeline.values.value_domains import CategoryDomain
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Listed, LiveSource
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.pipeline.values.value_domains import CategoryDomain
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 MINUTES = EpochCalendar(START, parse_duration("PT1M"))

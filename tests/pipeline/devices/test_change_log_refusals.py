@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.devices.rows import BadRow, BadRowsError, InputError
-from pipeline.values.durations import parse_duration
-from pipeline.values.times import EpochCalendar
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.devices.rows import BadRow, BadRowsError, InputError
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.times import EpochCalendar
 
 WEEKS = EpochCalendar(datetime(2024, 1, 1, tzinfo=UTC), parse_duration("P7D"))
 

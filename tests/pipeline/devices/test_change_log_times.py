@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.values.durations import Duration, parse_duration
-from pipeline.values.time_texts import TimeReader
-from pipeline.values.times import EpochCalendar, microseconds, parse_time
+from dpstream.pipeline.values.durations import Duration, parse_duration
+from dpstream.pipeline.values.time_texts import TimeReader
+from dpstream.pipeline.values.times import EpochCalendar, microseconds, parse_time
 
 between = (datetime(2, 1, 1), datetime(9998, 12, 31))
 moments = st.datetimes(*between) | st.datetimes(*between, timezones=st.timezones())

@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.estimate import Estimate
-from pipeline.actions import Append, Flush, Result, Steps
-from pipeline.devices.producer import Producer, ProducerError, Transport
-from pipeline.devices.producer_store import ProducerStore
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster
-from randomizers.value_stream import ValueStream, ValueStreamLaw
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.actions import Append, Flush, Result, Steps
+from dpstream.pipeline.devices.producer import Producer, ProducerError, Transport
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
 from tests.support.gateway import open_producer, seeded
-from topics.batches import decode_batch
-from topics.frames import Kind, kind_of
-from topics.names import Role
 
 HORIZON, DEVICES = 8, 400
 USERS = [f"user {number}" for number in range(DEVICES)]

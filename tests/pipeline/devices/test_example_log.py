@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.devices.example_log import ExampleLog, load_example_log
-from pipeline.devices.item_log import load_value_log
-from pipeline.devices.produce import LiveProducer
-from pipeline.devices.producer import Producer
-from pipeline.devices.rows import BadRowsError, InputError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.planning.plan import plan
-from pipeline.results.kinds.registry import kind_of
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import simulate
-from pipeline.values.examples import ExampleDomain
-from randomizers.labelled_examples import unpacked_examples
+from dpstream.pipeline.devices.example_log import ExampleLog, load_example_log
+from dpstream.pipeline.devices.item_log import load_value_log
+from dpstream.pipeline.devices.produce import LiveProducer
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.rows import BadRowsError, InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.randomizers.labelled_examples import unpacked_examples
 
 DOMAIN = ExampleDomain(2, 3)
 HEADER = "user,x,class,one\n"

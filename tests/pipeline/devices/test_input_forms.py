@@ -16,20 +16,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.devices.example_log import load_example_log
-from pipeline.devices.item_log import ItemLog, load_item_log
-from pipeline.devices.live import Change, CloseEpoch, LiveSource
-from pipeline.devices.rows import BadRowsError, InputError
-from pipeline.devices.users import load_users
-from pipeline.jobs.input_forms import InputForm
-from pipeline.values.durations import parse_duration
-from pipeline.values.examples import ExampleDomain
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.sets import SetDomain
-from pipeline.values.times import EpochCalendar
-from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
-from randomizers.item_domains import Numbers
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.devices.example_log import load_example_log
+from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
+from dpstream.pipeline.devices.live import Change, CloseEpoch, LiveSource
+from dpstream.pipeline.devices.rows import BadRowsError, InputError
+from dpstream.pipeline.devices.users import load_users
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.examples import ExampleDomain
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.randomizers.item_domains import Numbers
 
 EPOCHS = 4
 DAYS = EpochCalendar(datetime(2024, 3, 30, tzinfo=UTC), parse_duration("P1D"))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.devices.item_counts import counts_in, usual_shares
-from pipeline.devices.item_log import ItemLog, load_item_log
-from pipeline.devices.rows import InputError
-from pipeline.values.sets import SetDomain
+from dpstream.pipeline.devices.item_counts import counts_in, usual_shares
+from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.values.sets import SetDomain
 
 DOMAIN = SetDomain(("a", "b", "c"), slots=2)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.devices.change_log import ChangeLog
-from pipeline.devices.item_log import ItemLog, load_item_log, load_value_log
-from pipeline.devices.rows import BadRowsError, InputError
-from pipeline.values.durations import parse_duration
-from pipeline.values.sets import SetDomain
-from pipeline.values.times import EpochCalendar
-from pipeline.values.value_domains import BOOLEAN
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.item_log import ItemLog, load_item_log, load_value_log
+from dpstream.pipeline.devices.rows import BadRowsError, InputError
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.pipeline.values.value_domains import BOOLEAN
 
 DOMAIN = SetDomain(("x", "y", "z"), 2)
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.devices.live import CloseEpoch, Held, LiveSource
-from pipeline.devices.produce import LiveProducer
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.devices.live import CloseEpoch, Held, LiveSource
+from dpstream.pipeline.devices.produce import LiveProducer
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 

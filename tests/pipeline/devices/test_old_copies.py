@@ -8,16 +8,16 @@ from typing import cast
 
 import pytest
 
-from pipeline.connect import open_producer
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import Role
 
 USERS = [f"user{number}" for number in range(120)]
 

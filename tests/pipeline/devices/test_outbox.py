@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.actions import Append, Result, Steps
-from pipeline.devices.producer import Producer, Transport
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.randomness import seeded_generator
-from topics.batches import decode_batch
-from topics.frames import Kind, kind_of
-from topics.names import Role
+from dpstream.pipeline.actions import Append, Result, Steps
+from dpstream.pipeline.devices.producer import Producer, Transport
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
 
 DEVICES = 40
 

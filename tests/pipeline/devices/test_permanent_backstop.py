@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.devices.producer import Producer
-from pipeline.devices.producer_store import ProducerStore
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.planning.plan import plan
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.fragments import FragmentsLaw
-from randomizers.randomness import seeded_generator
-from topics.names import Role
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.fragments import FragmentsLaw
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.names import Role
 
 USERS = [f"user {number}" for number in range(40)]
 

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from randomgen import AESCounter
 
-from pipeline.actions import Result, Steps
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.state import FolderInUse
+from dpstream.pipeline.actions import Result, Steps
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.state import FolderInUse
+from dpstream.topics.batches import decode_batch, decode_punctuation
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
 from tests.support.gateway import open_producer
 from tests.support.small_disks import SmallDisk, may_mount
-from topics.batches import decode_batch, decode_punctuation
-from topics.frames import Kind, kind_of
-from topics.names import Role
-from topics.records import Registration
 
 
 def deployed(name: str = "producers") -> DeployedJob:
@@ -172,12 +172,12 @@ def _no_space(*arguments: object, **options: object) -> None:
 @pytest.mark.parametrize(
     ("place", "problem"),
     [
-        ("pipeline.state.os.pwrite", _no_space),
-        ("pipeline.devices.producer_store.Path.touch", _no_space),
-        ("pipeline.devices.producer_store.sqlite3.connect", _full),
-        ("pipeline.devices.producer.ProducerStore.set_fact", _full),
-        ("pipeline.devices.producer.ProducerStore.users", _full),
-        ("pipeline.devices.producer.ProducerStore.outbox", _full),
+        ("dpstream.pipeline.state.os.pwrite", _no_space),
+        ("dpstream.pipeline.devices.producer_store.Path.touch", _no_space),
+        ("dpstream.pipeline.devices.producer_store.sqlite3.connect", _full),
+        ("dpstream.pipeline.devices.producer.ProducerStore.set_fact", _full),
+        ("dpstream.pipeline.devices.producer.ProducerStore.users", _full),
+        ("dpstream.pipeline.devices.producer.ProducerStore.outbox", _full),
     ],
 )
 def test_a_producer_that_cannot_be_opened_says_so_and_can_be_later(

@@ -8,14 +8,14 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from pipeline.devices.producer import Producer, ProducerError, Value
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.devices.producer import Producer, ProducerError, Value
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.frames import CodecError
+from dpstream.topics.names import Role
 from tests.support.small_run import generators
-from topics.batches import decode_batch
-from topics.frames import CodecError
-from topics.names import Role
 
 JOB = (
     "name: baskets\nprotocol: count_min\n"

@@ -26,26 +26,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.devices.change_log import ChangeLog
-from pipeline.devices.live import LiveSource
-from pipeline.devices.produce import (
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.live import LiveSource
+from dpstream.pipeline.devices.produce import (
     LiveProducer,
     load_input,
     produce_change_log,
     produce_live,
 )
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.devices.rows import InputError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_punctuation
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
-from topics.batches import decode_punctuation
-from topics.frames import Kind, kind_of
-from topics.names import Role
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

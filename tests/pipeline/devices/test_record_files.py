@@ -19,16 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.devices.item_log import load_item_log
-from pipeline.devices.rows import BadRowsError, InputError
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.values.crowds import CrowdDomain
-from pipeline.values.durations import parse_duration
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.sets import SetDomain
-from pipeline.values.times import EpochCalendar
-from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.devices.item_log import load_item_log
+from dpstream.pipeline.devices.rows import BadRowsError, InputError
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.values.crowds import CrowdDomain
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 
 EPOCHS = 4
 DAYS = EpochCalendar(datetime(2024, 3, 30, tzinfo=UTC), parse_duration("P1D"))

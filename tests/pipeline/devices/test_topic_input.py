@@ -14,26 +14,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.actions import Action, LogRecord, LogSlice, Result, Steps, carry_out
-from pipeline.devices import producer_store
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.item_log import ItemLog, load_item_log
-from pipeline.devices.produce import LiveProducer, produce_change_log
-from pipeline.devices.produce_topic import produce_as_they_come, produce_to, read_on
-from pipeline.devices.producer import Producer
-from pipeline.devices.producer_store import ProducerStore
-from pipeline.devices.row_reader import RowReader
-from pipeline.devices.rows import BadRows, InputError
-from pipeline.devices.topic_input import TopicInput
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.epoch_times import calendar_of
-from pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from pipeline.jobs.job_files import parse_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.randomness import seeded_generator
-from topics.batches import decode_batch
-from topics.frames import Kind, kind_of
-from topics.names import Role
+from dpstream.pipeline.actions import Action, LogRecord, LogSlice, Result, Steps, carry_out
+from dpstream.pipeline.devices import producer_store
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
+from dpstream.pipeline.devices.produce import LiveProducer, produce_change_log
+from dpstream.pipeline.devices.produce_topic import produce_as_they_come, produce_to, read_on
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.producer_store import ProducerStore
+from dpstream.pipeline.devices.row_reader import RowReader
+from dpstream.pipeline.devices.rows import BadRows, InputError
+from dpstream.pipeline.devices.topic_input import TopicInput
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
 
 EPOCHS = 4
 START = datetime(2024, 3, 30, tzinfo=UTC)

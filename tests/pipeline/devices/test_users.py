@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.devices.rows import InputError
-from pipeline.devices.users import load_users
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.devices.users import load_users
 
 
 def users_of(folder: Path, data: bytes | str) -> tuple[str, ...]:

@@ -7,20 +7,20 @@ from typing import cast
 
 import pytest
 
-from pipeline.jobs.budgets import (
+from dpstream.pipeline.jobs.budgets import (
     BudgetError,
     Charge,
     check_budget,
     horizons_within_budget,
     is_charge,
 )
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import charges, deploy
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import charges, deploy
+from dpstream.topics.frames import CodecError
 from tests.support.memory_cluster import MemoryCluster
-from topics.frames import CodecError
 
 
 def deployed(name: str = "job", epsilon: float = 4.0, **keys: object) -> DeployedJob:

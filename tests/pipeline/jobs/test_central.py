@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.planning.plan import plan
-from pipeline.serve.privacy_sentences import guarantee_words
-from randomizers.accounting.amplification import amplified_delta, of_any_randomizer
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.serve.privacy_sentences import guarantee_words
+from dpstream.randomizers.accounting.amplification import amplified_delta, of_any_randomizer
 
 CENTRAL = {"epsilon": 0.5, "delta": 1e-6}
 
@@ -148,7 +148,7 @@ def test_other_streams_are_shuffled_alike(protocol: str) -> None:
 def test_a_deployed_job_is_read_without_accounting() -> None:
     record = deploy_job(job_of(), deployed_at=0).to_bytes()
     program = (
-        "import sys; from pipeline.jobs.deployed_job import DeployedJob; "
+        "import sys; from dpstream.pipeline.jobs.deployed_job import DeployedJob; "
         "job = DeployedJob.from_bytes(sys.stdin.buffer.read()); job.guarantee(); "
         "assert not [name for name in sys.modules if 'accounting' in name]"
     )

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.jobs.budgets import BudgetError, Charge, accounts_of, check_budget, filter_of
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
-from topics.frames import CodecError
+from dpstream.pipeline.jobs.budgets import BudgetError, Charge, accounts_of, check_budget, filter_of
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
+from dpstream.topics.frames import CodecError
 
 COMPOSED = StatedBudget(
     "students", 17.0, 1e-6, "dpstream budget", BY_COMMAND, 5, True, "ticket 12", composed=True

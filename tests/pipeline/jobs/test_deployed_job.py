@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
-from pipeline.jobs.job_differences import describe_difference
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
+from dpstream.pipeline.jobs.job_differences import describe_difference
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.names import Role
 from tests.support.cells import CELLS
-from topics.names import Role
 
 VALUES: dict[str, Any] = {
     "name": "students",
@@ -219,7 +219,9 @@ def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.Mo
     for delta, refused in ((1e-9, False), (2e-9, True)):
         job = deployed().model_copy(update={"parameters": Approximate()})
         job.__dict__["_guarantee"] = replace(promised, delta=delta)
-        monkeypatch.setattr("pipeline.jobs.deployed_job.validate", lambda cls, values, job=job: job)
+        monkeypatch.setattr(
+            "dpstream.pipeline.jobs.deployed_job.validate", lambda cls, values, job=job: job
+        )
         if refused:
             with pytest.raises(JobError, match=r"spend delta 2e-09, parameters\.delta is 1e-09"):
                 DeployedJob.from_bytes(record)

@@ -10,13 +10,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.jobs.collector_keys import (
+from dpstream.pipeline.jobs.collector_keys import (
     CollectorKeyError,
     collector_key_at,
     read_collector_key,
 )
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.descriptions import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.descriptions import (
     SigningKeyError,
     described,
     is_signed,
@@ -24,12 +24,12 @@ from pipeline.jobs.descriptions import (
     signing_key_at,
     statement_of,
 )
-from pipeline.jobs.job_files import Job, parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.sealing_keys import make_key_pair, public_bytes
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
-from topics.names import Role
+from dpstream.pipeline.jobs.job_files import Job, parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.sealing_keys import make_key_pair, public_bytes
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
+from dpstream.topics.names import Role
 
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2)]
 PUBLIC = [public_bytes(key).hex() for key in KEYS]

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.jobs.job_differences import describe_difference
-from pipeline.jobs.job_files import Job, load_job, make_job, parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.marked_yaml import YamlError, read_marked_yaml
-from pipeline.protocols.protocol import Law
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.values.durations import parse_duration
-from randomizers.future_rand import FutureRandParameters
+from dpstream.pipeline.jobs.job_differences import describe_difference
+from dpstream.pipeline.jobs.job_files import Job, load_job, make_job, parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.marked_yaml import YamlError, read_marked_yaml
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.randomizers.future_rand import FutureRandParameters
+from dpstream.topics.names import FURTHER_REPORTS, HOPS, SUMS, Role
 from tests.support.cells import CELLS
-from topics.names import FURTHER_REPORTS, HOPS, SUMS, Role
 
 SHORT = """\
 name: students

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.jobs_topic import JobsTopic
-from pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
+from dpstream.topics.frames import CodecError
 from tests.support.small_run import job_text
-from topics.frames import CodecError
 
 FIRST, SECOND = bytes([1] * 16), bytes([2] * 16)
 

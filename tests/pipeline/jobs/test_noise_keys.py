@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError, noise_key_at, read_noise_key
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.state import noise_key_file
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError, noise_key_at, read_noise_key
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.state import noise_key_file
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support import noisy_cells
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
-from topics.names import JOBS_TOPIC
 
 JOB = """
 name: noise
@@ -67,7 +67,7 @@ def test_a_key_that_others_have_access_to_is_refused(tmp_path: Path, mode: int) 
 @pytest.fixture
 def dpstream(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Commands:
     """Commands on a cluster in memory, whose workers end as soon as they would start."""
-    monkeypatch.setattr("pipeline.kafka.workers.worker.run_worker", lambda *_, **__: 0)
+    monkeypatch.setattr("dpstream.pipeline.kafka.workers.worker.run_worker", lambda *_, **__: 0)
     return Commands(capsys)
 
 

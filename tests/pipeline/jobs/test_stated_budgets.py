@@ -15,21 +15,21 @@ from typing import cast
 
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.budgets import BudgetError, Charge, accounts_of, check_budget
-from pipeline.jobs.deployed_job import Origin, deploy_job
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.kafka.cluster import Cluster
-from pipeline.ledger.entries import Kind
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import carry_out, charges, plan_on
-from pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.budgets import BudgetError, Charge, accounts_of, check_budget
+from dpstream.pipeline.jobs.deployed_job import Origin, deploy_job
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.entries import Kind
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import carry_out, charges, plan_on
+from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.topics.frames import CodecError
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support import budgeted_jobs
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
-from topics.frames import CodecError
-from topics.names import JOBS_TOPIC
 
 job_about = partial(budgeted_jobs.job_about, epsilon=4)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_differences import describe_difference
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_differences import describe_difference
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
 
 PLAIN = """
 name: students

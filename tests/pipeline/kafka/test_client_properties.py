@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.client_properties import (
+from dpstream.pipeline.kafka.client_properties import (
     ClientProperties,
     ConnectionSettingsError,
     Login,

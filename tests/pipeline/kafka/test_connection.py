@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
-from pipeline.kafka.client_properties import ConnectionSettingsError
-from pipeline.kafka.connection import Connection, NoClusterError, find_cluster
+from dpstream.pipeline.kafka.client_properties import ConnectionSettingsError
+from dpstream.pipeline.kafka.connection import Connection, NoClusterError, find_cluster
 
 TLS = Path(__file__).parents[1] / "tls"
 LOGIN = (

@@ -26,10 +26,10 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 from kafka import KafkaAdminClient
 
-from pipeline.kafka import topic_spread, workers
-from pipeline.kafka.workers import internals
-from pipeline.kafka.workers.consumer import StageConsumer, StageConsumerThread
-from pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka import topic_spread, workers
+from dpstream.pipeline.kafka.workers import internals
+from dpstream.pipeline.kafka.workers.consumer import StageConsumer, StageConsumerThread
+from dpstream.pipeline.kafka.workers.timings import Timings
 
 METHODS = [
     (Consumer, "_new_consumer_thread"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.kafka.java_properties import Property, parse_properties
+from dpstream.pipeline.kafka.java_properties import Property, parse_properties
 
 
 @pytest.mark.parametrize(

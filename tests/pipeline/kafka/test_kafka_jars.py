@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.kafka.local_kafka import LocalKafkaError, jars
-from pipeline.kafka.local_kafka.jars import Jar, kafka_jars, locked_jars
+from dpstream.pipeline.kafka.local_kafka import LocalKafkaError, jars
+from dpstream.pipeline.kafka.local_kafka.jars import Jar, kafka_jars, locked_jars
 
 CONTENTS = {"one": b"1" * 100_000, "two": b"2", "three": b""}
 

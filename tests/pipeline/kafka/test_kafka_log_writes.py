@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.actions import Append, Ends
-from pipeline.kafka.workers.kafka_log import KafkaLog
-from topics.names import Role
+from dpstream.pipeline.actions import Append, Ends
+from dpstream.pipeline.kafka.workers.kafka_log import KafkaLog
+from dpstream.topics.names import Role
 
 OWN_TIME, BROKERS_TIME = 0, 1
 PLACE = Role.MANIFESTS, 0

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.errors import explain
-from pipeline.errors import FAILED
-from pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
+from dpstream.pipeline.cli.errors import explain
+from dpstream.pipeline.errors import FAILED
+from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 
 
 def test_a_broker_that_runs_on_another_port_is_said(
@@ -39,7 +39,7 @@ def test_java_is_asked_for_less_where_the_broker_is_for_minutes(
     )
     java.chmod(0o755)
     monkeypatch.setenv("DPSTREAM_JAVA", str(java))
-    monkeypatch.setattr("pipeline.kafka.local_kafka.broker.kafka_jars", lambda say: ())
+    monkeypatch.setattr("dpstream.pipeline.kafka.local_kafka.broker.kafka_jars", lambda say: ())
     with pytest.raises(LocalKafkaError, match="ended while it was starting"):
         LocalKafka(tmp_path / "kafka").start(brief=brief)
     assert ("-XX:TieredStopAtLevel=1 " in (tmp_path / "asked").read_text()) is brief

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.kafka.record_ages import FINEST_AGE_MS, record_ages
+from dpstream.pipeline.kafka.record_ages import FINEST_AGE_MS, record_ages
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

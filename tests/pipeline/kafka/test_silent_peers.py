@@ -9,9 +9,13 @@ import sys
 import pytest
 from aiokafka import conn
 
-from pipeline.kafka import silent_peers
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.silent_peers import SILENCE_SECONDS, close_silent_connections, socket_options
+from dpstream.pipeline.kafka import silent_peers
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.silent_peers import (
+    SILENCE_SECONDS,
+    close_silent_connections,
+    socket_options,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
 

@@ -17,10 +17,10 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.topic_spread import TopicSpreadError, wait_for_brokers
-from topics.names import TopicSettings
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.topic_spread import TopicSpreadError, wait_for_brokers
+from dpstream.topics.names import TopicSettings
 
 UNKNOWN = 3
 WANTED = TopicSettings("a.reports", 2, 3, {"cleanup.policy": "delete"})
@@ -160,7 +160,7 @@ def test_topics_of_which_it_is_not_said_whether_they_were_created_are_looked_for
     carries_out: bool, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the answer that does not come is waited for longer than brokers are to settle."""
-    monkeypatch.setattr("pipeline.kafka.cluster._SETTLING_SECONDS", -1.0)
+    monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SETTLING_SECONDS", -1.0)
     brokers = Brokers(0, 1, 2)
     brokers.faults, brokers.carries_out = [fault], carries_out
     cluster_of(brokers).create_topics([WANTED])
@@ -219,7 +219,7 @@ def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) ->
             lambda: answers, ["b", "a"], patience=30, clock=lambda: now[0], sleep=sleep
         )
     assert now[0] >= 30
-    monkeypatch.setattr("pipeline.kafka.cluster._SPREADING_SECONDS", -1.0)
+    monkeypatch.setattr("dpstream.pipeline.kafka.cluster._SPREADING_SECONDS", -1.0)
     monkeypatch.setattr("time.sleep", sleep)
     with pytest.raises(ClusterError, match=r"broker 3 does not know a\.reports: see that all"):
         cluster_of(Brokers(0, 0, 99)).create_topics([WANTED])

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.workers.errors import WorkerError
-from pipeline.kafka.workers.heartbeats import heartbeat
-from pipeline.kafka.workers.topic_watch import TopicWatch
-from pipeline.stages.topic_uses import topic_uses
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.workers.errors import WorkerError
+from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
+from dpstream.pipeline.kafka.workers.topic_watch import TopicWatch
+from dpstream.pipeline.stages.topic_uses import topic_uses
+from dpstream.topics.names import Role
 from tests.support.small_run import job_text
-from topics.names import Role
 
 OFFSETS = {Role.REPORTS: (5, 0), Role.SHUFFLED: (0, 0)}
 SMALL = parse_job(job_text())

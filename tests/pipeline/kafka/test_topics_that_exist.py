@@ -12,8 +12,8 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from pipeline.kafka.cluster import AccessError, Cluster
-from pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster
+from dpstream.pipeline.kafka.connection import Connection
 
 
 class Admin:

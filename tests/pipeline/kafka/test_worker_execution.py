@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from aiokafka.errors import KafkaError
 
-from pipeline.actions import (
+from dpstream.pipeline.actions import (
     Action,
     Append,
     Commit,
@@ -19,10 +19,10 @@ from pipeline.actions import (
     ReadRange,
     Steps,
 )
-from pipeline.kafka.workers.errors import PositionDeletedError, WorkerError
-from pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.errors import PositionDeletedError, WorkerError
+from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.topics.names import Role
 from tests.support.waiting import until
-from topics.names import Role
 
 
 @dataclass

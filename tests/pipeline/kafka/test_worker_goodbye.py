@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.actions import Append
-from pipeline.kafka.broker_clock import BrokerClock
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers import resting
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.resting import Resting
-from pipeline.kafka.workers.timings import Timings
-from pipeline.kafka.workers.worker import _Process
-from pipeline.stages.rests import Rest
-from topics.names import Role
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers import resting
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.kafka.workers.resting import Resting
+from dpstream.pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.worker import _Process
+from dpstream.pipeline.stages.rests import Rest
+from dpstream.topics.names import Role
 
 
 def process_of(stage: object, folder: Path, **more: Any) -> _Process:

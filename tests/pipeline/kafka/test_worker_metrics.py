@@ -15,26 +15,26 @@ from prometheus_client import REGISTRY
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.kafka.workers.errors import WorkerError
-from pipeline.kafka.workers.execution import Execution, Log
-from pipeline.kafka.workers.health import Health, liveness, readiness
-from pipeline.kafka.workers.job_facts import JobFacts
-from pipeline.kafka.workers.lag import EndHistory
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families, registry_of
-from pipeline.kafka.workers.monitor import MonitorAddress, serve
-from pipeline.kafka.workers.observer import Observer, WindowTally
-from pipeline.kafka.workers.timings import Timings
-from pipeline.kafka.workers.watchdog import Pulse, Watchdog
-from pipeline.results.watched_estimates import WatchedEstimates
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.finished_windows import FinishedWindow
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.kafka.workers.errors import WorkerError
+from dpstream.pipeline.kafka.workers.execution import Execution, Log
+from dpstream.pipeline.kafka.workers.health import Health, liveness, readiness
+from dpstream.pipeline.kafka.workers.job_facts import JobFacts
+from dpstream.pipeline.kafka.workers.lag import EndHistory
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families, registry_of
+from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
+from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
+from dpstream.pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.watchdog import Pulse, Watchdog
+from dpstream.pipeline.results.watched_estimates import WatchedEstimates
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.world import World
-from topics.manifests import Fate
-from topics.names import Role
 
 PEOPLE = 40
 EPOCHS = (1, 2, 3)

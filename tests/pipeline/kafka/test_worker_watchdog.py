@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.kafka.workers.timings import Timings
-from pipeline.kafka.workers.watchdog import Pulse, Watchdog
+from dpstream.pipeline.kafka.workers.timings import Timings
+from dpstream.pipeline.kafka.workers.watchdog import Pulse, Watchdog
 
 TIMINGS = Timings(blocked=30, unrestored=60, stalled=120)
 LONG = 1000

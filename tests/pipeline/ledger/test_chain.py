@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.stated_budgets import StatedBudget
-from pipeline.ledger.chain import Chain, Problem
-from pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of, read_entry
-from pipeline.ledger.spending import Spending
-from pipeline.ledger.writing import Writing, writing
-from topics.frames import CodecError
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.ledger.chain import Chain, Problem
+from dpstream.pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of, read_entry
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.ledger.writing import Writing, writing
+from dpstream.topics.frames import CodecError
 
 
 def charge(number: int, epsilon: float = 1.0) -> Charge:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from pipeline.ledger.presence import Presence
-from topics.manifests import Fate, Manifest
+from dpstream.pipeline.ledger.presence import Presence
+from dpstream.topics.manifests import Fate, Manifest
 
 PRODUCER_OF = (0, 0, 1)
 """Of three devices."""

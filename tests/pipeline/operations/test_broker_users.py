@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.kafka.local_kafka import KafkaStatus
-from pipeline.operations.up import keeper
-from pipeline.operations.up.broker_users import BrokerUsers
+from dpstream.pipeline.kafka.local_kafka import KafkaStatus
+from dpstream.pipeline.operations.up import keeper
+from dpstream.pipeline.operations.up.broker_users import BrokerUsers
 
 HOLD = """
 import sys
 from pathlib import Path
-from pipeline.operations.up.broker_users import BrokerUsers
+from dpstream.pipeline.operations.up.broker_users import BrokerUsers
 users = BrokerUsers(Path(sys.argv[1]))
 print("here", flush=True)
 sys.stdin.read()

@@ -10,18 +10,18 @@ from typing import cast
 
 import pytest
 
-from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import DeploymentError, read_jobs, set_phase
-from pipeline.operations.drains import DrainWatch, begin_drain, end_drain
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError, read_jobs, set_phase
+from dpstream.pipeline.operations.drains import DrainWatch, begin_drain, end_drain
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.topics.names import JOBS_TOPIC, Role
+from dpstream.topics.records import decode_producer_record
 from tests.support import cells
 from tests.support.world import BEGUN, World
-from topics.names import JOBS_TOPIC, Role
-from topics.records import decode_producer_record
 
 NOW = 1_700_000_000_000
 

@@ -6,13 +6,13 @@ from typing import cast
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import DeploymentError, find_deployed
-from pipeline.operations.deployments import deploy, undeploy
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError, find_deployed
+from dpstream.pipeline.operations.deployments import deploy, undeploy
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support.memory_cluster import MemoryCluster
-from topics.names import JOBS_TOPIC
 
 
 @pytest.fixture

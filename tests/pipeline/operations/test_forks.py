@@ -16,11 +16,15 @@ from typing import Any
 import psutil
 import pytest
 
-from pipeline.operations import forks as tested
-from pipeline.operations.forker import IMPORTED
-from pipeline.operations.forks import Forks
-from pipeline.operations.processes import Process, Running, how_it_ended, python_module
-from pipeline.operations.restarted_processes import Child, RestartedProcesses, start_process
+from dpstream.pipeline.operations import forks as tested
+from dpstream.pipeline.operations.forker import IMPORTED
+from dpstream.pipeline.operations.forks import Forks
+from dpstream.pipeline.operations.processes import Process, Running, how_it_ended, python_module
+from dpstream.pipeline.operations.restarted_processes import (
+    Child,
+    RestartedProcesses,
+    start_process,
+)
 from tests.support.ended import still_running
 from tests.support.thinned import thinned
 
@@ -222,9 +226,9 @@ def test_all_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     starting = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from pipeline.operations.forks import Forks\n"
-        "from pipeline.operations.processes import python_module\n"
-        "from pipeline.operations.restarted_processes import RestartedProcesses\n"
+        "from dpstream.pipeline.operations.forks import Forks\n"
+        "from dpstream.pipeline.operations.processes import python_module\n"
+        "from dpstream.pipeline.operations.restarted_processes import RestartedProcesses\n"
         "module, folder = sys.argv[1], Path(sys.argv[2])\n"
         "forks = Forks([module], folder / 'forker')\n"
         "processes = RestartedProcesses(print, start=forks.start)\n"

@@ -10,17 +10,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipeline.cli import __main__ as command
-from pipeline.errors import WRONG_INPUT
-from pipeline.kafka.workers.log_lines import LogLines
-from pipeline.operations.lifeline import VARIABLE, told
-from pipeline.operations.processes import Process, dpstream_command, end_all
-from topics.names import Role
+from dpstream.pipeline.cli import __main__ as command
+from dpstream.pipeline.errors import WRONG_INPUT
+from dpstream.pipeline.kafka.workers.log_lines import LogLines
+from dpstream.pipeline.operations.lifeline import VARIABLE, told
+from dpstream.pipeline.operations.processes import Process, dpstream_command, end_all
+from dpstream.topics.names import Role
 
 PATIENCE = 60.0
 TELLING = """
 import os, sys
-from pipeline.operations.lifeline import VARIABLE, tell
+from dpstream.pipeline.operations.lifeline import VARIABLE, tell
 for reason in sys.argv[1:]:
     tell(reason)
 print(os.environ.get(VARIABLE), flush=True)

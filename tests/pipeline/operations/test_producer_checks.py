@@ -11,20 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.actions import LogRecord
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations import producer_checks
-from pipeline.operations.producer_checks import Place, check_registered, ends_before
-from pipeline.stages import decision_log
-from pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations import producer_checks
+from dpstream.pipeline.operations.producer_checks import Place, check_registered, ends_before
+from dpstream.pipeline.stages import decision_log
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.topics.batches import Punctuation, encode_punctuation
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
 from tests.support.memory_cluster import MemoryCluster
-from topics.batches import Punctuation, encode_punctuation
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import Role
-from topics.records import Registration
 
 AHEAD = 3
 LAST = 24

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import Append
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import Origin, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.operations.deployed_jobs import DeploymentError
-from pipeline.operations.redrive import redrive
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import Origin, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError
+from dpstream.pipeline.operations.redrive import redrive
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.redriven import Redriven
 from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
-from topics.manifests import Fate
-from topics.names import Role
-from topics.redriven import Redriven
 
 
 @pytest.fixture(params=[COUNTED, HIDDEN], ids=["counted", "hidden"])
@@ -114,7 +114,9 @@ def test_letters_of_an_epoch_that_has_not_begun_are_left_until_it_has(
     counted.send(1, shift=1)
     counted.settle()
     clock = {"now": 1_672_531_200_000 - 3_600_000}
-    monkeypatch.setattr("pipeline.operations.redrive.own_milliseconds", lambda: clock["now"])
+    monkeypatch.setattr(
+        "dpstream.pipeline.operations.redrive.own_milliseconds", lambda: clock["now"]
+    )
     early = counted.redrive()
     assert early.fed_back == {}
     assert list(early.kept) == ["epoch has not begun"]

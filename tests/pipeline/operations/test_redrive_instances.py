@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.actions import Append
-from pipeline.stages.admission import decode_raw
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.stages.admission import decode_raw
+from dpstream.topics.batches import decode_punctuation, encode_punctuation
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.redriven import Redriven
 from tests.support.late_registration import COUNTED, HALF, HIDDEN, Story
 from tests.support.sealing import all_keys, sealed_section
-from topics.batches import decode_punctuation, encode_punctuation
-from topics.frames import Kind, kind_of
-from topics.manifests import Fate
-from topics.names import Role
-from topics.redriven import Redriven
 
 KEYS = [[2], [3]]
 LACKING = "another shuffle instance lacks its part of it"

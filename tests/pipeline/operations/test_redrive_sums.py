@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import Append
-from pipeline.jobs.noise_keys import NoiseKey
-from randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.late_registration import EPOCHS, HALF, Story
-from topics.chunks import decode_chunk
-from topics.manifests import Fate
-from topics.names import Role
 
 KEY = NoiseKey(bytes(range(32)))
 SUMMED = (

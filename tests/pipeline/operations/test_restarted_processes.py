@@ -12,15 +12,15 @@ from queue import Queue
 import psutil
 import pytest
 
-from pipeline.operations import restarted_processes
-from pipeline.operations.processes import dpstream_command
-from pipeline.operations.restarted_processes import (
+from dpstream.pipeline.operations import restarted_processes
+from dpstream.pipeline.operations.processes import dpstream_command
+from dpstream.pipeline.operations.restarted_processes import (
     RESTARTS,
     Child,
     ProcessError,
     RestartedProcesses,
 )
-from pipeline.operations.signals import STOPPING, SignalledError, Signals
+from dpstream.pipeline.operations.signals import STOPPING, SignalledError, Signals
 from tests.support.ended import still_running
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +91,7 @@ def test_ctrl_c_reaches_the_children_only_through_their_starter(tmp_path: Path) 
 def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     following = (
         "import signal, sys, time\n"
-        "from pipeline.operations.lifeline import follow\n"
+        "from dpstream.pipeline.operations.lifeline import follow\n"
         "if sys.argv[1] == 'stubborn': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "follow(patience=0.1)\n"
         "time.sleep(1000)\n"
@@ -99,7 +99,7 @@ def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     starting = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from pipeline.operations.restarted_processes import RestartedProcesses\n"
+        "from dpstream.pipeline.operations.restarted_processes import RestartedProcesses\n"
         "processes = RestartedProcesses(print)\n"
         "for name in 'mild', 'stubborn':\n"
         "    command = [sys.executable, '-c', sys.argv[1], name]\n"
@@ -173,8 +173,8 @@ def test_a_killed_process_is_said_to_be(tmp_path: Path) -> None:
 def test_a_command_runs_wherever_the_user_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "pipeline").mkdir()
-    (tmp_path / "pipeline" / "__init__.py").write_text("raise SystemExit('a stranger')")
+    (tmp_path / "dpstream").mkdir()
+    (tmp_path / "dpstream" / "__init__.py").write_text("raise SystemExit('a stranger')")
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "log"
 

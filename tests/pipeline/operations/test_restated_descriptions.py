@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.descriptions import SigningKeyError, is_signed, signing_key_at
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import deploy
-from pipeline.state import signing_key_file
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.descriptions import SigningKeyError, is_signed, signing_key_at
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.state import signing_key_file
 from tests.support.memory_cluster import MemoryCluster
 
 

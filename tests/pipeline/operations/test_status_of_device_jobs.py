@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipeline.actions import LogRecord
-from pipeline.cli.status_lines import status_lines
-from pipeline.operations.status import (
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.cli.status_lines import status_lines
+from dpstream.pipeline.operations.status import (
     CollectorStatus,
     JobStatus,
     OpenWindow,
@@ -23,8 +23,8 @@ from pipeline.operations.status import (
     find_problems,
     stages_of,
 )
-from pipeline.operations.status.heartbeats import Heartbeats
-from pipeline.serve.pipeline_view import behind, pipeline_json
+from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.serve.pipeline_view import behind, pipeline_json
 from tests.support.commands import Commands
 from tests.support.device_jobs import BEGIN, DAY, device_job
 from tests.support.memory_cluster import use_memory_cluster

@@ -11,17 +11,17 @@ from typing import cast
 import numpy as np
 import pytest
 
-from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.status import gather_status
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages.decision_log import Decisions
-from pipeline.stages.tallies import TalliedDecisions, Tally
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.status import gather_status
+from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.decision_log import Decisions
+from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.names import Role
 from tests.support.histories import NOW, fill, history_job
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
-from topics.names import Role
 
 EPOCHS, AHEAD = 160, 6
 
@@ -29,8 +29,8 @@ EPOCHS, AHEAD = 160, 6
 @pytest.fixture(autouse=True)
 def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows run as few epochs ahead as lets a short history be a long one."""
-    monkeypatch.setattr("pipeline.stages.decision_log.EPOCHS_AHEAD", AHEAD)
-    monkeypatch.setattr("pipeline.stages.tallies.EPOCHS_AHEAD", AHEAD)
+    monkeypatch.setattr("dpstream.pipeline.stages.decision_log.EPOCHS_AHEAD", AHEAD)
+    monkeypatch.setattr("dpstream.pipeline.stages.tallies.EPOCHS_AHEAD", AHEAD)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_decisions_that_are_read_together_are_counted_as_one_by_one(
     job: DeployedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of windows decided in order, in which the same are in, many are read at once."""
-    monkeypatch.setattr("pipeline.stages.decision_log.EPOCHS_AHEAD", EPOCHS)
+    monkeypatch.setattr("dpstream.pipeline.stages.decision_log.EPOCHS_AHEAD", EPOCHS)
     base = decode_manifest(next(decided(job, 1)).value)
     manifests = [_released(base, epoch) for epoch in range(1, EPOCHS + 1)]
     manifests[40:60] = [_too_small(base, each.epoch) for each in manifests[40:60]]

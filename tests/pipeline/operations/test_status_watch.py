@@ -14,16 +14,22 @@ import pytest
 from kafka.errors import KafkaConnectionError
 from rich.console import Console
 
-from pipeline.cli.status import Statuses, status_reader, watch_status
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import AccessError, Cluster
-from pipeline.operations.deployed_jobs import DeploymentError
-from pipeline.operations.status import STAGES, JobStatus, OpenWindow, StageStatus, WorkerStatus
+from dpstream.pipeline.cli.status import Statuses, status_reader, watch_status
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster
+from dpstream.pipeline.operations.deployed_jobs import DeploymentError
+from dpstream.pipeline.operations.status import (
+    STAGES,
+    JobStatus,
+    OpenWindow,
+    StageStatus,
+    WorkerStatus,
+)
+from dpstream.topics.names import JOBS_TOPIC
+from dpstream.topics.records import Registration
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.small_run import job_text
-from topics.names import JOBS_TOPIC
-from topics.records import Registration
 
 NOW = 1_700_000_000_000
 
@@ -183,7 +189,9 @@ def test_who_waits_for_an_answer_is_told_so_meanwhile(
             return super().write(text)
 
     screen = Screen()
-    monkeypatch.setattr("pipeline.cli.status.console", lambda: Console(file=screen, width=80))
+    monkeypatch.setattr(
+        "dpstream.pipeline.cli.status.console", lambda: Console(file=screen, width=80)
+    )
     looks = 0
 
     def read() -> Statuses:

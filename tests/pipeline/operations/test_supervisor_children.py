@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.operations.supervisor import children as children_module
-from pipeline.operations.supervisor.children import Children, Ended
+from dpstream.pipeline.operations.supervisor import children as children_module
+from dpstream.pipeline.operations.supervisor.children import Children, Ended
 
 PATIENCE = 60.0
 
@@ -41,7 +41,7 @@ if sys.argv[1] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 if sys.argv[1] == "failing":
-    from pipeline.operations.lifeline import tell
+    from dpstream.pipeline.operations.lifeline import tell
     print("error: the reason", file=sys.stderr)
     tell("the reason")
     sys.exit(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-from pipeline.operations.supervisor.lines import Lines
+from dpstream.pipeline.operations.supervisor.lines import Lines
 
 
 def test_lines_of_workers_pass_through_and_others_become_lines() -> None:

@@ -10,19 +10,24 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.kafka.workers.resting import NOTE, RestNote, told_at_rest
-from pipeline.operations.status.heartbeats import Heartbeats
-from pipeline.operations.supervisor.rests import RestingJob, RestWatch, first_rest, noted_rest
-from pipeline.operations.supervisor.wanted import Task
-from pipeline.stages.rests import Rest
-from pipeline.state import private_folder, worker_folder
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.resting import NOTE, RestNote, told_at_rest
+from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.operations.supervisor.rests import (
+    RestingJob,
+    RestWatch,
+    first_rest,
+    noted_rest,
+)
+from dpstream.pipeline.operations.supervisor.wanted import Task
+from dpstream.pipeline.stages.rests import Rest
+from dpstream.pipeline.state import private_folder, worker_folder
+from dpstream.topics.names import Role
 from tests.support.small_run import job_text
-from topics.names import Role
 
 JOB = deploy_job(parse_job(job_text()), deployed_at=0, deployment=bytes(16))
 VERSION = Task.version_of(JOB)

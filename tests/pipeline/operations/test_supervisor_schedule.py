@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.operations.processes import RECOVERED_AFTER
-from pipeline.operations.supervisor.schedule import (
+from dpstream.pipeline.operations.processes import RECOVERED_AFTER
+from dpstream.pipeline.operations.supervisor.schedule import (
     BACK_OFF_FIRST,
     BACK_OFF_MAX,
     PATIENCE,

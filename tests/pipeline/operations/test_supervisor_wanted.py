@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import NoTopicError
-from pipeline.operations.deployed_jobs import set_phase
-from pipeline.operations.deployments import deploy, undeploy
-from pipeline.operations.supervisor.wanted import JobsReader, Task, Tasks, tasks_of
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import NoTopicError
+from dpstream.pipeline.operations.deployed_jobs import set_phase
+from dpstream.pipeline.operations.deployments import deploy, undeploy
+from dpstream.pipeline.operations.supervisor.wanted import JobsReader, Task, Tasks, tasks_of
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text
-from topics.names import JOBS_TOPIC
 
 
 @pytest.fixture

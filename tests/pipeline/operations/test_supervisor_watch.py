@@ -8,7 +8,13 @@ from dataclasses import replace
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.operations.supervisor.watch import View, Watched, liveness, readiness, registry_of
+from dpstream.pipeline.operations.supervisor.watch import (
+    View,
+    Watched,
+    liveness,
+    readiness,
+    registry_of,
+)
 
 SCRAPE = """\
 # HELP dpstream_windows_total Windows.

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.descriptions import described
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.ledger.spending import Spending
-from pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.descriptions import described
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
 
 NOW = 1_772_323_200_000
 

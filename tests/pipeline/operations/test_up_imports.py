@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from pipeline.operations.up.run_up import MODULES, MODULES_OF_THE_PAGE
+from dpstream.pipeline.operations.up.run_up import MODULES, MODULES_OF_THE_PAGE
 
 SLOW = {"scipy", "matplotlib", "bokeh", "pyarrow", "mpmath", "jgo"}
 LOOKING = """
@@ -38,7 +38,7 @@ def test_imports_are_quick_to_make_and_safe_to_fork() -> None:
 
 def test_the_command_itself_begins_without_what_it_may_need_in_the_end() -> None:
     found = subprocess.run(
-        [sys.executable, "-c", LOOKING, "pipeline.cli.up"],
+        [sys.executable, "-c", LOOKING, "dpstream.pipeline.cli.up"],
         stdout=subprocess.PIPE,
         check=True,
         text=True,

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.devices.rows import InputError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.input_forms import InputForm
-from pipeline.kafka.connection import Connection
-from pipeline.operations.restarted_processes import RestartedProcesses
-from pipeline.operations.up import job_run
-from pipeline.operations.up.job_run import JobInput, JobRun
-from pipeline.operations.up.observation import Seen
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.input_forms import InputForm
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
+from dpstream.pipeline.operations.up import job_run
+from dpstream.pipeline.operations.up.job_run import JobInput, JobRun
+from dpstream.pipeline.operations.up.observation import Seen
 from tests.support.small_run import EPOCHS, job_text
 
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from aggregators.estimate import Estimate
-from pipeline.devices.truths import CountedTruths
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.operations.up.curves import write_rows
-from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome, summary, write_csv
-from pipeline.operations.up.progress import Progress
-from pipeline.operations.up.screen import View, line_of, render
-from pipeline.stages.estimate_records import EstimateRecord
-from randomizers.labelled_examples import packed_examples
-from topics.manifests import Fate
-from topics.names import Role
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.devices.truths import CountedTruths
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.operations.up.curves import write_rows
+from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE, Outcome, summary, write_csv
+from dpstream.pipeline.operations.up.progress import Progress
+from dpstream.pipeline.operations.up.screen import View, line_of, render
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 
 USERS = 3_600
 

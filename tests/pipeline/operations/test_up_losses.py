@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pipeline.cli import up as up_command
-from pipeline.devices.truths import CountedTruths
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.kafka.connection import Connection
-from pipeline.operations.deployed_jobs import read_jobs
-from pipeline.operations.deployments import deploy
-from pipeline.operations.losses import UnaskedError, check_losses
-from pipeline.operations.signals import Signals
-from pipeline.operations.up import run_up
-from pipeline.operations.up.job_run import JobInput, JobRun
-from pipeline.operations.up.run_up import UpSettings
-from pipeline.operations.up.screen import LineScreen
+from dpstream.pipeline.cli import up as up_command
+from dpstream.pipeline.devices.truths import CountedTruths
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.operations.losses import UnaskedError, check_losses
+from dpstream.pipeline.operations.signals import Signals
+from dpstream.pipeline.operations.up import run_up
+from dpstream.pipeline.operations.up.job_run import JobInput, JobRun
+from dpstream.pipeline.operations.up.run_up import UpSettings
+from dpstream.pipeline.operations.up.screen import LineScreen
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text

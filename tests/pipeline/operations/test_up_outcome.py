@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.devices.truths import CountedTruths
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.operations.up.comparison import COMPARED, compared, write_comparison
-from pipeline.operations.up.curves import write_rows
-from pipeline.operations.up.outcome import (
+from dpstream.pipeline.devices.truths import CountedTruths
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.operations.up.comparison import COMPARED, compared, write_comparison
+from dpstream.pipeline.operations.up.curves import write_rows
+from dpstream.pipeline.operations.up.outcome import (
     CSV_COLUMNS,
     NOT_PRIVATE,
     Outcome,
@@ -23,10 +23,10 @@ from pipeline.operations.up.outcome import (
     summary,
     write_csv,
 )
-from pipeline.operations.up.plot import draw_plot
-from pipeline.operations.up.progress import Progress, Row
-from pipeline.planning.plan import plan
-from pipeline.plots import PlotError
+from dpstream.pipeline.operations.up.plot import draw_plot
+from dpstream.pipeline.operations.up.progress import Progress, Row
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.plots import PlotError
 from tests.support.small_run import EPOCHS, USERS, SmallRun, job_text, run_small_job
 
 

@@ -6,7 +6,7 @@ import webbrowser
 
 import pytest
 
-from pipeline.operations.up.page import has_browser
+from dpstream.pipeline.operations.up.page import has_browser
 
 
 def test_a_machine_without_a_screen_has_no_browser(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.devices.truths import CountedTruths
-from pipeline.operations.up.progress import Progress, WindowSizes
+from dpstream.pipeline.devices.truths import CountedTruths
+from dpstream.pipeline.operations.up.progress import Progress, WindowSizes
+from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.small_run import EPOCHS, USERS, SmallRun, run_small_job
-from topics.chunks import Chunk, decode_chunk, encode_chunk
-from topics.manifests import Fate
-from topics.names import Role
 
 
 @pytest.fixture(scope="module")

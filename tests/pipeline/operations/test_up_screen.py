@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipeline.devices.truths import CountedTruths
-from pipeline.operations.up.outcome import NOT_PRIVATE
-from pipeline.operations.up.progress import Progress
-from pipeline.operations.up.screen import (
+from dpstream.pipeline.devices.truths import CountedTruths
+from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE
+from dpstream.pipeline.operations.up.progress import Progress
+from dpstream.pipeline.operations.up.screen import (
     LineScreen,
     LiveScreen,
     Part,

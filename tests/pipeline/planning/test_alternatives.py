@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.output import number
-from pipeline.cli.plan_lines import show_plan
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.planning.alternatives import Alternative, least_error, under_another_trust
-from pipeline.planning.plan import Plan, plan
+from dpstream.pipeline.cli.output import number
+from dpstream.pipeline.cli.plan_lines import show_plan
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.planning.alternatives import Alternative, least_error, under_another_trust
+from dpstream.pipeline.planning.plan import Plan, plan
 
 pytestmark = pytest.mark.slow
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.planning.alternatives import Alternative, alternatives
-from pipeline.planning.comparison import Compared, compare, recommend
-from pipeline.planning.outlook import outlook
-from pipeline.protocols.protocol import Law
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.accounting.whole_streams import epsilon_of_streams
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.planning.alternatives import Alternative, alternatives
+from dpstream.pipeline.planning.comparison import Compared, compare, recommend
+from dpstream.pipeline.planning.outlook import outlook
+from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
 
 
 def job_of(protocol: str = "value_stream", minimum: int = 1_000, **more: Any) -> Job:

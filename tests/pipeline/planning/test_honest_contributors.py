@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.planning.honest_contributors import SHARES, HonestContributors, contributor_curve
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.accounting.cell_noise import noise_of_cells
-from randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
-from randomizers.count_min import CountMinLaw
-from randomizers.count_min.calibration import epsilon_with
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.planning.honest_contributors import (
+    SHARES,
+    HonestContributors,
+    contributor_curve,
+)
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.accounting.cell_noise import noise_of_cells
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.count_min import CountMinLaw
+from dpstream.randomizers.count_min.calibration import epsilon_with
 
 ITEMS = [f"item{number}" for number in range(50)]
 
@@ -105,7 +109,7 @@ def test_what_of_delta_is_set_aside_for_tables_is_spent_on_nothing_else(
     found = []
     for share, delta in ((0.5, 3.125e-7), (0.75, 6.25e-7)):
         for module in SETTING_ASIDE:
-            monkeypatch.setattr(f"randomizers.{module}.FOR_TABLES", share)
+            monkeypatch.setattr(f"dpstream.randomizers.{module}.FOR_TABLES", share)
         law = job_of(protocol, {**more, "delta": delta}, epochs=2).calibrate()
         curve = contributor_curve(PROTOCOLS[protocol], law, (1.0, 0.5))
         facts = law.to_json()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate
-from pipeline.jobs.device_reports import Tokens
-from pipeline.planning.influence import influence_of_one
-from pipeline.planning.plan import _of_strangers, plan
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.jobs.device_reports import Tokens
+from dpstream.pipeline.planning.influence import influence_of_one
+from dpstream.pipeline.planning.plan import _of_strangers, plan
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.device_world import device_job
 
 

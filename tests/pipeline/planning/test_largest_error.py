@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.future_rand import FutureRandAggregator
-from pipeline.planning.largest_error import EXCEEDED, largest_error, widening
-from pipeline.protocols.future_rand import FutureRandForecast
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.pipeline.planning.largest_error import EXCEEDED, largest_error, widening
+from dpstream.pipeline.protocols.future_rand import FutureRandForecast
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-9
 USERS, EPOCHS, RUNS = 500, 16, 200

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.job_files import Job, make_job, validate
-from pipeline.planning.odds import best_guess, times_right
-from pipeline.planning.parties import PartyGuarantee, party_guarantees, whole_loss
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.guarantee import Guarantee
+from dpstream.pipeline.jobs.job_files import Job, make_job, validate
+from dpstream.pipeline.planning.odds import best_guess, times_right
+from dpstream.pipeline.planning.parties import PartyGuarantee, party_guarantees, whole_loss
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.guarantee import Guarantee
 from tests.support.sealing import public_key, sealed_section, shares_section
 
 EVERYBODY = {"analyst", "adder", "stage", "broker"}

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aggregators.attendance import Attendance
-from aggregators.estimate import Estimate
-from aggregators.future_rand import predicted_variances
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.rows import InputError
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.planning.changes import budgets_to_try, count_changes, read_changes_histogram
-from pipeline.planning.plan import Plan, most_users, plan, rounding_note, users_needed
-from pipeline.protocols.forecasts import Forecast
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.counted_words import written_out
-from randomizers.future_rand import FutureRandLaw
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.future_rand import predicted_variances
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.planning.changes import budgets_to_try, count_changes, read_changes_histogram
+from dpstream.pipeline.planning.plan import Plan, most_users, plan, rounding_note, users_needed
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.future_rand import FutureRandLaw
+from dpstream.randomizers.randomness import seeded_generator
 
 
 def job(epochs: int, changes: int, calibration: str = "optimal", epsilon: float = 1.0) -> Job:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.devices.item_log import load_item_log
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.planning.crowd_sizes import probability_below
-from pipeline.planning.plan import plan
-from pipeline.simulation.simulate import simulate
-from randomizers.crowds.calibration import calibrate
-from randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
+from dpstream.pipeline.devices.item_log import load_item_log
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.planning.crowd_sizes import probability_below
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.randomizers.crowds.calibration import calibrate
+from dpstream.randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
 from tests.support.commands import Commands
 
 JOB: dict[str, Any] = {

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.devices.item_log import ItemLog, load_item_log
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.planning.plan import ANY_NUMBER, plan
-from pipeline.protocols.describe_code import describe_code
-from pipeline.simulation.simulate import simulate
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from randomizers.randomness import seeded_generator
-from randomizers.row_errors import zipf_counts
+from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.planning.plan import ANY_NUMBER, plan
+from dpstream.pipeline.protocols.describe_code import describe_code
+from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.row_errors import zipf_counts
 from tests.support.commands import Commands
 
 SIZE, USERS, MINIMUM, EPOCHS = 400, 2_000, 1_500, 4

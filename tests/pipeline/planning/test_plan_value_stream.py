@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.attendance import Attendance
-from aggregators.freezing import FreezingModel
-from aggregators.value_stream import ValueStreamAggregator
-from pipeline.jobs.job_files import make_job
-from pipeline.planning.changes import weigh_changes
-from pipeline.protocols.value_stream import ValueStreamForecast
-from randomizers.randomness import seeded_generator
-from randomizers.value_stream import ValueStream, ValueStreamParameters
-from randomizers.value_stream.calibration import calibrate
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.aggregators.value_stream import ValueStreamAggregator
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.planning.changes import weigh_changes
+from dpstream.pipeline.protocols.value_stream import ValueStreamForecast
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate
 
 EPOCHS, DEVICES = 12, 3_000
 SHARES = np.array([0.0, 0.0, 0.0, 0.5, 0.5])

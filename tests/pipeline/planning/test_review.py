@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.planning.plan import plan
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.planning.plan import plan
 
 ITEMS = ["a", "b", "c"]
 COUNTED = {"delta": 1e-6, "domain": ITEMS}

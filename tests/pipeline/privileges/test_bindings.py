@@ -6,18 +6,18 @@ import shlex
 
 import pytest
 
-from pipeline.jobs.job_files import parse_job
-from pipeline.privileges.bindings import (
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.privileges.bindings import (
     Binding,
     PrincipalError,
     bindings_of,
     principals_of,
     tool_lines,
 )
-from pipeline.privileges.comparison import compare, removable
-from pipeline.privileges.table import Kind, Operation, Resource
+from dpstream.pipeline.privileges.comparison import compare, removable
+from dpstream.pipeline.privileges.table import Kind, Operation, Resource
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support.small_run import job_text
-from topics.names import JOBS_TOPIC
 
 JOB = parse_job(job_text())
 ANN = "User:ann"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.deployed_job import Origin, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.privileges.table import (
+from dpstream.pipeline.jobs.deployed_job import Origin, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.privileges.table import (
     ANALYST,
     COLLECTOR,
     OPERATOR,
@@ -24,9 +24,9 @@ from pipeline.privileges.table import (
     privileges_of,
     roles_of,
 )
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.device_jobs import device_job
 from tests.support.small_run import job_text
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 JOB = parse_job(job_text())
 READ, WRITE = Operation.READ, Operation.WRITE
@@ -185,7 +185,7 @@ def test_a_recorder_writes_nothing_and_reads_no_report() -> None:
 
 
 def test_the_page_lists_what_the_table_says() -> None:
-    page = Path(str(files("pipeline.privileges").joinpath("README.md"))).read_text()
+    page = Path(str(files("dpstream.pipeline.privileges").joinpath("README.md"))).read_text()
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in page.partition("\n\nAll read")[0].splitlines()

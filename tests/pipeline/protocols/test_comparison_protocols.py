@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.estimate import Estimate
-from pipeline.cli.output import guarantee_pairs
-from pipeline.devices.change_log import ChangeLog
-from pipeline.devices.rows import BadRows
-from pipeline.jobs.budgets import BudgetError, Charge, check_budget
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.planning.plan import plan
-from pipeline.simulation.simulate import simulate
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.cli.output import guarantee_pairs
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.devices.rows import BadRows
+from dpstream.pipeline.jobs.budgets import BudgetError, Charge, check_budget
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.simulation.simulate import simulate
 
 
 def job(protocol: str, parameters: dict[str, Any], epochs: int = 256, **keys: object) -> Job:

@@ -10,25 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from pipeline.devices.item_log import ItemLog, load_value_log
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.operations.up.curves import curves_of, draw_rows
-from pipeline.operations.up.outcome import Outcome, write_csv
-from pipeline.operations.up.progress import Progress
-from pipeline.operations.up.screen import line_of
-from pipeline.results.asked import Asked, make_query
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.questions import Query
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.boxes import QueryError
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.devices.item_log import ItemLog, load_value_log
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.operations.up.curves import curves_of, draw_rows
+from dpstream.pipeline.operations.up.outcome import Outcome, write_csv
+from dpstream.pipeline.operations.up.progress import Progress
+from dpstream.pipeline.operations.up.screen import line_of
+from dpstream.pipeline.results.asked import Asked, make_query
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.boxes import QueryError
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 from tests.support.set_jobs import Run, job_text
-from topics.manifests import Fate
-from topics.names import Role
 
 STRINGS = "domain: {strings: {bytes: 4}}, items: 2"
 USERS = 1_000

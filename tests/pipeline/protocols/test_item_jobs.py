@@ -14,34 +14,34 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.live import Change, LiveSource
-from pipeline.devices.producer import Producer
-from pipeline.devices.rows import BadRowsError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import load_job, parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.operations.up.curves import draw_rows
-from pipeline.operations.up.outcome import NOT_PRIVATE, Outcome, write_csv
-from pipeline.operations.up.progress import Progress
-from pipeline.operations.up.screen import View, line_of, render
-from pipeline.planning.plan import plan
-from pipeline.results.kinds.headline import Headline
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.questions import Query
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster, simulate
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.durations import parse_duration
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.times import EpochCalendar
-from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.live import Change, LiveSource
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.rows import BadRowsError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import load_job, parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.operations.up.curves import draw_rows
+from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE, Outcome, write_csv
+from dpstream.pipeline.operations.up.progress import Progress
+from dpstream.pipeline.operations.up.screen import View, line_of, render
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.results.kinds.headline import Headline
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster, simulate
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.small_run import generators
-from topics.manifests import Fate
-from topics.names import Role
 
 EPOCHS = 6
 USERS = 900

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,7 +30,11 @@ def imported(path: Path) -> Iterator[str]:
 
 def test_nothing_but_its_entry_its_exact_law_and_attacks_on_it_imports_a_protocol() -> None:
     known = modules_of_protocols()
-    assert {"randomizers.future_rand", "randomizers.count_min", "aggregators.count_min"} <= known
+    assert {
+        "dpstream.randomizers.future_rand",
+        "dpstream.randomizers.count_min",
+        "dpstream.aggregators.count_min",
+    } <= known
     streets = ("protocols", "conformance/laws", "audit/recomputed")
     places = {ROOT / "pipeline" / street for street in streets}
     for path in (ROOT / "pipeline").rglob("*.py"):

@@ -13,14 +13,14 @@ from typing import cast
 
 import pytest
 
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.operations.deployments import deploy
-from pipeline.protocols.other_packages import ProtocolError, Registry
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.protocols.value_stream import PROTOCOL as VALUE_STREAM
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.protocols.other_packages import ProtocolError, Registry
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.protocols.value_stream import PROTOCOL as VALUE_STREAM
 from tests.support import fresh_response
 from tests.support.fresh_response.entry import PROTOCOL
 from tests.support.memory_cluster import MemoryCluster
@@ -83,7 +83,7 @@ def test_ours_are_had_without_a_look_at_other_packages() -> None:
         (
             "class",
             "tests.support.fresh_response:FreshResponse",
-            "is no pipeline.protocols.protocol.Protocol, but of type",
+            "is no dpstream.pipeline.protocols.protocol.Protocol, but of type",
         ),
     ],
 )
@@ -185,7 +185,15 @@ def test_jobs_of_an_installed_package_are_planned_and_simulated(site: Path, tmp_
     rows = "".join(f"u{user},1,{user % 2}\n" for user in range(400))
     (tmp_path / "rows.csv").write_text(f"user,epoch,value\n{rows}")
     simulated = run(
-        site, tmp_path, "pipeline.cli", "simulate", "job.yaml", "--input", "rows.csv", "--seed", "1"
+        site,
+        tmp_path,
+        "dpstream.pipeline.cli",
+        "simulate",
+        "job.yaml",
+        "--input",
+        "rows.csv",
+        "--seed",
+        "1",
     )
     assert simulated.returncode == 0, simulated.stderr
     assert "400 users" in simulated.stdout
@@ -202,12 +210,12 @@ def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Pa
     metadata.mkdir()
     (metadata / "METADATA").write_text(METADATA.replace("fresh-response", "greedy-response"))
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS.replace("fresh_", "greedy_"))
-    plugin = () if _is_registered() else ("-p", "pipeline.conformance.plugin")
+    plugin = () if _is_registered() else ("-p", "dpstream.pipeline.conformance.plugin")
     done = run(
         site,
         tmp_path,
         *("pytest", "-q", "-p", "no:cacheprovider", *plugin),
-        *("--pyargs", "pipeline.conformance.suite", "-k", "asked_for or json"),
+        *("--pyargs", "dpstream.pipeline.conformance.suite", "-k", "asked_for or json"),
         *("--dpstream-protocol", "fresh_response", "--dpstream-protocol", "greedy_response"),
         path=greedy,
     )
@@ -224,12 +232,12 @@ def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Pa
 def test_the_suite_says_in_a_sentence_that_there_is_no_such_protocol(
     site: Path, tmp_path: Path
 ) -> None:
-    plugin = () if _is_registered() else ("-p", "pipeline.conformance.plugin")
+    plugin = () if _is_registered() else ("-p", "dpstream.pipeline.conformance.plugin")
     done = run(
         site,
         tmp_path,
         *("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", *plugin),
-        *("--pyargs", "pipeline.conformance.suite", "--dpstream-protocol", "nosuch"),
+        *("--pyargs", "dpstream.pipeline.conformance.suite", "--dpstream-protocol", "nosuch"),
     )
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stdout.count("\nthere is no protocol nosuch: the package that has it is to ") == 1

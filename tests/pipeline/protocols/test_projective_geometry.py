@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.jobs.job_files import make_job
-from pipeline.planning.plan import Plan, plan
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.planning.plan import Plan, plan
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 from tests.support.set_jobs import Run, job_text

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pipeline.protocols.protocol import Protocol
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.protocols.protocol import Protocol
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -31,8 +31,9 @@ def test_entries_compare_and_hash_by_value() -> None:
 
 def test_nothing_a_device_runs_imports_the_accounting() -> None:
     check = (
-        "import pipeline.devices.producer, sys; "
-        "found = [m for m in sys.modules if m.startswith(('randomizers.accounting', 'scipy'))]; "
+        "import dpstream.pipeline.devices.producer, sys; "
+        "found = [m for m in sys.modules if m.startswith(('dpstream.randomizers.accounting', "
+        "'scipy'))]; "
         "sys.exit(', '.join(found) or 0)"
     )
     finished = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
@@ -41,8 +42,9 @@ def test_nothing_a_device_runs_imports_the_accounting() -> None:
 
 def test_only_the_protocol_that_is_asked_for_is_imported() -> None:
     check = (
-        "import sys; from pipeline.protocols.registry import OWN, PROTOCOLS; "
-        "loaded = lambda: [each for each in OWN if f'pipeline.protocols.{each}' in sys.modules]; "
+        "import sys; from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS; "
+        "loaded = lambda: [each for each in OWN if f'dpstream.pipeline.protocols.{each}' in "
+        "sys.modules]; "
         "assert list(PROTOCOLS)[:len(OWN)] == list(OWN) and 'bun' in PROTOCOLS; "
         "assert not loaded(), loaded(); "
         "assert PROTOCOLS['hadamard'].name == 'hadamard'; "

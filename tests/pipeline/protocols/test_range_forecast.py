@@ -7,10 +7,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pipeline.protocols.hadamard_values import HadamardValuesForecast
-from pipeline.protocols.range_values import RangeValuesForecast
-from randomizers.range_values import RangeValuesParameters
-from randomizers.range_values.calibration import calibrate
+from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast
+from dpstream.pipeline.protocols.range_values import RangeValuesForecast
+from dpstream.randomizers.range_values import RangeValuesParameters
+from dpstream.randomizers.range_values.calibration import calibrate
 
 
 def forecast(**more: object) -> RangeValuesForecast:

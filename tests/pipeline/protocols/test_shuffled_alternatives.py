@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.item_domains import Bits, Numbers, StreamDomain
-from randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.item_domains import Bits, Numbers, StreamDomain
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 
 
 @pytest.mark.parametrize(

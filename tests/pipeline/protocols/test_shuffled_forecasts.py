@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.attendance import Attendance
-from aggregators.freezing import FreezingModel
-from pipeline.jobs.job_files import parse_job
-from pipeline.planning.changes import weigh_changes
-from pipeline.protocols.forecasts import FreezingForecast
-from pipeline.protocols.registry import PROTOCOLS
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.randomness import seeded_generator
-from randomizers.shuffled_counts import ShuffledCountsLaw
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.planning.changes import weigh_changes
+from dpstream.pipeline.protocols.forecasts import FreezingForecast
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 
 EPOCHS = 24
 USERS = 20_000

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators.estimate import GAP
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.planning.plan import plan
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster, simulate
-from pipeline.values.value_domains import CategoryDomain
+from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster, simulate
+from dpstream.pipeline.values.value_domains import CategoryDomain
+from dpstream.topics.manifests import Fate
 from tests.support.small_run import EPOCHS, USERS, generators, write_changes
-from topics.manifests import Fate
 
 MINIMUM = 100
 

@@ -9,27 +9,27 @@ from typing import cast
 import numpy as np
 import pytest
 
-from aggregators.level_estimates import LevelEstimates
-from pipeline.devices.change_log import ChangeLog, load_change_log
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job, make_job, parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed
-from pipeline.planning.alternatives import alternatives
-from pipeline.planning.plan import plan
-from pipeline.results.asked import Asked, make_query
-from pipeline.results.kinds.registry import kind_of
-from pipeline.simulation.simulate import Simulation, simulate
-from pipeline.simulation.trials import run_trials
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.numbers import NumericDomain
-from randomizers.cell_codes.levels import Levels
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.planning.alternatives import alternatives
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.results.asked import Asked, make_query
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.simulation.simulate import Simulation, simulate
+from dpstream.pipeline.simulation.trials import run_trials
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
-from topics.manifests import Fate
-from topics.names import Role
 
 EPOCHS, USERS, MINIMUM = 6, 2_000, 1_000
 HOURS = "{low: 0, high: 80, buckets: 16}"

@@ -12,30 +12,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.estimate import Estimate
-from aggregators.found_items import FoundItems
-from aggregators.item_estimates import ItemEstimates
-from aggregators.level_estimates import LevelEstimates
-from aggregators.published import Published
-from aggregators.range_estimates import RangeEstimates
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.recording.difference_plot import draw_differences
-from pipeline.recording.differences import (
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.aggregators.published import Published
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.recording.difference_plot import draw_differences
+from dpstream.pipeline.recording.differences import (
     Difference,
     IncomparableError,
     check_comparable,
     compare,
     differences,
 )
-from pipeline.results.epoch_results import EpochResult
-from pipeline.stages.epoch_log import EpochLog, LostEpochError
-from randomizers.cell_codes.levels import Levels
+from dpstream.pipeline.results.epoch_results import EpochResult
+from dpstream.pipeline.stages.epoch_log import EpochLog, LostEpochError
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.set_jobs import Run, held_by, job_text
-from topics.manifests import Fate
-from topics.names import Role
 
 USERS = 1_000
 MODES = held_by([("walk", 700), ("bus", 300)])

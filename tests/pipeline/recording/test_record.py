@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 import pytest
 
-from aggregators.estimate import Estimate
-from pipeline.actions import Action, Append, EndOffsets, LogRecord, LogSlice, ReadRange
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.recording.estimate_rows import published_estimate, recorded_estimate
-from pipeline.recording.record import Recorder, open_recording
-from pipeline.recording.record_verify import verify
-from pipeline.recording.recordings import (
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.actions import Action, Append, EndOffsets, LogRecord, LogSlice, ReadRange
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.recording.estimate_rows import published_estimate, recorded_estimate
+from dpstream.pipeline.recording.record import Recorder, open_recording
+from dpstream.pipeline.recording.record_verify import verify
+from dpstream.pipeline.recording.recordings import (
     INDEX_FILE,
     RecordedEpoch,
     Recording,
@@ -29,19 +29,19 @@ from pipeline.recording.recordings import (
     RecordingIndex,
     RecordingWriter,
 )
-from pipeline.results import follow as following
-from pipeline.simulation.memory import MemoryLog
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.scratch import Scratch
+from dpstream.pipeline.results import follow as following
+from dpstream.pipeline.simulation.memory import MemoryLog
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.topics.chunks import decode_chunk, encode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import JOBS_TOPIC, Role
+from dpstream.topics.word_forms import WordForm
 from tests.support import cells
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.recording_folders import AccidentFolder, KilledError
 from tests.support.world import Accidents, World
-from topics.chunks import decode_chunk, encode_chunk
-from topics.manifests import Fate
-from topics.names import JOBS_TOPIC, Role
-from topics.word_forms import WordForm
 
 DEPLOYMENT = bytes(range(16))
 EPOCHS, CELLS = 4, 40
@@ -378,7 +378,7 @@ def test_of_what_retention_left_one_window_is_held_at_a_time(
             held.discard(self)
             super().close()
 
-    monkeypatch.setattr("pipeline.results.released_windows.WordMultiset", Watched)
+    monkeypatch.setattr("dpstream.pipeline.results.released_windows.WordMultiset", Watched)
     world = ran(tmp_path / "producers", deployed(partitions=1))
     world.log.delete_below(Role.SHUFFLED, 0, 1)
     recording = record(world, tmp_path / "kept")
@@ -599,7 +599,7 @@ def test_following_ends_when_the_job_is_gone(
         cluster.append(JOBS_TOPIC, gone, key=b"watched")
 
     real = following.follow
-    monkeypatch.setattr("pipeline.operations.deployment_check._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("dpstream.pipeline.operations.deployment_check._LOOK_SECONDS", 0.0)
     monkeypatch.setattr(
         following,
         "follow",

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.recording.recordings import (
+from dpstream.pipeline.recording.recordings import (
     INDEX_FILE,
     Missing,
     Place,
@@ -27,13 +27,13 @@ from pipeline.recording.recordings import (
     RecordingWriter,
     RecordKind,
 )
+from dpstream.topics.words import Words
 from tests.support.recording_folders import (
     AccidentFolder,
     KilledError,
     epoch_of,
     index_of,
 )
-from topics.words import Words
 
 FORMS = [("u1", 1), ("<u2", 1), ("<u4", 1), ("<u8", 1), ("u1", 13), ("<u4", 3)]
 Form = tuple[str, int]
@@ -93,8 +93,8 @@ def test_what_is_written_is_read(tmp_path: Path, form: Form) -> None:
 def test_windows_of_several_row_groups_are_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.recording.recording_files._GROUP_ROWS", 16)
-    monkeypatch.setattr("pipeline.recording.recording_files._GROUP_BYTES", 100)
+    monkeypatch.setattr("dpstream.pipeline.recording.recording_files._GROUP_ROWS", 16)
+    monkeypatch.setattr("dpstream.pipeline.recording.recording_files._GROUP_BYTES", 100)
     write(tmp_path / "one", range(1, 17))
     check_contents(Recording.open(tmp_path / "one"), range(1, 17), first=4)
 
@@ -106,7 +106,7 @@ def test_files_are_few_unless_they_are_large(
     assert len(Recording.open(tmp_path / "small").index.files) == 4
     assert len(list((tmp_path / "small").iterdir())) == 5
     check_contents(Recording.open(tmp_path / "small"), range(1, 30))
-    monkeypatch.setattr("pipeline.recording.recording_writer._SMALL_BYTES", 0)
+    monkeypatch.setattr("dpstream.pipeline.recording.recording_writer._SMALL_BYTES", 0)
     write(tmp_path / "large", range(1, 30), every=1)
     files = Recording.open(tmp_path / "large").index.of_kind(RecordKind.MANIFESTS)
     assert [file.first_epoch for file in files] == list(range(1, 30))
@@ -318,7 +318,7 @@ def record_all(folder: AccidentFolder) -> None:
 def test_stopped_at_any_operation_it_goes_on(
     memory: Path, power: bool, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.recording.recording_writer._SMALL_BYTES", small)
+    monkeypatch.setattr("dpstream.pipeline.recording.recording_writer._SMALL_BYTES", small)
     (memory / "whole").mkdir()
     undisturbed = AccidentFolder(memory / "whole")
     record_all(undisturbed)

@@ -14,20 +14,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.actions import Append
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.sealing_keys import SealingKeyError
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.recording.record_verify import verify
-from pipeline.recording.replay.job import deploy_replay, replayed_job
-from pipeline.recording.replay.pace import Pace, Speed
-from pipeline.recording.replay.plan import Wanted, plan_replay
-from pipeline.recording.replay.sources import ReplaySource, in_words
-from pipeline.recording.replay.writer import ReplayWriter
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.sealing_keys import SealingKeyError
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.recording.record_verify import verify
+from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
+from dpstream.pipeline.recording.replay.pace import Pace, Speed
+from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.sources import ReplaySource, in_words
+from dpstream.pipeline.recording.replay.writer import ReplayWriter
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.shares import share_table
+from dpstream.topics.words import Words, split_words
 from tests.support.replays import (
     DECIDED,
     KEYS,
@@ -42,11 +47,6 @@ from tests.support.replays import (
     settle,
 )
 from tests.support.sealing import SHUFFLE_KEYS, ring, sealed_section, shares_section
-from topics.chunks import Chunk, decode_chunk, encode_chunk
-from topics.manifests import Fate
-from topics.names import Role
-from topics.shares import share_table
-from topics.words import Words, split_words
 
 EPOCHS = 10
 SMALL, SILENT = {3, 6}, {5}
@@ -128,7 +128,7 @@ def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
         rows = share_table(*given)
         return rows ^ np.uint64(1) if next(drawn) == 3 else rows
 
-    monkeypatch.setattr("pipeline.devices.epoch_records.share_table", share)
+    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.share_table", share)
     run = LiveRun.of(make_job({**values, "sealed": shares_section((1, 2))}))
     estimates = {e: EstimateRecord.from_bytes(v) for e, v in run.results.estimates.items()}
     assert [each.fate is Fate.SPOILED for each in estimates.values()] == [
@@ -375,8 +375,8 @@ def test_windows_of_many_chunks_are_cut_anew(
     alone: LiveRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split_small = partial(split_words, payload_bytes=1)
-    monkeypatch.setattr("pipeline.recording.replay.writer.split_words", split_small)
-    monkeypatch.setattr("topics.partials._PART_BYTES", 10)
+    monkeypatch.setattr("dpstream.pipeline.recording.replay.writer.split_words", split_small)
+    monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 10)
     job, log, results = replayed(alone.source, Wanted(4))
     assert len(list(chunks_of(log, job.partitions))) == 2 * len(results.integers)
     assert results == alone.results.part(4, EPOCHS)

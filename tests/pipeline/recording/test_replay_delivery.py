@@ -8,21 +8,21 @@ from itertools import count
 
 import pytest
 
-from pipeline.actions import Steps
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.recording.replay.job import deploy_replay, replayed_job
-from pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
-from pipeline.recording.replay.sources import ReplayError, ReplaySource
-from pipeline.recording.replay.writer import ReplayWriter
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.stage import Stage
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
+from dpstream.pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
+from dpstream.pipeline.recording.replay.sources import ReplayError, ReplaySource
+from dpstream.pipeline.recording.replay.writer import ReplayWriter
+from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.topics.names import Role
+from dpstream.topics.words import split_words
 from tests.support.replays import REPLAY, LiveRun, Results, example_job, results_of
 from tests.support.world import Accidents, CrashError, MortalDriver
-from topics.names import Role
-from topics.words import split_words
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +41,10 @@ def run(request: pytest.FixtureRequest) -> LiveRun:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks per window, several parts per partial."""
     monkeypatch.setattr(
-        "pipeline.recording.replay.writer.split_words", partial(split_words, payload_bytes=8)
+        "dpstream.pipeline.recording.replay.writer.split_words",
+        partial(split_words, payload_bytes=8),
     )
-    monkeypatch.setattr("topics.partials._PART_BYTES", 20)
+    monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 20)
 
 
 class Replay:

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryLog
-from randomizers.labelled_examples import packed_examples
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryLog
+from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.topics.models import ModelRecord
+from dpstream.topics.names import Role
 from tests.support.replays import LiveRun, example_job, replayed
-from topics.models import ModelRecord
-from topics.names import Role
 
 
 def models(job: DeployedJob, log: MemoryLog) -> dict[int, bytes]:

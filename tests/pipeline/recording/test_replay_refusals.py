@@ -10,19 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed, set_phase
-from pipeline.operations.deployments import charges
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.recording.recordings import Recording, RecordingError
-from pipeline.recording.replay.job import begin_replay, find_replay, replayed_job
-from pipeline.recording.replay.plan import Wanted, plan_replay
-from pipeline.recording.replay.recording_source import RecordingSource
-from pipeline.recording.replay.sources import ReplayError
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed, set_phase
+from dpstream.pipeline.operations.deployments import charges
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.recording.recordings import Recording, RecordingError
+from dpstream.pipeline.recording.replay.job import begin_replay, find_replay, replayed_job
+from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
+from dpstream.pipeline.recording.replay.recording_source import RecordingSource
+from dpstream.pipeline.recording.replay.sources import ReplayError
+from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.replays import (
     DECIDED,
@@ -32,7 +33,6 @@ from tests.support.replays import (
     example_job,
     replayed,
 )
-from topics.names import JOBS_TOPIC, Role
 
 EPOCHS = 8
 HORIZON = 4

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.estimate import GAP, NORMAL_95, Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.range_estimates import RangeEstimates
-from pipeline.results.asked import Asked, make_query
-from pipeline.results.questions import Boxes, Query
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.values.boxes import Box, QueryError
-from pipeline.values.numbers import NumericDomain
-from pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
-from topics.manifests import Fate
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.pipeline.results.asked import Asked, make_query
+from dpstream.pipeline.results.questions import Boxes, Query
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.boxes import Box, QueryError
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.topics.manifests import Fate
 
 MODES = CategoryDomain(("walk", "bus", "car, own", "car, shared"))
 ITEMS = ItemEstimates(np.array([40.0, 75.0, -25.0, 30.0]), 10.0, 19.6, 500, 100, (GAP,))

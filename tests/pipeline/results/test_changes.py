@@ -10,21 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.estimate import GAP, NORMAL_95, Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.published import Published
-from pipeline.cli.answer_lines import printed_lines
-from pipeline.cli.change_lines import change_lines
-from pipeline.devices.truths import ChangedTruths, CountedTruths
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.results.changes import ChangeError, Changes, changes, check_changes, has_changes
-from pipeline.serve.history import History, Point
-from pipeline.serve.views import JobState, changed
-from pipeline.stages.estimate_records import EstimateRecord
-from randomizers.value_stream import ValueStreamLaw
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.cli.answer_lines import printed_lines
+from dpstream.pipeline.cli.change_lines import change_lines
+from dpstream.pipeline.devices.truths import ChangedTruths, CountedTruths
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.results.changes import (
+    ChangeError,
+    Changes,
+    changes,
+    check_changes,
+    has_changes,
+)
+from dpstream.pipeline.serve.history import History, Point
+from dpstream.pipeline.serve.views import JobState, changed
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.value_stream import ValueStreamLaw
+from dpstream.topics.manifests import Fate
 from tests.aggregators.test_changes import change_errors
-from topics.manifests import Fate
 
 EPOCHS, PEOPLE = 4, 1_000
 

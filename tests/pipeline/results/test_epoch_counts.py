@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 from kafka.errors import KafkaError
 
-from aggregators.cell_window import CellWindow
-from aggregators.counts import NotAskedForError
-from aggregators.item_estimates import ItemEstimates
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job, validate
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import deploy
-from pipeline.planning.composed_epochs import composed
-from pipeline.results.asked import Asked, ask, check_askable, usual_question
-from pipeline.results.epoch_counts import (
+from dpstream.aggregators.cell_window import CellWindow
+from dpstream.aggregators.counts import NotAskedForError
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job, validate
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.planning.composed_epochs import composed
+from dpstream.pipeline.results.asked import Asked, ask, check_askable, usual_question
+from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     NoCountsError,
     counts_of,
     read_counts,
     read_latest,
 )
-from pipeline.results.follow import follow_counts
-from pipeline.results.questions import Boxes, Items, Quantiles, Question, Top
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.values.boxes import Box, QueryError
+from dpstream.pipeline.results.follow import follow_counts
+from dpstream.pipeline.results.questions import Boxes, Items, Quantiles, Question, Top
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.values.boxes import Box, QueryError
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run, held_by, job_text, within
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.published import Published
-from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.questions import Boxes, Count, Items, Quantiles, Query, Top
-from pipeline.results.series import SeriesError, triples_of
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.aggregators.published import Published
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.questions import Boxes, Count, Items, Quantiles, Query, Top
+from dpstream.pipeline.results.series import SeriesError, triples_of
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 from tests.support import shown_jobs
 from tests.support.shown_jobs import COUNT, HOURS, LEARNING, MODES, WORDS
-from topics.manifests import Fate
 
 MODE_COUNTS = shown_jobs.items(40.0, 75.0, 30.0)
 HOUR_COUNTS = shown_jobs.numbers(1, 5, 30, 20, 9, 3, 2, 1)

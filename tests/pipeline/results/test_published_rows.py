@@ -12,19 +12,19 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.published import Published
-from pipeline.devices.truths import CountedTruths
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.results.asked import Asked, make_query
-from pipeline.results.estimate_csv import csv_lines
-from pipeline.results.estimate_files import WRITERS, json_rows
-from pipeline.results.estimate_table import record_batches, table_of
-from pipeline.results.published_rows import PublishedRows
-from pipeline.stages.estimate_records import EstimateRecord
-from topics.manifests import Fate
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.devices.truths import CountedTruths
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.results.asked import Asked, make_query
+from dpstream.pipeline.results.estimate_csv import csv_lines
+from dpstream.pipeline.results.estimate_files import WRITERS, json_rows
+from dpstream.pipeline.results.estimate_table import record_batches, table_of
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 
 COUNTING = "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
 WEEKS = "epochs: {count: 4, start: 2024-06-03, length: P1W}\n"
@@ -221,7 +221,7 @@ def test_a_table_of_nothing_has_its_columns() -> None:
 
 
 def test_many_rows_come_in_batches_and_share_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.results.estimate_table._ROWS_AT_ONCE", 6)
+    monkeypatch.setattr("dpstream.pipeline.results.estimate_table._ROWS_AT_ONCE", 6)
     rows = PublishedRows.of_everything(job_of(ITEMS))
     records = [MODES[0]] * 3
     assert [batch.num_rows for batch in record_batches(rows, records)] == [6, 3]

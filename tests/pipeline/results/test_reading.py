@@ -1,4 +1,6 @@
-"""`pipeline.results.read`: all that was published as a table, and the notebook that shows it."""
+"""`dpstream.pipeline.results.read`: all that was published as a table, and the notebook that shows
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,20 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-import pipeline.results
-from aggregators.estimate import Estimate
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.results import read
-from pipeline.results.estimate_table import table_of
-from pipeline.results.published_rows import PublishedRows
-from pipeline.results.reading import ReadError
-from pipeline.stages.estimate_records import EstimateRecord
+import dpstream.pipeline.results
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.results import read
+from dpstream.pipeline.results.estimate_table import table_of
+from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.results.reading import ReadError
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate
-from topics.names import JOBS_TOPIC, Role
 
-NOTEBOOK = Path(pipeline.results.__path__[0]) / "example.ipynb"
+NOTEBOOK = Path(dpstream.pipeline.results.__path__[0]) / "example.ipynb"
 JOB = deploy_job(
     parse_job(
         "name: logins\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
@@ -66,8 +68,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     def find_cluster(*where: object) -> None:
         found.append(where)
 
-    monkeypatch.setattr("pipeline.results.reading.find_cluster", find_cluster)
-    monkeypatch.setattr("pipeline.results.reading.Cluster", lambda connection: cluster)
+    monkeypatch.setattr("dpstream.pipeline.results.reading.find_cluster", find_cluster)
+    monkeypatch.setattr("dpstream.pipeline.results.reading.Cluster", lambda connection: cluster)
     return found
 
 

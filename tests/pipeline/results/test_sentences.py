@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregators.estimate import GAP, Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.published import Published
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.epoch_words import epoch_name, period
-from pipeline.jobs.job_files import parse_job
-from pipeline.results.changes import changes
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.known_digits import known_count
-from pipeline.results.sentences import (
+from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epoch_words import epoch_name, period
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.results.changes import changes
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.known_digits import known_count
+from dpstream.pipeline.results.sentences import (
     change_words,
     epoch_sentence,
     hero_of,
     sentence_of,
 )
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 from tests.support import shown_jobs
-from topics.manifests import Fate
 
 COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
 FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.jobs.job_files import parse_job
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.questions import QUARTILES, Quantiles, Query
-from pipeline.results.series import QUARTILE_SERIES, triples_of, truth_of
-from pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.questions import QUARTILES, Quantiles, Query
+from dpstream.pipeline.results.series import QUARTILE_SERIES, triples_of, truth_of
+from dpstream.pipeline.values.numbers import NumericDomain
 from tests.support.shown_jobs import numbers
 
 

@@ -14,26 +14,26 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from aggregators.estimate import GAP, Estimate
-from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.actions import Append, Flush, LogRecord, LogSlice, Steps
-from pipeline.cli.smoothed_lines import (
+from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.pipeline.actions import Append, Flush, LogRecord, LogSlice, Steps
+from dpstream.pipeline.cli.smoothed_lines import (
     CSV_COLUMNS,
     FOOTNOTE,
     csv_lines,
     json_lines,
     table_lines,
 )
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.producer import Producer
-from pipeline.devices.truths import CountedTruths
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.up.outcome import Outcome, summary
-from pipeline.operations.up.progress import Progress
-from pipeline.results.asked import Asked, make_query
-from pipeline.results.smoothing import (
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.devices.truths import CountedTruths
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.up.outcome import Outcome, summary
+from dpstream.pipeline.operations.up.progress import Progress
+from dpstream.pipeline.results.asked import Asked, make_query
+from dpstream.pipeline.results.smoothing import (
     BIASED,
     NAMES,
     SmoothedHorizon,
@@ -44,14 +44,16 @@ from pipeline.results.smoothing import (
     smoothed_horizons,
     smoothed_records,
 )
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import (
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import (
     SimulatedCluster,
     Simulation,
     column_errors,
     simulate,
 )
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.small_run import (
     EPOCHS,
@@ -61,8 +63,6 @@ from tests.support.small_run import (
     run_small_job,
     write_changes,
 )
-from topics.manifests import Fate
-from topics.names import Role
 
 RENEWING = deploy_job(parse_job(job_text(epochs=4, more=", renew: true")), deployed_at=0)
 
@@ -482,8 +482,8 @@ def no_cluster(*arguments: object, **options: object) -> Iterator[None]:
 def test_options_that_contradict_each_other_are_refused(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch, options: list[str], complaint: str
 ) -> None:
-    monkeypatch.setattr("pipeline.cli.estimates.cluster_of", no_cluster)
-    monkeypatch.setattr("pipeline.cli.estimates.find_job", lambda cluster, job: RENEWING)
+    monkeypatch.setattr("dpstream.pipeline.cli.estimates.cluster_of", no_cluster)
+    monkeypatch.setattr("dpstream.pipeline.cli.estimates.find_job", lambda cluster, job: RENEWING)
     said = dpstream("estimates", "small", *options)
     assert (said.code, said.output) == (2, "")
     assert said.errors == f"error: {complaint}\n"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregators.estimate import GAP, Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.published import Published
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
-from pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
-from pipeline.results.changes import changes
-from pipeline.results.watched_estimates import MOST_WATCHED, WatchedEstimates
-from pipeline.stages.estimate_records import EstimateRecord
-from topics.manifests import Fate
+from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.published import Published
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
+from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
+from dpstream.pipeline.results.changes import changes
+from dpstream.pipeline.results.watched_estimates import MOST_WATCHED, WatchedEstimates
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 
 
 def job_of(protocol: str, parameters: str) -> DeployedJob:

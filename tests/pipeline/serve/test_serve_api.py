@@ -18,20 +18,22 @@ import pytest
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployed_jobs import find_deployed, set_phase
-from pipeline.results.series import Series
-from pipeline.serve import api, views
-from pipeline.serve.board import milliseconds
-from pipeline.serve.follower import Answers
-from pipeline.serve.history import Point
-from pipeline.serve.limits import Limits
-from pipeline.serve.query_strings import LARGEST
-from pipeline.serve.server import Site, SiteSettings
-from pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployed_jobs import find_deployed, set_phase
+from dpstream.pipeline.results.series import Series
+from dpstream.pipeline.serve import api, views
+from dpstream.pipeline.serve.board import milliseconds
+from dpstream.pipeline.serve.follower import Answers
+from dpstream.pipeline.serve.history import Point
+from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.query_strings import LARGEST
+from dpstream.pipeline.serve.server import Site, SiteSettings
+from dpstream.pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
@@ -46,8 +48,6 @@ from tests.support.shown_jobs import (
     items,
     numbers,
 )
-from topics.manifests import Fate
-from topics.names import JOBS_TOPIC, Role
 
 
 @pytest.fixture
@@ -139,9 +139,9 @@ def test_nobody_waits_for_a_first_look_for_long_or_twice(
 ) -> None:
     async def test() -> None:
         async with live_page(cluster, unread=True) as page:
-            monkeypatch.setattr("pipeline.serve.board._FIRST_LOOK_SECONDS", 0.01)
+            monkeypatch.setattr("dpstream.pipeline.serve.board._FIRST_LOOK_SECONDS", 0.01)
             await page.get("/api/jobs/count", 404)
-            monkeypatch.setattr("pipeline.serve.board._FIRST_LOOK_SECONDS", 3_600.0)
+            monkeypatch.setattr("dpstream.pipeline.serve.board._FIRST_LOOK_SECONDS", 3_600.0)
             await page.get("/api/jobs/count", 404)
 
     run(test)
@@ -395,7 +395,7 @@ def test_csv_is_byte_for_byte_what_the_command_prints(
     monkeypatch: pytest.MonkeyPatch,
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    from pipeline.cli import main
+    from dpstream.pipeline.cli import main
 
     async def test() -> tuple[bytes, bytes]:
         async with live_page(cluster) as page:
@@ -670,7 +670,7 @@ def test_what_nobody_expected_is_a_sentence_and_a_line(
     async def test() -> None:
         async with live_page(cluster) as page:
             with monkeypatch.context() as patched:
-                patched.setattr("pipeline.serve.downloads.Download.pieces", half_a_file)
+                patched.setattr("dpstream.pipeline.serve.downloads.Download.pieces", half_a_file)
                 with pytest.raises(aiohttp.ClientPayloadError):
                     await page.body("/api/jobs/count/estimates?format=csv")
             monkeypatch.setattr(views, "details", broken)

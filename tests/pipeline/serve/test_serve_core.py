@@ -12,33 +12,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from aggregators.published import Published
-from aggregators.smoothed_estimates import SmoothedEstimates
-from pipeline.jobs.budgets import Charge
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.phases import Phase
-from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
-from pipeline.results.kinds.registry import kind_of
-from pipeline.results.series import (
+from dpstream.aggregators.published import Published
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
+from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.series import (
     VALUE,
 )
-from pipeline.results.smoothing import SmoothedHorizon
-from pipeline.serve.board import Board, Jobs
-from pipeline.serve.history import History, Point
-from pipeline.serve.privacy_sentences import (
+from dpstream.pipeline.results.smoothing import SmoothedHorizon
+from dpstream.pipeline.serve.board import Board, Jobs
+from dpstream.pipeline.serve.history import History, Point
+from dpstream.pipeline.serve.privacy_sentences import (
     budget_line,
     budget_of,
     exposure_body,
     guarantee_words,
     odds,
 )
-from pipeline.serve.reduction import envelope, reduce_curve
-from pipeline.values.sets import SetDomain
-from pipeline.values.value_domains import BOOLEAN, CategoryDomain
-from randomizers.item_domains import Bits
+from dpstream.pipeline.serve.reduction import envelope, reduce_curve
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain
+from dpstream.randomizers.item_domains import Bits
+from dpstream.topics.manifests import Fate
 from tests.support.shown_jobs import COUNT, FRUIT, MODES, count, found, gap, items
-from topics.manifests import Fate
 
 values = st.lists(
     st.one_of(st.none(), st.floats(-1e6, 1e6, allow_nan=False)), min_size=1, max_size=400

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
-from pipeline.addresses import networks
-from pipeline.cli.server_tls import tls_context
-from pipeline.serve.access import (
+from dpstream.pipeline.addresses import networks
+from dpstream.pipeline.cli.server_tls import tls_context
+from dpstream.pipeline.serve.access import (
     ATTEMPTS,
     ATTEMPTS_OF_ALL,
     SESSION_SECONDS,
@@ -25,9 +25,9 @@ from pipeline.serve.access import (
     Attempts,
     Sessions,
 )
-from pipeline.serve.limits import Limits
-from pipeline.serve.passwords import LONGEST, HashedPassword, PasswordError, write_password
-from pipeline.serve.security import check_origin, headers_for
+from dpstream.pipeline.serve.limits import Limits
+from dpstream.pipeline.serve.passwords import LONGEST, HashedPassword, PasswordError, write_password
+from dpstream.pipeline.serve.security import check_origin, headers_for
 from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster

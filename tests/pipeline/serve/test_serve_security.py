@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from pipeline.serve.security import HEADERS, LONGEST_TARGET, Gatekeeper
+from dpstream.pipeline.serve.security import HEADERS, LONGEST_TARGET, Gatekeeper
 from tests.support.live_page import LivePage, deploy_text, live_page, messages, publish, run
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, count

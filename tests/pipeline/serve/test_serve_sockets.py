@@ -11,11 +11,12 @@ import aiohttp
 import pytest
 from aiohttp import WSCloseCode, WSMsgType
 
-from pipeline.jobs.budgets import Charge
-from pipeline.kafka.cluster import Cluster
-from pipeline.operations.deployments import undeploy
-from pipeline.serve.follower import Answers
-from pipeline.serve.limits import Limits
+from dpstream.pipeline.jobs.budgets import Charge
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import undeploy
+from dpstream.pipeline.serve.follower import Answers
+from dpstream.pipeline.serve.limits import Limits
+from dpstream.topics.names import JOBS_TOPIC
 from tests.support.live_page import (
     deploy_text,
     epochs,
@@ -28,7 +29,6 @@ from tests.support.live_page import (
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, MODES, count, gap, items
 from tests.support.waiting import until
-from topics.names import JOBS_TOPIC
 
 QUICK = Limits(news_seconds=0.05)
 

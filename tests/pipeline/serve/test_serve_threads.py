@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from aggregators.published import Published as Estimated
-from pipeline import actions
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.phases import Phase
-from pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
-from pipeline.kafka.cluster import Cluster, ClusterError
-from pipeline.kafka.connection import Connection
-from pipeline.ledger.writing import of_budget
-from pipeline.operations.deployed_jobs import set_phase
-from pipeline.operations.deployments import undeploy
-from pipeline.operations.ledger_topic import write_entries
-from pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
-from pipeline.serve import background as background_module
-from pipeline.serve.background import Background, LookBack, Shown
-from pipeline.serve.board import Jobs
-from pipeline.serve.follower import (
+from dpstream.aggregators.published import Published as Estimated
+from dpstream.pipeline import actions
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.ledger.writing import of_budget
+from dpstream.pipeline.operations.deployed_jobs import set_phase
+from dpstream.pipeline.operations.deployments import undeploy
+from dpstream.pipeline.operations.ledger_topic import write_entries
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
+from dpstream.pipeline.serve import background as background_module
+from dpstream.pipeline.serve.background import Background, LookBack, Shown
+from dpstream.pipeline.serve.board import Jobs
+from dpstream.pipeline.serve.follower import (
     MOST_EPOCHS,
     Answers,
     Follower,
@@ -38,13 +38,13 @@ from pipeline.serve.follower import (
     Published,
     Reader,
 )
-from pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.live_page import NOW, deploy_text, live_page, messages, publish, run
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run
 from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, items, numbers
-from topics.manifests import Fate
-from topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 
 def read_all(reader: Reader, cluster: MemoryCluster) -> list[News]:
@@ -207,7 +207,7 @@ class Flaky:
 
 
 def test_a_follower_waits_for_kafka_and_tells_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr("dpstream.pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
     cluster = MemoryCluster()
     deploy_text(cluster, COUNT)
     away = KafkaTimeoutError("nobody answers")
@@ -232,7 +232,7 @@ def test_which_jobs_there_are_is_told_when_their_topic_is_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch, last_says_nothing: bool
 ) -> None:
     """Whatever lies between the polls that this takes: Kafka away, or the end of the records."""
-    monkeypatch.setattr("pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr("dpstream.pipeline.serve.follower._BACK_OFF_SECONDS", 0.001)
     cluster = MemoryCluster()
     deploy_text(cluster, COUNT)
     deploy_text(cluster, MODES, b"m" * 16)
@@ -283,7 +283,7 @@ class LostConsumer:
 def test_a_source_that_does_not_know_where_it_is_takes_itself_to_be_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipeline.serve.follower.KafkaConsumer", LostConsumer)
+    monkeypatch.setattr("dpstream.pipeline.serve.follower.KafkaConsumer", LostConsumer)
     source = KafkaSource(Connection(("memory:9092",)))
     polled = [source.poll({JOBS_TOPIC: 3}) for _ in range(3)]
     assert [each.behind for each in polled] == [{JOBS_TOPIC}, {JOBS_TOPIC}, frozenset()]

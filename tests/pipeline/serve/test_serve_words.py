@@ -10,16 +10,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from aggregators.estimate import Estimate
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.sealed import SHARERS
-from pipeline.jobs.sealing_keys import make_key_pair
-from pipeline.serve.trust_view import parties_of, trust_body
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.sealing_keys import make_key_pair
+from dpstream.pipeline.serve.trust_view import parties_of, trust_body
+from dpstream.topics.manifests import Fate
 from tests.support import shown_jobs
 from tests.support.live_page import deploy_text, live_page, publish, run
 from tests.support.memory_cluster import MemoryCluster
-from topics.manifests import Fate
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAYS = (

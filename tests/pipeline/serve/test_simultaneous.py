@@ -9,15 +9,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from aggregators.attendance import Attendance
-from aggregators.future_rand import FutureRandAggregator
-from pipeline.jobs.job_files import Job, parse_job
-from pipeline.planning.largest_error import EXCEEDED, widening
-from pipeline.results.series import QUARTILE_SERIES, VALUE
-from pipeline.serve.simultaneous import Simultaneous
-from randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
-from randomizers.future_rand.calibration import calibrate
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.pipeline.jobs.job_files import Job, parse_job
+from dpstream.pipeline.planning.largest_error import EXCEEDED, widening
+from dpstream.pipeline.results.series import QUARTILE_SERIES, VALUE
+from dpstream.pipeline.serve.simultaneous import Simultaneous
+from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.randomness import seeded_generator
 from tests.support.live_page import deploy_text, live_page, publish
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, HOURS, WORDS, count, found, gap, numbers

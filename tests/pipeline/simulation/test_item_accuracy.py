@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.results.questions import Answer, Boxes, Items, Quantiles, Question, Top
-from pipeline.simulation.item_accuracy import (
+from dpstream.pipeline.results.questions import Answer, Boxes, Items, Quantiles, Question, Top
+from dpstream.pipeline.simulation.item_accuracy import (
     ItemAccuracy,
     items_to_compare,
     mean_accuracy,
 )
-from pipeline.values.boxes import Box
-from pipeline.values.item_sums import ItemSums
-from pipeline.values.sets import SetDomain
-from randomizers.item_domains import Bits, Numbers, Points
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.values.boxes import Box
+from dpstream.pipeline.values.item_sums import ItemSums
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.item_domains import Bits, Numbers, Points
+from dpstream.randomizers.randomness import seeded_generator
 
 
 def held(*counts: int) -> ItemSums:

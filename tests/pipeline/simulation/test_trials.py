@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 KILLED_WHILE_THEY_WAIT = """
 import os, signal
-from pipeline.simulation.trials import trial_processes
+from dpstream.pipeline.simulation.trials import trial_processes
 pool = trial_processes(1)
 print(pool.submit(os.getpid).result(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells
 
 
@@ -31,9 +31,9 @@ def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a window holds waits in files, and is read a page of one row at a time."""
-    monkeypatch.setattr("pipeline.stages.multisets._MEMORY_LIMIT", 1)
-    monkeypatch.setattr("pipeline.stages.sorted_runs.BLOCK_BYTES", 200)
-    monkeypatch.setattr("pipeline.stages.sorted_runs.PAGE_BYTES", 1)
+    monkeypatch.setattr("dpstream.pipeline.stages.multisets._MEMORY_LIMIT", 1)
+    monkeypatch.setattr("dpstream.pipeline.stages.sorted_runs.BLOCK_BYTES", 200)
+    monkeypatch.setattr("dpstream.pipeline.stages.sorted_runs.PAGE_BYTES", 1)
 
 
 @pytest.fixture

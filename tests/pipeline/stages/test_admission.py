@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Refusal
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.stages.admission import WRITTEN_OUT_MAX, Admission, Refusal
+from dpstream.topics.batches import Batch, encode_batch
+from dpstream.topics.records import Reason
+from dpstream.topics.words import Words
 from tests.support import noisy_cells
-from topics.batches import Batch, encode_batch
-from topics.records import Reason
-from topics.words import Words
 
 CELLS = 12
 

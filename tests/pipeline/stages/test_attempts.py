@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.stages.attempts import Attempts
-from topics.chunks import Chunk
-from topics.words import Words
+from dpstream.pipeline.stages.attempts import Attempts
+from dpstream.topics.chunks import Chunk
+from dpstream.topics.words import Words
 
 ID = bytes(16)
 

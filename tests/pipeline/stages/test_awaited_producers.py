@@ -9,19 +9,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.roster import EnrolledProducer, Roster
-from pipeline.stages.decision_log import PATIENCE, DecisionLog
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.shuffle_decision import ShuffleDecision
-from pipeline.stages.timeline import Timeline
-from pipeline.stages.windows import Window
-from topics.batches import Batch, Punctuation
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.records import Farewell, Registration
-from topics.words import Words
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
+from dpstream.pipeline.stages.decision_log import PATIENCE, DecisionLog
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
+from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.windows import Window
+from dpstream.topics.batches import Batch, Punctuation
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.records import Farewell, Registration
+from dpstream.topics.words import Words
 
 DEPLOYMENT = bytes(range(16))
 EPOCHS, MOST, WANTED = 8, 6, 2

@@ -12,26 +12,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline import actions
-from pipeline.actions import Action, Append, LogRecord, ReadRange, Steps, scan
-from pipeline.devices.change_log import load_change_log
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job, parse_job
-from pipeline.simulation import memory
-from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.simulation.simulate import simulate
-from pipeline.stages import checkpoints
-from pipeline.stages.checkpoints import KEY, Checkpoint
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.epoch_log import EpochLog, EpochPlace
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline import actions
+from dpstream.pipeline.actions import Action, Append, LogRecord, ReadRange, Steps, scan
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job, parse_job
+from dpstream.pipeline.simulation import memory
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.stages import checkpoints
+from dpstream.pipeline.stages.checkpoints import KEY, Checkpoint
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.epoch_log import EpochLog, EpochPlace
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.names import Role
+from dpstream.topics.partials import encode_partial, split_partial
 from tests.support.histories import NOW, fill, history_job, history_values
 from tests.support.small_run import job_text, write_changes
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest
-from topics.names import Role
-from topics.partials import encode_partial, split_partial
 
 EPOCHS, HORIZON, INTERVAL, WRITTEN = 120, 256, 8, 100
 """Of those written so many epochs are published, with checkpoints; then come the others."""

@@ -7,19 +7,19 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from pipeline import actions
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages.aggregate_stage import AggregateStage
-from pipeline.stages.attempts import chunks_of_attempt
-from pipeline.stages.ordered_pieces import Pieces
-from pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline import actions
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.attempts import chunks_of_attempt
+from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.topics.names import Role
+from dpstream.topics.partials import encode_partial, split_partial
+from dpstream.topics.words import Words
 from tests.pipeline.stages.test_restarts import ReadingDriver
 from tests.support.histories import history_job
-from topics.names import Role
-from topics.partials import encode_partial, split_partial
-from topics.words import Words
 
 EPOCHS = 600
 

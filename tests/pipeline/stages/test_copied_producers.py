@@ -11,18 +11,18 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from pipeline.actions import Append
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.manifests import Fate, decode_manifest, encode_manifest
+from dpstream.topics.names import Role
 from tests.support import cells
 from tests.support.world import World
-from topics.manifests import Fate, decode_manifest, encode_manifest
-from topics.names import Role
 
 # More than one batch.
 CELLS = 40_000

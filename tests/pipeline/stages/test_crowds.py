@@ -15,23 +15,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import NoiseKey
-from pipeline.stages import crowds as deletion
-from pipeline.stages.crowds import left_of_crowds, numbers_left, uniform_choice
-from pipeline.stages.multisets import WordMultiset
-from randomizers.crowds import CrowdCounts, CrowdsLaw
-from randomizers.crowds.calibration import calibrate
-from randomizers.randomness import cryptographic_generator, seeded_generator
-from randomizers.single_message import SingleMessageParameters
-from randomizers.single_message.calibration import calibrate as calibrate_messages
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.stages import crowds as deletion
+from dpstream.pipeline.stages.crowds import left_of_crowds, numbers_left, uniform_choice
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
+from dpstream.randomizers.crowds.calibration import calibrate
+from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.randomizers.single_message import SingleMessageParameters
+from dpstream.randomizers.single_message.calibration import calibrate as calibrate_messages
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import Words, pack_words, split_words
 from tests.support.world import Accidents, Owner, World
-from topics.chunks import decode_chunk
-from topics.manifests import Fate
-from topics.names import Role
-from topics.word_forms import WordForm
-from topics.words import Words, pack_words, split_words
 
 DEPLOYMENT = bytes(range(16))
 KEY = NoiseKey(bytes(range(32)))
@@ -210,7 +210,7 @@ def folder() -> Iterator[Path]:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks per window."""
     monkeypatch.setattr(
-        "pipeline.stages.multisets.split_words",
+        "dpstream.pipeline.stages.multisets.split_words",
         lambda words, payload_bytes: split_words(words, 8),
     )
 
@@ -333,8 +333,8 @@ def test_files_of_what_is_left_are_closed_once_it_is_written(
         return Words(np.repeat(left.values, left.occurrences.astype(np.int64), axis=0))
 
     monkeypatch.setattr(WordMultiset, "__init__", without_table)
-    monkeypatch.setattr("pipeline.stages.stage_noise.left_of_crowds", uncounted)
-    monkeypatch.setattr("pipeline.stages.multisets._TABLE_WORD_SIZE", 0)
+    monkeypatch.setattr("dpstream.pipeline.stages.stage_noise.left_of_crowds", uncounted)
+    monkeypatch.setattr("dpstream.pipeline.stages.multisets._TABLE_WORD_SIZE", 0)
     world = world_of(deployed(order=order), folder)
     for name in ("north", "south"):
         world.close_epoch(name, 1)

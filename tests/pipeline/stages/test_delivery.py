@@ -12,27 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import actions
-from pipeline.actions import Append, LogRecord, Steps
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.roster import Roster
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryWorker
-from tests.support import cells
-from tests.support.world import Accidents, Owner, World
-from topics.batches import (
+from dpstream.pipeline import actions
+from dpstream.pipeline.actions import Append, LogRecord, Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryWorker
+from dpstream.topics.batches import (
     Batch,
     Punctuation,
     decode_batch,
     encode_batch,
     encode_punctuation,
 )
-from topics.chunks import decode_chunk
-from topics.manifests import Fate
-from topics.names import Role
-from topics.records import DeadLetter, Registration
-from topics.words import Words, split_words
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter, Registration
+from dpstream.topics.words import Words, split_words
+from tests.support import cells
+from tests.support.world import Accidents, Owner, World
 
 pytestmark = pytest.mark.slow
 
@@ -201,9 +201,9 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=16)
 
-    monkeypatch.setattr("pipeline.devices.epoch_records.split_words", split_small)
-    monkeypatch.setattr("pipeline.stages.multisets.split_words", split_small)
-    monkeypatch.setattr("topics.partials._PART_BYTES", 200)
+    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.split_words", split_small)
+    monkeypatch.setattr("dpstream.pipeline.stages.multisets.split_words", split_small)
+    monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 200)
 
 
 def refused_places(world: World) -> set[tuple[str, int, int]]:
@@ -616,7 +616,7 @@ def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWor
 def test_an_epoch_is_too_far_ahead_only_of_what_all_workers_have_decided(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
+    monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
     world = World(deployed(*CELLS), folder, cell_values())
     even, odd = workers_of_one_partition_each(world)
     for epoch in (1, 4):
@@ -641,7 +641,7 @@ def run_to_manifest(worker: MemoryWorker, steps: Steps[None]) -> None:
 def test_epochs_that_are_too_far_ahead_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
+    monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
     world = World(deployed(*CELLS), folder, cell_values())
     for epoch in (3, 4):
         world.close_epoch("north", epoch)
@@ -749,7 +749,7 @@ def test_the_first_registration_of_a_name_counts() -> None:
 
 
 def test_registrations_end_where_a_manifest_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.jobs.roster.PRODUCERS_MAX", 3)
+    monkeypatch.setattr("dpstream.pipeline.jobs.roster.PRODUCERS_MAX", 3)
     roster = Roster(deployed(*CELLS))
     for number in range(4):
         enrolment = number.to_bytes(16, "big")

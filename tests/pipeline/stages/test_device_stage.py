@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from aggregators.estimate import Estimate
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
-from pipeline.planning.influence import influence_of_one
-from pipeline.stages.device_decision import Collectors
-from randomizers.counted_words import written_out
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from dpstream.pipeline.planning.influence import influence_of_one
+from dpstream.pipeline.stages.device_decision import Collectors
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter, Reason
+from dpstream.topics.sealing import key_id
 from tests.support.device_world import (
     DEPLOYMENT,
     EPOCH,
@@ -28,11 +33,6 @@ from tests.support.device_world import (
     device_job,
 )
 from tests.support.world import Accidents, Owner
-from topics.loose_batches import LooseBatch, encode_loose_batch
-from topics.manifests import Fate
-from topics.names import Role
-from topics.records import DeadLetter, Reason
-from topics.sealing import key_id
 
 JOB = device_job()
 DEEP = b"[" * 200_000
@@ -318,8 +318,8 @@ def test_epochs_without_a_report_are_empty_once_their_time_has_come() -> None:
 def test_after_a_silence_longer_than_windows_run_ahead_reports_are_taken_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipeline.stages.window_decision.EPOCHS_AHEAD", 8)
-    monkeypatch.setattr("pipeline.stages.device_decision.EPOCHS_AHEAD", 8)
+    monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 8)
+    monkeypatch.setattr("dpstream.pipeline.stages.device_decision.EPOCHS_AHEAD", 8)
     world = DeviceWorld(device_job(count=64))
     world.at(21, 0)
     while 20 not in world.manifests():

@@ -8,16 +8,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.roster import Roster
-from pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.records import Drain
 from tests.support import cells
 from tests.support.world import Accidents, Owner, World
-from topics.manifests import Fate
-from topics.names import Role
-from topics.records import Drain
 
 DEPLOYMENT = bytes(range(16))
 PARTITIONS = 2

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.epochs import EpochSet
 
 epochs = st.lists(st.integers(1, 40))
 

@@ -13,27 +13,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregators.fragments import noise_variance
-from pipeline.actions import Action, Append, Flush, carry_out
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.operations.status import stages_of
-from pipeline.planning.plan import plan
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster
-from randomizers.randomness import seeded_generator
+from dpstream.aggregators.fragments import noise_variance
+from dpstream.pipeline.actions import Action, Append, Flush, carry_out
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.operations.status import stages_of
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_punctuation, encode_punctuation
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter, Reason
+from dpstream.topics.words import Words, split_words
 from tests.support.replays import LiveRun, replayed
 from tests.support.world import Accidents, Owner, World
-from topics.batches import decode_punctuation, encode_punctuation
-from topics.chunks import decode_chunk
-from topics.frames import Kind, kind_of
-from topics.manifests import Fate
-from topics.names import Role
-from topics.records import DeadLetter, Reason
-from topics.words import Words, split_words
 
 DEPLOYMENT = bytes(range(16))
 CELLS = 30
@@ -114,7 +114,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         return split_words(words, payload_bytes=8)
 
     for module in ("devices.epoch_records", "stages.multisets"):
-        monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
 
 
 @pytest.mark.usefixtures("small_records")
@@ -462,7 +462,7 @@ def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instanc
 def test_misfits_that_cost_more_than_is_spared_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipeline.jobs.shuffle.MISFIT", 2.0**-70)
+    monkeypatch.setattr("dpstream.pipeline.jobs.shuffle.MISFIT", 2.0**-70)
     with pytest.raises(JobError, match="no room for the messages of 3 instances"):
         make_job(FRAGMENTS).calibrate()
 

@@ -9,21 +9,21 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from pipeline.actions import Append
-from pipeline.devices.producer import ModelMissingError, Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.labelled_examples import packed_examples
-from randomizers.ldp_sgd import LdpSgd
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.devices.producer import ModelMissingError, Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.randomizers.ldp_sgd import LdpSgd
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import Punctuation, decode_punctuation
+from dpstream.topics.frames import CodecError, Kind, kind_of
+from dpstream.topics.models import ModelRecord
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
 from tests.support.learning import publish_models
 from tests.support.world import Accidents, World
-from topics.batches import Punctuation, decode_punctuation
-from topics.frames import CodecError, Kind, kind_of
-from topics.models import ModelRecord
-from topics.names import Role
-from topics.records import Registration
 
 EPOCHS = 4
 USERS = 24

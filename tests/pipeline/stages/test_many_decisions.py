@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.simulation.memory import MemoryLog, MemoryWorker
-from pipeline.stages import decision_log
-from pipeline.stages.decision_log import Decision, DecisionLog, Decisions
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages import decision_log
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.names import Role
 from tests.benchmarks.one_core import shuffle_stage
-from topics.chunks import decode_chunk
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
-from topics.names import Role
 
 EPOCHS = 20_000
 PRODUCERS = 5

@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.actions import Append, LogRecord
-from pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.operations.releases import releases_in
-from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages.decision_log import DecisionLog, manifest_reader
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.stages.shuffle_stage import ShuffleStage
-from topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
-from topics.chunks import decode_chunk
-from topics.manifests import Fate, Manifest, decode_manifest, is_short
-from topics.names import Role
-from topics.records import Registration
-from topics.short_manifests import BASES
-from topics.words import Words
+from dpstream.pipeline.actions import Append, LogRecord
+from dpstream.pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.operations.releases import releases_in
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.decision_log import DecisionLog, manifest_reader
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest, is_short
+from dpstream.topics.names import Role
+from dpstream.topics.records import Registration
+from dpstream.topics.short_manifests import BASES
+from dpstream.topics.words import Words
 
 EPOCHS = 4
 # What may be remembered of decisions, of ten thousand producers.

@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.actions import Action, Rest, Steps, carry_out
-from pipeline.stages import multisets, sorted_runs
-from pipeline.stages.boxes_of_windows import distinct
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.ordered_pieces import Pieces
-from pipeline.stages.raw_stage import MEMORY_HELD
-from pipeline.stages.sorted_runs import SortedRuns
-from pipeline.stages.tagged_contents import TaggedContents
-from randomizers.randomness import seeded_generator
-from topics.word_forms import WordForm
-from topics.words import Words, pack_words, split_words
+from dpstream.pipeline.actions import Action, Rest, Steps, carry_out
+from dpstream.pipeline.stages import multisets, sorted_runs
+from dpstream.pipeline.stages.boxes_of_windows import distinct
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.raw_stage import MEMORY_HELD
+from dpstream.pipeline.stages.sorted_runs import SortedRuns
+from dpstream.pipeline.stages.tagged_contents import TaggedContents
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import Words, pack_words, split_words
 
 SHAPES = [("<u1", 1), ("<u2", 1), ("<u4", 1), ("<u8", 1), ("<u1", 3), ("<u4", 2)]
 FORMS = [
@@ -93,7 +93,7 @@ def test_holds_what_was_added_in_whatever_order(
         patch.setattr(multisets, "BLOCK_BYTES", limit)
         patch.setattr(sorted_runs, "PAGE_BYTES", page)
         patch.setattr(sorted_runs, "_COPIED_BYTES", 32)
-        patch.setattr("topics.words.MESSAGES_CAP", most)
+        patch.setattr("dpstream.topics.words.MESSAGES_CAP", most)
         one, other, rest = (WordMultiset(form) for _ in range(3))
         for part in parts:
             one.add(part)

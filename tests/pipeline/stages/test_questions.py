@@ -9,13 +9,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.actions import Action, EndOffsets
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.actions import Action, EndOffsets
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from tests.support.small_run import EPOCHS, generators, job_text, write_changes
 
 

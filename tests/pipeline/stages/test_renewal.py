@@ -15,34 +15,39 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
-from aggregators.estimate import Estimate
-from pipeline.actions import Result, Steps
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.produce import produce_change_log
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, load_job, make_job
-from pipeline.operations.status import STAGES, JobStatus, StageStatus, find_problems
-from pipeline.operations.up.progress import Progress
-from pipeline.operations.up.screen import View, render
-from pipeline.planning.plan import plan
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster, simulate
-from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.estimation import Estimation
+from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.actions import Result, Steps
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.produce import produce_change_log
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, load_job, make_job
+from dpstream.pipeline.operations.status import STAGES, JobStatus, StageStatus, find_problems
+from dpstream.pipeline.operations.up.progress import Progress
+from dpstream.pipeline.operations.up.screen import View, render
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster, simulate
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.topics.batches import (
+    Punctuation,
+    decode_batch,
+    decode_punctuation,
+    encode_punctuation,
+)
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.records import Reason
 from tests.support import cells
 from tests.support.commands import Commands
 from tests.support.gateway import open_producer, seeded
 from tests.support.learning import publish_models
 from tests.support.small_run import job_text, write_changes
 from tests.support.world import Accidents, World
-from topics.batches import Punctuation, decode_batch, decode_punctuation, encode_punctuation
-from topics.frames import Kind, kind_of
-from topics.manifests import Fate
-from topics.names import Role
-from topics.records import Reason
 
 HORIZON = 4
 USERS = 4000

@@ -11,21 +11,21 @@ from itertools import count
 import numpy as np
 import pytest
 
-from pipeline import actions
-from pipeline.actions import Action, Append, LogRecord, ReadRange
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from pipeline.stages import checkpoints
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline import actions
+from dpstream.pipeline.actions import Action, Append, LogRecord, ReadRange
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages import checkpoints
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.names import Role
 from tests.support.histories import NOW, fill, history_job
-from topics.chunks import decode_chunk
-from topics.frames import CodecError
-from topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
-from topics.names import Role
 
 EPOCHS, HORIZON = 180, 16
 
@@ -291,8 +291,8 @@ def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
 def test_who_was_in_last_is_known_whatever_the_order_of_epochs(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.stages.latest_windows.FEW", few)
-    monkeypatch.setattr("pipeline.stages.decision_log.FEW", few)
+    monkeypatch.setattr("dpstream.pipeline.stages.latest_windows.FEW", few)
+    monkeypatch.setattr("dpstream.pipeline.stages.decision_log.FEW", few)
     job = history_job(EPOCHS, HORIZON)
     rng = np.random.default_rng(5)
     manifests = list(_manifests(job, rng))

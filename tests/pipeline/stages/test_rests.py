@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.simulation.memory import MemoryWorker
-from pipeline.stages.rests import Rest, rest_before_all, waking_roles
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.simulation.memory import MemoryWorker
+from dpstream.pipeline.stages.rests import Rest, rest_before_all, waking_roles
+from dpstream.topics.chunks import Chunk, encode_chunk
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words
 from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
 from tests.support.world import World, reader_of
-from topics.chunks import Chunk, encode_chunk
-from topics.names import Role
-from topics.words import Words
 
 EPOCHS = 4
 CELLS = 30

@@ -12,33 +12,35 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-import pipeline.stages
-from aggregators.estimate import Estimate
-from aggregators.item_estimates import ItemEstimates
-from aggregators.published import Published
-from aggregators.range_estimates import RangeEstimates
-from pipeline.actions import Append
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.publish_stage import PublishStage
-from pipeline.stages.result_documents import (
+import dpstream.pipeline.stages
+from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.published import Published
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.result_documents import (
     LARGEST_DOCUMENT,
     MOST_ESTIMATES,
     ResultDocuments,
     WrittenDocuments,
     document_key,
 )
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.small_run import generators, job_text, write_changes
-from topics.frames import CodecError
-from topics.manifests import Fate
-from topics.names import Role
 
-SCHEMA = json.loads((Path(pipeline.stages.__path__[0]) / "result_document.schema.json").read_text())
+SCHEMA = json.loads(
+    (Path(dpstream.pipeline.stages.__path__[0]) / "result_document.schema.json").read_text()
+)
 VALIDATOR = Draft202012Validator(SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
 GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream", "trust": "nobody"}
 

@@ -13,31 +13,31 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.sealing_keys import SealingKeyError
-from pipeline.operations.status import stages_of
-from pipeline.planning.plan import plan
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
-from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.boxes_of_windows import BoxOpener
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.sealing_keys import SealingKeyError
+from dpstream.pipeline.operations.status import stages_of
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import Batch
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import Role
+from dpstream.topics.records import Reason
+from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
+from dpstream.topics.sealed_words import seal_rows
+from dpstream.topics.sealing import Lock
+from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.replays import LiveRun, replayed
 from tests.support.sealed_cells import CELLS, DEPLOYMENT, EPOCHS, begun, check, run, written_job
 from tests.support.sealing import all_keys, ring, sealed_section, shares_section
 from tests.support.world import Accidents, World
-from topics.batches import Batch
-from topics.chunks import decode_chunk
-from topics.frames import Kind, kind_of
-from topics.names import Role
-from topics.records import Reason
-from topics.sealed_batches import decode_sealed_batch, open_batch
-from topics.sealed_words import seal_rows
-from topics.sealing import Lock
-from topics.words import WordArray, Words, split_words
 
 pytestmark = pytest.mark.usefixtures("cells_protocol")
 
@@ -70,7 +70,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         return split_words(words, payload_bytes=2 * words.values.itemsize * words.width)
 
     for module in ("devices.epoch_records", "stages.multisets", "stages.boxes_of_windows"):
-        monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
 
 
 @pytest.mark.parametrize("instances", [2, 3, 4])
@@ -197,7 +197,7 @@ def test_boxes_that_were_copied_to_another_instance_count_once(
         # To the first instance, the last that a producer sends to, from the other one.
         return own if len(before) != 2 else np.concatenate([before[0][:copies], own])
 
-    monkeypatch.setattr("pipeline.devices.epoch_records.seal_rows", seal_and_copy)
+    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.seal_rows", seal_and_copy)
     world = run(begun(deployed(), folder, KEYS))
     assert all(len(sent[0]) for sent in met.values()), "nothing was copied"
     check(world)

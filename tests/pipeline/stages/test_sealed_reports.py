@@ -11,16 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.sealed import shuffle_stage_name, stage_roles
-from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
-from pipeline.planning.plan import plan
-from pipeline.stages.admission import Admission, Refusal
-from pipeline.stages.boxes_of_windows import BoxOpener, reports_in
-from pipeline.stages.stage import Stage
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.sealed import shuffle_stage_name, stage_roles
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.records import DeadLetter, Reason
+from dpstream.topics.sealed_words import pack_reports, seal_rows
+from dpstream.topics.sealing import Lock
+from dpstream.topics.words import WordArray, Words, split_words
 from tests.support.sealed_cells import (
     CELLS,
     DEPLOYMENT,
@@ -31,14 +39,6 @@ from tests.support.sealed_cells import (
 )
 from tests.support.sealing import all_keys, ring, sealed_section
 from tests.support.world import Accidents, World
-from topics.chunks import Chunk, decode_chunk, encode_chunk
-from topics.frames import Kind, kind_of
-from topics.manifests import Fate
-from topics.names import Role
-from topics.records import DeadLetter, Reason
-from topics.sealed_words import pack_reports, seal_rows
-from topics.sealing import Lock
-from topics.words import WordArray, Words, split_words
 
 IN_SERIES = [[2], [3], [4]]
 
@@ -54,7 +54,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
         return split_words(words, payload_bytes=4 * words.values.itemsize * words.width)
 
     for module in ("devices.epoch_records", "stages.multisets", "stages.boxes_of_windows"):
-        monkeypatch.setattr(f"pipeline.{module}.split_words", split_small)
+        monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
 
 
 def deployed(
@@ -227,7 +227,7 @@ def test_a_device_that_sends_its_report_many_times_is_counted_once(
         innermost = seal_rows(rows, locks[:1])
         return seal_rows(np.repeat(innermost, 2, axis=0), locks[1:])
 
-    monkeypatch.setattr("pipeline.devices.epoch_records.seal_rows", seal_twice)
+    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.seal_rows", seal_twice)
     check(run(begun(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
 
 

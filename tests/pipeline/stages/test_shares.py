@@ -13,24 +13,41 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from pipeline.actions import Append
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
-from pipeline.operations.status.facts import JobStatus, hides_messages, stages_of
-from pipeline.operations.status.judging import find_problems
-from pipeline.planning.plan import plan
-from pipeline.recording.estimate_rows import published_estimate
-from pipeline.recording.recordings import Recording
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster, seeded_generators
-from pipeline.stages.boxes_of_windows import BoxOpener
-from pipeline.stages.epoch_log import EpochLog
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.estimation import Estimation
-from pipeline.stages.share_stage import window_payload
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from dpstream.pipeline.operations.status.facts import JobStatus, hides_messages, stages_of
+from dpstream.pipeline.operations.status.judging import find_problems
+from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.recording.estimate_rows import published_estimate
+from dpstream.pipeline.recording.recordings import Recording
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.pipeline.stages.share_stage import window_payload
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.chunks import decode_chunk, encode_chunk
+from dpstream.topics.frames import RECORD_TARGET, Kind, kind_of
+from dpstream.topics.manifests import Fate, Manifest
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.partials import decode_partial, spoiled_reason
+from dpstream.topics.shares import (
+    MOST_ALIKE,
+    MOST_SHARED,
+    Counts,
+    PartialSum,
+    ShareForm,
+    ShareSum,
+    boxes_of,
+    share_table,
+)
+from dpstream.topics.words import WordArray, Words
 from tests.support.replays import LiveRun
 from tests.support.sealed_cells import (
     CELLS,
@@ -43,23 +60,6 @@ from tests.support.sealed_cells import (
 from tests.support.sealed_cells import begun as begun_with_keys
 from tests.support.sealing import public_key, ring, sealed_section
 from tests.support.world import Accidents, Owner, World
-from topics.batches import decode_batch
-from topics.chunks import decode_chunk, encode_chunk
-from topics.frames import RECORD_TARGET, Kind, kind_of
-from topics.manifests import Fate, Manifest
-from topics.names import SUMS, Role
-from topics.partials import decode_partial, spoiled_reason
-from topics.shares import (
-    MOST_ALIKE,
-    MOST_SHARED,
-    Counts,
-    PartialSum,
-    ShareForm,
-    ShareSum,
-    boxes_of,
-    share_table,
-)
-from topics.words import WordArray, Words
 
 KEYS = (1, 2)
 PARTIES = ("aggregate-a", "aggregate-b")
@@ -72,8 +72,8 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 @pytest.fixture
 def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of five cells a piece: every producer's is in several rows."""
-    monkeypatch.setattr("pipeline.jobs.job_files.table_cells", lambda form: CELLS)
-    monkeypatch.setattr("topics.shares._CELLS_OF_A_ROW", 6)
+    monkeypatch.setattr("dpstream.pipeline.jobs.job_files.table_cells", lambda form: CELLS)
+    monkeypatch.setattr("dpstream.topics.shares._CELLS_OF_A_ROW", 6)
 
 
 def written(**values: Any) -> Job:
@@ -137,7 +137,7 @@ def test_killed_after_every_single_action(
     folder: Path, monkeypatch: pytest.MonkeyPatch, keep: bool, stride: int
 ) -> None:
     """With records so small that every table, window and partial is in several."""
-    monkeypatch.setattr("topics.partials._PART_BYTES", 60)
+    monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 60)
     job = deployed()
     undisturbed = run(begun(job, folder / "undisturbed"))
     check(undisturbed)
@@ -293,7 +293,7 @@ def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
         rows = share_table(table, contributors, form, locks, draw)
         return lie(rows) if table[CELLS - 1] and locks[0] == epoch else rows
 
-    monkeypatch.setattr("pipeline.devices.epoch_records.share_table", share)
+    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.share_table", share)
 
 
 def broken(*parties: int) -> Rows:
@@ -364,7 +364,7 @@ def test_a_sum_that_may_have_wrapped_around_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the most reports alike that the devices of the window can send, whatever the sum says."""
-    monkeypatch.setattr("pipeline.stages.share_stage.MOST_ALIKE", CELLS - 1)
+    monkeypatch.setattr("dpstream.pipeline.stages.share_stage.MOST_ALIKE", CELLS - 1)
     world = run(begun(deployed(), folder / "too many"))
     reason = (
         f"of so many devices up to {CELLS} reports may say the same, and shares add up to "
@@ -372,7 +372,7 @@ def test_a_sum_that_may_have_wrapped_around_is_not_published(
     )
     assert [each.reason for each in world.published().values()] == [reason] * EPOCHS
     assert {each.fate for each in world.published().values()} == {Fate.SPOILED}
-    monkeypatch.setattr("pipeline.stages.share_stage.MOST_ALIKE", CELLS)
+    monkeypatch.setattr("dpstream.pipeline.stages.share_stage.MOST_ALIKE", CELLS)
     check(run(begun(deployed(), folder / "just as many")))
 
 
@@ -474,7 +474,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A producer that lies: of a word that is none, or beyond the table."""
-    monkeypatch.setattr("pipeline.jobs.job_files.table_cells", lambda form: CELLS + 1)
+    monkeypatch.setattr("dpstream.pipeline.jobs.job_files.table_cells", lambda form: CELLS + 1)
     job = deployed()
     form = job.table_form
     for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.pieces * form.piece_cells))):
@@ -482,7 +482,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
         def share(sent: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
             return share_table(table[0].astype("<u4"), contributors, form, locks, draw)  # noqa: B023
 
-        monkeypatch.setattr("pipeline.devices.epoch_records.share_table", share)
+        monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.share_table", share)
         if table.size > CELLS + 1:
             monkeypatch.setattr(
                 ShareForm, "cut", lambda form, table: table.reshape(form.pieces, -1)
@@ -624,9 +624,11 @@ def test_what_cannot_be_shared_is_refused(values: dict[str, Any], message: str) 
 
 
 def test_tables_above_a_sensible_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.jobs.job_files.table_cells", lambda form: MOST_SHARED)
+    monkeypatch.setattr("dpstream.pipeline.jobs.job_files.table_cells", lambda form: MOST_SHARED)
     assert deployed().table_form.cells == MOST_SHARED
-    monkeypatch.setattr("pipeline.jobs.job_files.table_cells", lambda form: MOST_SHARED + 1)
+    monkeypatch.setattr(
+        "dpstream.pipeline.jobs.job_files.table_cells", lambda form: MOST_SHARED + 1
+    )
     with pytest.raises(JobError, match="4,194,305 different reports, at most 4,194,304 can be"):
         deployed()
 

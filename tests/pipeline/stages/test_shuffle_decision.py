@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.actions import LogRecord
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.roster import Roster
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.shuffle_decision import ShuffleDecision
-from pipeline.stages.timeline import Timeline
-from pipeline.stages.window_decision import Verdict
-from pipeline.stages.windows import Window
-from topics.batches import Punctuation
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.records import Drain, Farewell, Registration
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
+from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.window_decision import Verdict
+from dpstream.pipeline.stages.windows import Window
+from dpstream.topics.batches import Punctuation
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.records import Drain, Farewell, Registration
 
 DEPLOYMENT = bytes(range(16))
 NORTH, SOUTH = bytes([1] * 16), bytes([2] * 16)

@@ -14,24 +14,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.actions import Append
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.stages.stage_noise import StageNoise
-from randomizers.dummies import PoissonDummies
-from randomizers.noise_tables import poisson_table
-from randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.randomizers.dummies import PoissonDummies
+from dpstream.randomizers.noise_tables import poisson_table
+from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.words import Words, pack_words, split_words
 from tests.support import noisy_cells
 from tests.support.world import Accidents, Owner, World
-from topics.chunks import decode_chunk
-from topics.manifests import Fate
-from topics.names import Role
-from topics.words import Words, pack_words, split_words
 
 CELLS = 12
 DEPLOYMENT = bytes(range(16))
@@ -55,7 +55,7 @@ def folder() -> Iterator[Path]:
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks per window."""
     monkeypatch.setattr(
-        "pipeline.stages.multisets.split_words",
+        "dpstream.pipeline.stages.multisets.split_words",
         lambda words, payload_bytes: split_words(words, 16),
     )
 

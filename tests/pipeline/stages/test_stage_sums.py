@@ -13,18 +13,18 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pipeline.actions import Append
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
-from pipeline.stages.stage_noise import StageNoise
-from randomizers.randomness import cryptographic_generator
-from randomizers.shuffled_value_stream import SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.randomizers.shuffled_value_stream import SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
 from tests.support.world import Accidents, Owner, World
-from topics.chunks import decode_chunk
-from topics.manifests import Fate
-from topics.names import Role
 
 USERS = 12
 DEPLOYMENT = bytes(range(16))

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.actions import LogRecord
-from pipeline.stages import populations, tagged_contents
-from pipeline.stages.device_admission import AdmittedReports
-from pipeline.stages.device_windows import DeviceWindow
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.populations import Population
-from pipeline.stages.scratch import temporary_file
-from pipeline.stages.tagged_contents import TaggedContents
+from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.stages import populations, tagged_contents
+from dpstream.pipeline.stages.device_admission import AdmittedReports
+from dpstream.pipeline.stages.device_windows import DeviceWindow
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.populations import Population
+from dpstream.pipeline.stages.scratch import temporary_file
+from dpstream.pipeline.stages.tagged_contents import TaggedContents
+from dpstream.topics.loose_batches import Enrolments, encode_enrolments, horizon_tag
 from tests.support.device_world import COLLECTOR_KEY, device_job
-from topics.loose_batches import Enrolments, encode_enrolments, horizon_tag
 
 TAGS = st.lists(st.sampled_from([*range(5), *((n << 58) + n for n in range(1, 64)), 2**64 - 1]))
 

@@ -12,28 +12,28 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.actions import Append, LogRecord, Steps
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.epoch_times import times_of
-from pipeline.jobs.job_files import make_job
-from pipeline.jobs.job_range import EPOCHS_AHEAD
-from pipeline.jobs.roster import Roster
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.stages.decision_log import DecisionLog
-from pipeline.stages.estimate_records import EstimateRecord
-from pipeline.stages.partial_log import PartialLog
-from pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.actions import Append, LogRecord, Steps
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.topics.batches import Punctuation, encode_punctuation
+from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
+from dpstream.topics.names import Role
+from dpstream.topics.partials import encode_partial, split_partial
+from dpstream.topics.records import DeadLetter, Drain, Farewell, Reason, Registration
+from dpstream.topics.words import Words
 from tests.support import cells
 from tests.support.world import BEGUN, World
-from topics.batches import Punctuation, encode_punctuation
-from topics.chunks import Chunk, decode_chunk, encode_chunk
-from topics.manifests import Fate, Manifest, encode_manifest
-from topics.names import Role
-from topics.partials import encode_partial, split_partial
-from topics.records import DeadLetter, Drain, Farewell, Reason, Registration
-from topics.words import Words
 
 DEPLOYMENT = bytes(range(16))
 HOUR = 3600.0
@@ -253,7 +253,7 @@ def test_windows_ahead_stay_bounded_in_memory_and_are_released_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     """What is furthest ahead is dropped, counted on, and read again when its time comes."""
-    monkeypatch.setattr("pipeline.stages.raw_stage.MEMORY_HELD", 40)
+    monkeypatch.setattr("dpstream.pipeline.stages.raw_stage.MEMORY_HELD", 40)
     world = World(deployed(64, order=order), folder, values(64))
     held = []
     for epoch in range(1, 33):

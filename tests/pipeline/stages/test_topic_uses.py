@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.actions import Action, Append, DeleteBelow, EndOffsets, ReadRange
-from pipeline.devices.change_log import load_change_log
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import Job, parse_job
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.stages.topic_uses import topic_uses
+from dpstream.pipeline.actions import Action, Append, DeleteBelow, EndOffsets, ReadRange
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import Job, parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.stages.topic_uses import topic_uses
+from dpstream.topics.names import Role
 from tests.support.sealing import sealed_section
 from tests.support.small_run import EPOCHS, FUTURE_RAND, generators, job_text, write_changes
-from topics.names import Role
 
 # What a stage says of itself and what it refuses is the business of its worker, and of accidents.
 _ASIDE = {Role.STATUS, Role.DEAD_LETTERS}

@@ -7,11 +7,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pipeline.stages.multisets import WordMultiset
-from pipeline.stages.windows import Drawing, PunctuationError, Window
-from topics.batches import Batch, Punctuation, batch_id
-from topics.word_forms import WordForm
-from topics.words import Words
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.windows import Drawing, PunctuationError, Window
+from dpstream.topics.batches import Batch, Punctuation, batch_id
+from dpstream.topics.word_forms import WordForm
+from dpstream.topics.words import Words
 
 FORM = WordForm(np.dtype("u1"))
 ONE, OTHER = b"drawing1", b"drawing2"

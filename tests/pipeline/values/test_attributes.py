@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators.fragments import noise_variance
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.job_problems import JobError
-from randomizers.fragments import FragmentsParameters
-from randomizers.fragments.calibration import calibrate
+from dpstream.aggregators.fragments import noise_variance
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.randomizers.fragments import FragmentsParameters
+from dpstream.randomizers.fragments.calibration import calibrate
 from tests.support.commands import Commands
 from tests.support.set_jobs import job_text
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.devices.producer import Producer
-from pipeline.jobs.deployed_job import deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from randomizers.randomness import seeded_generator
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_batch, decode_punctuation
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
-from topics.batches import decode_batch, decode_punctuation
-from topics.frames import Kind, kind_of
-from topics.names import JOBS_TOPIC, Role
 
 PARAMETERS = {
     "future_rand": "epsilon: 2, changes: 2",

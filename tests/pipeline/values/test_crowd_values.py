@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.devices.item_log import load_item_log
-from pipeline.devices.live import Held, LiveSource
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.devices.rows import BadRowsError, InputError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
-from pipeline.jobs.job_files import make_job, parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.results.asked import Asked
-from pipeline.results.questions import Items, Top
-from pipeline.simulation.memory import MemoryDriver, MemoryLog
-from pipeline.values.boxes import QueryError
-from pipeline.values.crowds import CrowdDomain
-from pipeline.values.durations import parse_duration
-from pipeline.values.sets import SetDomain
-from pipeline.values.times import EpochCalendar
-from randomizers.randomness import seeded_generator
-from topics.batches import decode_batch
-from topics.names import Role
+from dpstream.pipeline.devices.item_log import load_item_log
+from dpstream.pipeline.devices.live import Held, LiveSource
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.devices.rows import BadRowsError, InputError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
+from dpstream.pipeline.jobs.job_files import make_job, parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.results.asked import Asked
+from dpstream.pipeline.results.questions import Items, Top
+from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.values.boxes import QueryError
+from dpstream.pipeline.values.crowds import CrowdDomain
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.batches import decode_batch
+from dpstream.topics.names import Role
 
 DOMAIN = CrowdDomain(SetDomain(("dark", "light"), slots=2), "version", ("1.0", "2.0"))
 JOB: dict[str, Any] = {

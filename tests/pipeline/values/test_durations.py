@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.values.durations import Duration, parse_duration
+from dpstream.pipeline.values.durations import Duration, parse_duration
 
 START = datetime(2024, 1, 31, 6, tzinfo=UTC)
 

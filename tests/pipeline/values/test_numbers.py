@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.numbers import NumericDomain
 
 
 def test_a_value_lies_in_the_bucket_that_begins_at_or_below_it() -> None:

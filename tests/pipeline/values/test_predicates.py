@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.devices.item_log import ItemLog, load_value_log
-from pipeline.devices.producer import Producer, ProducerError
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import Job, load_job, parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.protocols.registry import PROTOCOLS
-from pipeline.simulation.memory import MemoryDriver
-from pipeline.simulation.simulate import SimulatedCluster
-from pipeline.values.predicates import PredicateValues
-from randomizers.item_domains import Predicates
+from dpstream.pipeline.devices.item_log import ItemLog, load_value_log
+from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import Job, load_job, parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.values.predicates import PredicateValues
+from dpstream.randomizers.item_domains import Predicates
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 from tests.support.set_jobs import Run, job_text, within

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.values.sets import SetDomain
-from randomizers.item_domains import Bits, ItemDomain, Numbers, Points, StringLength, Strings
+from dpstream.pipeline.values.sets import SetDomain
+from dpstream.randomizers.item_domains import (
+    Bits,
+    ItemDomain,
+    Numbers,
+    Points,
+    StringLength,
+    Strings,
+)
 
 LABELS = ("a", "b c")
 

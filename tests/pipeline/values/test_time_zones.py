@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.job_files import parse_job
-from pipeline.jobs.job_problems import JobError
-from pipeline.values.durations import parse_duration
-from pipeline.values.times import EpochCalendar, microseconds
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.values.durations import parse_duration
+from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
 ZONES = (
     *("Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Africa/Casablanca"),

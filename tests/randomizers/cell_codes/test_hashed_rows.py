@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.cell_codes.codes import code_from_json
-from randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.codes import code_from_json
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 
 FALSE_ALARM = 1e-11
 CODE = HashedRows(10_000, 3, 40, "rows")

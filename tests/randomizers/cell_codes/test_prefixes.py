@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from randomizers.randomness import seeded_generator
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-9
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from randomizers.client import Device, Limit
+from dpstream.randomizers.client import Device, Limit
 from tests.support.small_collector import SIGNER, START, MemoryStore, SmallCollector, deployed
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from randomizers.client import DeviceError, Limit, LimitError
-from randomizers.client.account import Account, Entry
-from randomizers.client.amounts import allowed, read, spent, written
-from randomizers.client.statements import read_statement
+from dpstream.randomizers.client import DeviceError, Limit, LimitError
+from dpstream.randomizers.client.account import Account, Entry
+from dpstream.randomizers.client.amounts import allowed, read, spent, written
+from dpstream.randomizers.client.statements import read_statement
 from tests.support.small_collector import SETS, STREAM, deployed
 
 numbers = st.floats(0, 1e6, allow_nan=False) | st.integers(0, 10**6)

@@ -18,8 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from randomizers.client import Answer, DeviceError, Limit, UnreachableError
-from randomizers.client.document import Document
+from dpstream.randomizers.client import Answer, DeviceError, Limit, UnreachableError
+from dpstream.randomizers.client.document import Document
+from dpstream.topics.envelopes import decode_body
 from tests.randomizers.client.conftest import Phone
 from tests.support.small_collector import (
     DAY,
@@ -31,7 +32,6 @@ from tests.support.small_collector import (
     deployed,
     problem,
 )
-from topics.envelopes import decode_body
 
 MakePhone = Callable[..., Phone]
 

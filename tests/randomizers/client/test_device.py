@@ -11,9 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.descriptions import described, restated
-from randomizers.client import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.descriptions import described, restated
+from dpstream.randomizers.client import (
     Answer,
     ClosedError,
     Device,
@@ -27,10 +27,17 @@ from randomizers.client import (
     ValueRefusedError,
     steps,
 )
-from randomizers.client.account import Account
-from randomizers.client.document import Document, Membership, Waiting
-from randomizers.client.statements import read_statement, signed_statement
-from randomizers.client.steps import LAST_MOMENT, MOST_WAITING, sealing_info, seconds_to_wait
+from dpstream.randomizers.client.account import Account
+from dpstream.randomizers.client.document import Document, Membership, Waiting
+from dpstream.randomizers.client.statements import read_statement, signed_statement
+from dpstream.randomizers.client.steps import (
+    LAST_MOMENT,
+    MOST_WAITING,
+    sealing_info,
+    seconds_to_wait,
+)
+from dpstream.topics.envelopes import decode_body
+from dpstream.topics.sealing import device_context, key_id, unseal
 from tests.randomizers.client.conftest import Phone
 from tests.randomizers.javascript.client_vectors import JOBS
 from tests.support.small_collector import (
@@ -44,8 +51,6 @@ from tests.support.small_collector import (
     deployed,
     problem,
 )
-from topics.envelopes import decode_body
-from topics.sealing import device_context, key_id, unseal
 
 MakePhone = Callable[..., Phone]
 
@@ -797,7 +802,7 @@ def test_delivery_waits_between_attempts_for_as_long_as_it_is_told(
             phone.collector.answer = lambda answer: answer
 
     phone.more["monotonic"] = passing
-    monkeypatch.setattr("randomizers.client.device.time.sleep", sleep)
+    monkeypatch.setattr("dpstream.randomizers.client.device.time.sleep", sleep)
     device = phone.start()
     device.join()
     phone.collector.answer = lambda _: problem(503, "busy")

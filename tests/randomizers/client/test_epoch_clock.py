@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.values.durations import Duration
-from randomizers.client.epoch_clock import EpochClock
+from dpstream.pipeline.values.durations import Duration
+from dpstream.randomizers.client.epoch_clock import EpochClock
 
 SINCE = datetime(1970, 1, 1, tzinfo=UTC)
 instants = st.datetimes(datetime(1950, 1, 1), datetime(2300, 1, 1)).map(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from pipeline.jobs.descriptions import described
-from pipeline.jobs.job_files import parse_job
-from randomizers.client import HttpTransport, device
+from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.descriptions import described
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.randomizers.client import HttpTransport, device
 from tests.support.pages import ROOT
 from tests.support.small_collector import OPERATOR, SIGNER, START, SmallCollector
 
@@ -40,7 +40,7 @@ def test_the_example_in_python_runs(
     collector = SmallCollector(first_job(), time=START)
     monkeypatch.setattr(device, "HttpTransport", lambda url: HttpTransport(url) and collector)
     monkeypatch.chdir(tmp_path)
-    program = indented("from randomizers", "</nothing>").replace("PUBLIC KEY", SIGNER)
+    program = indented("from dpstream.randomizers", "</nothing>").replace("PUBLIC KEY", SIGNER)
     exec(program, {})
     said = capsys.readouterr().out
     assert said.startswith("Job first-report asks every minute, without end, from 2026-03-01 ")
@@ -52,7 +52,10 @@ def test_the_example_in_python_runs(
 
 
 def test_the_page_says_one_job_and_one_address_in_both_languages() -> None:
-    python, page = indented("from randomizers", "</nothing>"), indented("<!doctype html>", "x{9}")
+    python, page = (
+        indented("from dpstream.randomizers", "</nothing>"),
+        indented("<!doctype html>", "x{9}"),
+    )
     for text in (python, page):
         assert "http://127.0.0.1:8300" in text
         assert first_job().name in text

@@ -15,7 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from randomizers.client import Answer, FileStore, HttpTransport, StoreError, UnreachableError
+from dpstream.randomizers.client import (
+    Answer,
+    FileStore,
+    HttpTransport,
+    StoreError,
+    UnreachableError,
+)
 from tests.support.small_collector import (
     SIGNER,
     START,
@@ -27,9 +33,9 @@ ROOT = Path(__file__).parents[3]
 DEVICE = """
 import sys
 for name in ("cryptography", "randomgen", "scipy", "pydantic", "crc32c", "yaml", "aiohttp",
-             "pipeline", "aggregators"):
+             "dpstream.pipeline", "dpstream.aggregators"):
     sys.modules[name] = None
-from randomizers.client import Device, Limit
+from dpstream.randomizers.client import Device, Limit
 url, path, signer, now = sys.argv[1:]
 device = Device(url, "logins", signers=[signer], limit=Limit.of(2), path=path,
                 now=lambda: int(now))
@@ -164,6 +170,6 @@ def test_an_answer_that_takes_too_long_is_none(monkeypatch: pytest.MonkeyPatch) 
         late = pytest.raises(UnreachableError, match="no end")
         for taken, expected in ((29.0, nullcontext()), (31.0, late)):
             clock = SimpleNamespace(monotonic=chain([100.0], repeat(100.0 + taken)).__next__)
-            monkeypatch.setattr("randomizers.client.transport.time", clock)
+            monkeypatch.setattr("dpstream.randomizers.client.transport.time", clock)
             with expected:
                 HttpTransport(url).request("GET", "/v1/jobs/logins", None, {})

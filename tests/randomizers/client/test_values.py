@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.values.numbers import NumericDomain
-from randomizers.client import ValueRefusedError
-from randomizers.client.values import DeviceValues
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.randomizers.client import ValueRefusedError
+from dpstream.randomizers.client.values import DeviceValues
 
 YES = DeviceValues("value", 2, None)
 LABELS = DeviceValues("items", 4, None, ("walk", "bus", "car"))

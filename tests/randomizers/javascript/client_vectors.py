@@ -23,20 +23,22 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from pipeline.jobs.deployed_job import DeployedJob
-from pipeline.jobs.descriptions import described, restated
-from pipeline.values.durations import Duration
-from randomizers.client import Answer, Device, DeviceError, Limit
-from randomizers.client.amounts import allowed, read, spent, written
-from randomizers.client.epoch_clock import EpochClock
-from randomizers.client.errors import ValueRefusedError
-from randomizers.client.steps import (
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.descriptions import described, restated
+from dpstream.pipeline.values.durations import Duration
+from dpstream.randomizers.client import Answer, Device, DeviceError, Limit
+from dpstream.randomizers.client.amounts import allowed, read, spent, written
+from dpstream.randomizers.client.epoch_clock import EpochClock
+from dpstream.randomizers.client.errors import ValueRefusedError
+from dpstream.randomizers.client.steps import (
     LAST_MOMENT,
     outcome_of,
     seconds_to_begin,
     seconds_to_wait,
 )
-from randomizers.client.values import DeviceValues
+from dpstream.randomizers.client.values import DeviceValues
+from dpstream.topics.envelopes import decode_body
+from dpstream.topics.sealing import device_context, unseal
 from tests.randomizers.javascript.vectors import FOLDER, CountedBytes
 from tests.support.small_collector import (
     DAY,
@@ -51,8 +53,6 @@ from tests.support.small_collector import (
     description_of,
     problem,
 )
-from topics.envelopes import decode_body
-from topics.sealing import device_context, unseal
 
 FILE: Final = FOLDER / "client" / "client.json"
 STAGE: Final = X25519PrivateKey.from_private_bytes(bytes(range(1, 33)))

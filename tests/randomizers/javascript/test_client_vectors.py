@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from randomizers.one_device import PROTOCOLS
+from dpstream.randomizers.one_device import PROTOCOLS
 from tests.randomizers.javascript.client_vectors import (
     FILE,
     JOBS,

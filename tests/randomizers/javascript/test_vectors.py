@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from randomizers.one_device import PROTOCOLS, OneDevice
+from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
 from tests.randomizers.javascript.vectors import (
     CASES,
     FOLDER,

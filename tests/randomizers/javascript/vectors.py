@@ -22,37 +22,41 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from randomizers.byte_generator import byte_randomness
-from randomizers.cell_codes.grid import Grid
-from randomizers.cell_codes.hashed_rows import HashedRows
-from randomizers.cell_codes.kept_nodes import KeptNodes
-from randomizers.cell_codes.levels import Levels
-from randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
-from randomizers.cell_noise_law import CellNoiseLaw
-from randomizers.composed import ComposedLaw
-from randomizers.count_min import CountMinLaw
-from randomizers.draws import draw_categories
-from randomizers.dummies import PoissonDummies
-from randomizers.future_rand import FutureRandParameters
-from randomizers.future_rand.calibration import calibrate as future_rand
-from randomizers.hadamard_values import HadamardValuesParameters
-from randomizers.hadamard_values.calibration import calibrate as hadamard_values
-from randomizers.item_domains import Numbers
-from randomizers.noise_tables import poisson_table
-from randomizers.one_device import PROTOCOLS, OneDevice
-from randomizers.range_values import RangeValuesParameters
-from randomizers.range_values.calibration import calibrate as range_values
-from randomizers.shuffled_counts import ShuffledCountsParameters
-from randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
-from randomizers.shuffled_item_counts import ShuffledItemCountsLaw
-from randomizers.shuffled_item_counts.calibration import calibrate as shuffled_item_counts
-from randomizers.shuffled_level_counts.calibration import calibrate as shuffled_level_counts
-from randomizers.shuffled_value_stream.calibration import calibrate as shuffled_value_stream
-from randomizers.single_message import SingleMessageLaw
-from randomizers.value_stream import ValueStreamParameters
-from randomizers.value_stream.calibration import calibrate as value_stream
-from randomizers.value_stream.lattice import weights
-from randomizers.value_stream.normal import distribution_function
+from dpstream.randomizers.byte_generator import byte_randomness
+from dpstream.randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.count_min import CountMinLaw
+from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.dummies import PoissonDummies
+from dpstream.randomizers.future_rand import FutureRandParameters
+from dpstream.randomizers.future_rand.calibration import calibrate as future_rand
+from dpstream.randomizers.hadamard_values import HadamardValuesParameters
+from dpstream.randomizers.hadamard_values.calibration import calibrate as hadamard_values
+from dpstream.randomizers.item_domains import Numbers
+from dpstream.randomizers.noise_tables import poisson_table
+from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
+from dpstream.randomizers.range_values import RangeValuesParameters
+from dpstream.randomizers.range_values.calibration import calibrate as range_values
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_item_counts.calibration import calibrate as shuffled_item_counts
+from dpstream.randomizers.shuffled_level_counts.calibration import (
+    calibrate as shuffled_level_counts,
+)
+from dpstream.randomizers.shuffled_value_stream.calibration import (
+    calibrate as shuffled_value_stream,
+)
+from dpstream.randomizers.single_message import SingleMessageLaw
+from dpstream.randomizers.value_stream import ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate as value_stream
+from dpstream.randomizers.value_stream.lattice import weights
+from dpstream.randomizers.value_stream.normal import distribution_function
 
 FOLDER: Final = Path(__file__).parents[3] / "randomizers" / "javascript" / "vectors"
 

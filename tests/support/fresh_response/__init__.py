@@ -14,10 +14,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from randomizers.devices import Devices
-from randomizers.given_values import check_epoch, checked_booleans
-from randomizers.guarantee import Guarantee
-from randomizers.laws import Constants
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.given_values import check_epoch, checked_booleans
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants
 
 WHOLE = 1 << 32
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aggregators.epoch_responses import EpochResponsesAggregator
-from pipeline.protocols.epoch_responses import EpochResponsesForecast
-from pipeline.protocols.protocol import Example, Protocol, fixed_words
+from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
+from dpstream.pipeline.protocols.epoch_responses import EpochResponsesForecast
+from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
 
 from . import FreshResponse, FreshResponseLaw, FreshResponseParameters
 from .calibration import calibrate

@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import product
 from math import prod
 
-from pipeline.conformance.cases import Stream, View
+from dpstream.pipeline.conformance.cases import Stream, View
 
 from . import WHOLE, FreshResponseLaw
 
