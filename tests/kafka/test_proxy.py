@@ -46,9 +46,9 @@ def test_a_collector_that_is_killed_costs_no_report(
     statuses: list[int | None] = [None] * DEVICES
     at_once = 4
 
-    def send(lane: int, port: int) -> None:
+    def send(begin: int, port: int) -> None:
         kept = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-        for number in range(lane, DEVICES, at_once):
+        for number in range(begin, DEVICES, at_once):
             kept.request("POST", f"/v1/jobs/{job_name}/reports", bodies[number], HEADERS)
             answer = kept.getresponse()
             answer.read()
@@ -56,17 +56,17 @@ def test_a_collector_that_is_killed_costs_no_report(
         kept.close()
 
     with proxy(tmp_path / "nginx", [first, second]) as port:
-        lanes = [threading.Thread(target=send, args=(lane, port)) for lane in range(at_once)]
-        for lane in lanes:
-            lane.start()
+        threads = [threading.Thread(target=send, args=(begin, port)) for begin in range(at_once)]
+        for thread in threads:
+            thread.start()
         deadline = time.monotonic() + PATIENCE
         while sum(status is not None for status in statuses) < KILLED_AFTER:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         killed.kill()
         killed.wait(PATIENCE)
-        for lane in lanes:
-            lane.join()
+        for thread in threads:
+            thread.join()
         # The proxy itself has seen to it that each was taken by the other one.
         assert set(statuses) == {202}
         assert post(port, job_name, b"x") == 400

@@ -14,12 +14,13 @@ from tests.support.sources import texts
 
 GONE = {
     "lanes": r"\b(?:lanes?|topics\.lanes)\b",
-    "relay": r"\brelay(?:s|ed)?\b",
+    "relay": r"\bdpstream[ _]relay|\bpipeline[/.]relay\b|(?<![\w-])--relay\b",
     "bundles of gateways": r"\bbundles?\b",
     "verify-stage": r"\bverify[-_]stage\b",
     "attestation": r"\battest(?:s|ed|ations?)?\b",
     "signed records of stages": r"\bshuffle\.signers\b|\bstage[-_]keys\b|\bsigned[-_ ]stages?\b",
-    "balls_into_bins": r"\bballs_into_bins\b",
+    # Only the cells of items in `shuffled_counts` are still called so.
+    "balls_into_bins": r"protocol: balls_into_bins\b|(?<!cells: )\bballs_into_bins[/.]",
     "shuffled_tree": r"\bshuffled_tree\b",
     "shuffled_item_tree": r"\bshuffled_item_tree\b",
     "hadamard_stream": r"\bhadamard_stream\b",
@@ -31,7 +32,7 @@ GONE = {
     "survivors": r"\bsurvivors\.md\b",
     "evaluate": r"\bdpstream evaluate\b|\bcli/evaluate\b",
     "public_facts of the product": r"\bpipeline[/.]public_facts\b",
-    "rehearsal of containers": r"\bdocker[/.]rehearsal\b",
+    "rehearsal of containers": r"(?<!tests[/.])\bdocker[/.]rehearsal\b",
 }
 """Patterns, whatever the case of letters, by what is gone."""
 

@@ -235,7 +235,7 @@ def test_what_is_refused_changes_nothing() -> None:
     [
         ({"boost": 2}, "changes"),
         ({"calibration": "rigorous"}, "without a boost"),
-        ({"calibration": "conditional"}, "must be 'rigorous' or 'exact'"),
+        ({"calibration": "assumed"}, "must be 'rigorous' or 'exact'"),
         ({"changes": 4, "boost": 0, "calibration": "rigorous"}, "without a boost"),
         ({"changes": 4, "calibration": "exact"}, "no exact calibration"),
         ({"changes": 4, "dummies": "negative_binomial"}, "no proven calibration"),
