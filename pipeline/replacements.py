@@ -53,7 +53,7 @@ OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
     ("run", "--stage-key"): _SIGNED,
     **{
         (command, option): replacement
-        for command in ("estimates", "query")
+        for command in ("estimates", "query", "simulate")
         for option, replacement in (
             ("--items", "give --item X for each item, or --item @FILE"),
             ("--median", "give --quantile 0.5"),

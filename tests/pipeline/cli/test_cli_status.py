@@ -457,7 +457,7 @@ def test_topics_that_are_gone_are_found() -> None:
     assert {topic.name for topic in status.topics} == topics.gone
     assert {topic.partitions for topic in status.topics} == {0}
     assert {stage.lag for stage in status.stages} == {None}
-    assert sum("is gone, with what it held" in problem for problem in status.problems) == 10
+    assert sum("is gone, with what it held" in problem for problem in status.problems) == 9
 
 
 def test_records_deleted_before_they_were_finished_are_found() -> None:
