@@ -35,14 +35,13 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
         "flags": pyarrow.list_(pyarrow.string()),
         "closed_at": pyarrow.timestamp("ms", "UTC"),
     }
-    words = rows.job.said(*WORDS)
     return pyarrow.schema(
         [(name, types.get(name, number)) for name in rows.columns],
         metadata={
             "job": rows.job.name,
             "deployment": rows.job.deployment.hex(),
             "guarantee": json.dumps(rows.job.guarantee().to_json()),
-            **({"words": json.dumps(words, ensure_ascii=False)} if words else {}),
+            "words": json.dumps(rows.job.said(*WORDS), ensure_ascii=False),
         },
     )
 

@@ -135,6 +135,6 @@ def read_file(path: Path) -> Results:
     except (OSError, ArrowInvalid):
         reason = "no Parquet file" if path.exists() else "no such file"
         raise ReadError(f"{path}: {reason}: dpstream estimates JOB --parquet writes one") from None
-    if not {b"job", b"deployment", b"guarantee"} <= set(table.schema.metadata or ()):
+    if not {b"job", b"deployment", b"guarantee", b"words"} <= set(table.schema.metadata or ()):
         raise ReadError(f"{path}: not written by dpstream estimates JOB --parquet")
     return Results(table)

@@ -67,7 +67,7 @@ def send(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("buckets", "boost"), [(23, 0), (5, 0), (23, 2), (5, 1)])
+@pytest.mark.parametrize(("buckets", "boost"), [(23, 0), (5, 0), (23, 2)])
 def test_estimates_are_unbiased_and_as_far_off_as_said(buckets: int, boost: int) -> None:
     asked, held = law(buckets, boost), values()
     truth = np.stack([np.bincount(now, minlength=21)[1:] for now in held])
@@ -130,11 +130,11 @@ def test_words_that_do_not_exist_are_refused() -> None:
             aggregator.add(epoch, np.array([[word]], dtype), None)
     assert aggregator.to_bytes() == b""
     with pytest.raises(ValueError, match="two different laws"):
-        aggregator.merge(ShuffledItemCountsAggregator(law(5, 2)))
+        aggregator.merge(ShuffledItemCountsAggregator(law(5, 0)))
 
 
 def test_estimates_do_not_depend_on_when_they_are_asked_for() -> None:
-    whole, attendance = send(law(5, 1), values(), seeded_generator(1))
+    whole, attendance = send(law(23, 1), values(), seeded_generator(1))
     aggregator = ShuffledItemCountsAggregator.from_bytes(whole.law, whole.to_bytes())
     assert aggregator.to_bytes() == whole.to_bytes()
     last = aggregator.estimate(EPOCHS, attendance)

@@ -205,8 +205,8 @@ seedz: 3
     ]
     assert found[4:] == [
         "e.yaml:6: data.2: give one of change_log, synthetic, zipf and selection",
-        "e.yaml:8: seedz: unknown key; did you mean seeds? allowed: name, data, jobs, seeds, "
-        "beside",
+        "e.yaml:8: seedz: unknown key; did you mean seeds? allowed: name, title, "
+        "reproduces, data, jobs, seeds, beside",
     ]
     assert problems("name: a\ndata: []\njobs: []\nseeds: 1\n", tmp_path) == [
         "e.yaml:2: data: is empty: give at least one entry"
@@ -283,7 +283,7 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     except JobError as error:
         # Its data are not ours to pass on: one line says how they are made.
         (problem,) = error.problems
-        assert ": make it by python -m dpstream.pipeline." in problem.message
+        assert ": make it by python -m experiments." in problem.message
         log = tmp_path / Path(problem.message.partition(" is not there")[0]).name
         log.touch()
         labels_path(log).write_text("".join(f"label {number}\n" for number in range(100)))

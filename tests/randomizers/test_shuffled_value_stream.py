@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from itertools import product
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.normal_loss import normal_delta
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
-from dpstream.randomizers.shuffled_counts.calibration import calibrate as calibrate_boosted
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_value_stream import (
     MAX_BOOST,
     SUM_ZERO,
@@ -212,20 +210,6 @@ def test_other_jobs_run_as_before(asked: ShuffledCountsParameters) -> None:
     law = entry.calibrate(asked, 20, 100)
     assert not isinstance(law, ShuffledValueStreamLaw)
     assert entry.stage_sum(law) is None
-
-
-def test_a_job_that_was_deployed_with_boosted_reports_keeps_its_law() -> None:
-    """The same parameters: what is written in the deployed job tells which law it has."""
-    entry = PROTOCOLS["shuffled_counts"]
-    then, now = calibrate_boosted(ASKED, 20, 100), entry.calibrate(ASKED, 20, 100)
-    for law, kind in ((then, ShuffledCountsLaw), (now, ShuffledValueStreamLaw)):
-        read = entry.law(ASKED).from_json(json.loads(json.dumps(law.to_json())))
-        assert isinstance(read, kind)
-        assert read == law
-        assert (entry.stage_sum(read) is None) == (entry.stage_dummies(read) is not None)
-        assert entry.stage_adds_noise(read)
-        assert type(entry.randomizer(read)).__name__ + "Law" == kind.__name__
-        assert entry.aggregator(read, ASKED).to_bytes() == b""
 
 
 def test_too_many_messages_are_refused() -> None:

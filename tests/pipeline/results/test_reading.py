@@ -122,6 +122,7 @@ def test_a_file_is_the_same_table(tmp_path: Path) -> None:
     again = read(path)
     assert again.to_arrow().equals(results.to_arrow())
     assert (again.job, again.guarantee) == (results.job, results.guarantee)
+    assert (again.title, again.unit, again.labels) == (None, "users", {})
 
 
 WORDED = deploy_job(
@@ -135,9 +136,7 @@ WORDED = deploy_job(
 )
 
 
-def test_the_words_of_the_job_are_read_and_files_without_them_stay_readable(
-    tmp_path: Path,
-) -> None:
+def test_words_of_the_job_are_read_and_files_without_them_rejected(tmp_path: Path) -> None:
     table, path = table_of(PublishedRows.of_everything(WORDED), RECORDS), tmp_path / "a.parquet"
     parquet.write_table(table, path)
     results = read(path)
@@ -145,14 +144,15 @@ def test_the_words_of_the_job_are_read_and_files_without_them_stay_readable(
     assert (results.unit, results.labels) == ("members", {"1": "logged in"})
     assert results.to_arrow()["label"].to_pylist() == ["logged in", None]
     told = {**table.schema.metadata}
-    for words in (None, json.dumps({"title": "Logged in", "later": 1}).encode()):
-        told |= {b"words": words} if words else {}
-        if not words:
-            told.pop(b"words")
-        parquet.write_table(table.replace_schema_metadata(told), path)
-        results = read(path)
-        assert results.title == ("Logged in" if words else None)
-        assert (results.description, results.unit, results.labels) == (None, "users", {})
+    told[b"words"] = json.dumps({"title": "Logged in"}).encode()
+    parquet.write_table(table.replace_schema_metadata(told), path)
+    results = read(path)
+    assert (results.title, results.description) == ("Logged in", None)
+    assert (results.unit, results.labels) == ("users", {})
+    del told[b"words"]
+    parquet.write_table(table.replace_schema_metadata(told), path)
+    with pytest.raises(ReadError, match="not written by dpstream"):
+        read(path)
 
 
 @pytest.mark.usefixtures("asked")

@@ -370,17 +370,3 @@ class TestDelivery:
         MemoryDriver(log).run(PublishStage(job).assign(0, None, 0.0))
         (_, value), *_ = self.documents(log)
         assert json.loads(value)["estimates"][0]["estimate"] == 0.5
-
-    def test_a_job_that_was_deployed_before_has_no_documents(
-        self, run: tuple[DeployedJob, MemoryLog]
-    ) -> None:
-        job, finished = run
-        offsets = {role: each for role, each in job.start_offsets.items() if role != Role.RESULTS}
-        earlier = DeployedJob.from_bytes(
-            job.model_copy(update={"start_offsets": offsets}).to_bytes()
-        )
-        assert Role.RESULTS not in earlier.topic_settings()
-        log = self.copy(finished)
-        MemoryDriver(log).run(PublishStage(earlier).assign(0, None, 0.0))
-        assert list(self.documents(log)) == []
-        assert list(log.values(Role.ESTIMATES)) == list(finished.values(Role.ESTIMATES))
