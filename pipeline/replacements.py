@@ -67,12 +67,16 @@ OPTIONS: Final[Mapping[tuple[str, str | None], str]] = {
 
 def removed_from_job(values: Mapping[str, Any]) -> dict[Path, str]:
     """Return the sentence for each path in a job file's values that names something removed."""
-    removed = {path: text for path, text in JOB_KEYS.items() if _at(values, path) is not None}
-    removed |= {
-        path: text for (path, value), text in JOB_VALUES.items() if _at(values, path) == value
+    removed: dict[Path, str] = {
+        path: f"was removed: {text}"
+        for path, text in JOB_KEYS.items()
+        if _at(values, path) is not None
     }
+    for (path, value), text in JOB_VALUES.items():
+        if _at(values, path) == value:
+            removed[path] = f"{value} was removed: {text}"
     if (protocol := str(values.get("protocol"))) in PROTOCOLS:
-        removed["protocol",] = PROTOCOLS[protocol]
+        removed["protocol",] = f"{protocol} was removed: {PROTOCOLS[protocol]}"
     return removed
 
 

@@ -539,7 +539,7 @@ def validate(model: type[JobType], values: Mapping[str, Any]) -> JobType:
         removed = removed_from_job(values)
         raise JobError(
             [
-                replace(problem, message=f"was removed: {removed[problem.path]}")
+                replace(problem, message=removed[problem.path])
                 if problem.path in removed
                 else problem
                 for problem in explain(error, exact)

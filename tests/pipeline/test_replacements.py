@@ -30,7 +30,7 @@ def _refusal(protocol: str, parameters: str = "", more: str = "") -> str:
 @pytest.mark.parametrize("name", REMOVED_PROTOCOLS)
 def test_removed_protocol_is_answered_with_its_replacement(name: str) -> None:
     assert name not in PROTOCOLS
-    assert f"protocol: was removed: {REMOVED_PROTOCOLS[name]}" in _refusal(name)
+    assert f"protocol: {name} was removed: {REMOVED_PROTOCOLS[name]}" in _refusal(name)
 
 
 @pytest.mark.parametrize("path", JOB_KEYS)
@@ -43,7 +43,10 @@ def test_removed_job_key_is_answered_with_its_replacement(path: tuple[str | int,
 @pytest.mark.parametrize("protocol", ["fragments", "shuffled_counts"])
 def test_removed_calibration_is_answered_with_its_replacement(protocol: str) -> None:
     said = _refusal(protocol, ", calibration: conditional", "shuffle: {minimum: 1000}")
-    assert f"was removed: {JOB_VALUES[('parameters', 'calibration'), 'conditional']}" in said
+    assert (
+        f"conditional was removed: {JOB_VALUES[('parameters', 'calibration'), 'conditional']}"
+        in said
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
