@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.small_run import job_text
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in arguments}))
+    return True
 
 
 @pytest.fixture
@@ -22,3 +35,21 @@ def job_file(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(job_text())
     return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder that does not exist yet; no cluster is named."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("DPSTREAM_HOME", str(folder))
+    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
+    return folder
+
+
+@pytest.fixture
+def dpstream(
+    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    """Commands that wrap no line within a sentence."""
+    monkeypatch.setenv("COLUMNS", "200")
+    return Commands(capsys)

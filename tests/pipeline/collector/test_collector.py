@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -86,119 +86,102 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await work()
-
-    asyncio.run(bounded())
-
-
-def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
-    async def work() -> None:
-        world = World(key_file)
-        await world.collector.start()
-        client = await world.client()
-        assert (await client.report(body(job))).problem == "/problems/not-ready"
-        world.clock.note(BEGIN + 1000, 0.0)
-        world.wanted(job)
-        assert (await client.report(body(job))).status == 202
-        await until(lambda: bool(world.writer.of("phones.status")))
-        world.clock.note(BEGIN + DAY + LATE - 1, 0.0)
-        assert (await client.report(body(job))).status == 202
-        assert (await client.report(body(job, 2))).status == 202
-        world.clock.note(BEGIN + DAY + LATE, 0.0)
-        assert (await client.report(body(job))).problem == "/problems/late"
-        assert world.collector.served[0].gathering._first_open == 0
-        world.clock.note(BEGIN + DAY + LATE + SETTLING - 1, 0.0)
-        running = world.collector._running["phones"]
-        await world.collector._write_watermarks(running)
-        assert not world.watermarks()
-        world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
-        await until(lambda: bool(world.watermarks()))
-        assert world.watermarks() == [Watermark(job.fingerprint, job.deployment, IDENTITY, 1)]
-        # Also for a clock that is set back.
-        world.clock.note(BEGIN + 1000, 0.0)
-        assert (await client.report(body(job))).problem == "/problems/late"
-        text = generate_latest(registry_of(world.collector.snapshot)).decode()
-        assert 'dpstream_collector_acknowledged_reports_total{dpstream_job="phones"} 3.0' in text
-        assert 'refused_requests_total{dpstream_job="",reason="not_ready"} 1.0' in text
-        assert world.collector.readiness().good
-        assert world.collector.liveness().good
-        world.clock.note(BEGIN + 2 * DAY + LATE + SETTLING, 0.0)
-        await world.collector.stop()
-        assert [mark.epoch for mark in world.watermarks()] == [1, 2]
-        last = json.loads(world.writer.of("phones.status")[-1])
-        assert (last["stopped"], last["worker"]) == (True, IDENTITY.hex())
-        assert "epoch 1: over, 2 reports taken" in world.said.getvalue()
-        client.writer.close()
-
-    run(work)
+async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:
+    world = World(key_file)
+    await world.collector.start()
+    client = await world.client()
+    assert (await client.report(body(job))).problem == "/problems/not-ready"
+    world.clock.note(BEGIN + 1000, 0.0)
+    world.wanted(job)
+    assert (await client.report(body(job))).status == 202
+    await until(lambda: bool(world.writer.of("phones.status")))
+    world.clock.note(BEGIN + DAY + LATE - 1, 0.0)
+    assert (await client.report(body(job))).status == 202
+    assert (await client.report(body(job, 2))).status == 202
+    world.clock.note(BEGIN + DAY + LATE, 0.0)
+    assert (await client.report(body(job))).problem == "/problems/late"
+    assert world.collector.served[0].gathering._first_open == 0
+    world.clock.note(BEGIN + DAY + LATE + SETTLING - 1, 0.0)
+    running = world.collector._running["phones"]
+    await world.collector._write_watermarks(running)
+    assert not world.watermarks()
+    world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
+    await until(lambda: bool(world.watermarks()))
+    assert world.watermarks() == [Watermark(job.fingerprint, job.deployment, IDENTITY, 1)]
+    # Also for a clock that is set back.
+    world.clock.note(BEGIN + 1000, 0.0)
+    assert (await client.report(body(job))).problem == "/problems/late"
+    text = generate_latest(registry_of(world.collector.snapshot)).decode()
+    assert 'dpstream_collector_acknowledged_reports_total{dpstream_job="phones"} 3.0' in text
+    assert 'refused_requests_total{dpstream_job="",reason="not_ready"} 1.0' in text
+    assert world.collector.readiness().good
+    assert world.collector.liveness().good
+    world.clock.note(BEGIN + 2 * DAY + LATE + SETTLING, 0.0)
+    await world.collector.stop()
+    assert [mark.epoch for mark in world.watermarks()] == [1, 2]
+    last = json.loads(world.writer.of("phones.status")[-1])
+    assert (last["stopped"], last["worker"]) == (True, IDENTITY.hex())
+    assert "epoch 1: over, 2 reports taken" in world.said.getvalue()
+    client.writer.close()
 
 
-def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_file: Path) -> None:
-    async def work() -> None:
-        world = World(key_file)
-        await world.collector.start()
-        world.clock.note(BEGIN + 1000, 0.0)
-        world.wanted(job)
-        client = await world.client()
-        assert (await client.report(body(job))).status == 202
-        gathering = world.collector.served[0].gathering
-        world.writer.gate = asyncio.Event()
-        replies: list[Answer] = []
-        assert gathering.offer(body(job), None, BEGIN + 1000, replies.append) is None
-        world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
-        await until(lambda: gathering._first_open == 2)
-        await asyncio.sleep(0)
-        assert Kind.WATERMARK not in map(kind_of, filter(is_ours, world.writer.asked))
-        world.writer.gate.set()
-        await until(lambda: bool(world.watermarks()))
-        kinds = [kind_of(value) for value in world.writer.of("phones.reports")]
-        assert kinds == [Kind.LOOSE_BATCH, Kind.LOOSE_BATCH, Kind.WATERMARK]
-        # And what was on its way may be below the cut of a window without it.
-        assert [reply.status for reply in replies] == [409]
-        await world.collector.stop()
-        client.writer.close()
-
-    run(work)
+async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_file: Path) -> None:
+    world = World(key_file)
+    await world.collector.start()
+    world.clock.note(BEGIN + 1000, 0.0)
+    world.wanted(job)
+    client = await world.client()
+    assert (await client.report(body(job))).status == 202
+    gathering = world.collector.served[0].gathering
+    world.writer.gate = asyncio.Event()
+    replies: list[Answer] = []
+    assert gathering.offer(body(job), None, BEGIN + 1000, replies.append) is None
+    world.clock.note(BEGIN + DAY + LATE + SETTLING, 0.0)
+    await until(lambda: gathering._first_open == 2)
+    await asyncio.sleep(0)
+    assert Kind.WATERMARK not in map(kind_of, filter(is_ours, world.writer.asked))
+    world.writer.gate.set()
+    await until(lambda: bool(world.watermarks()))
+    kinds = [kind_of(value) for value in world.writer.of("phones.reports")]
+    assert kinds == [Kind.LOOSE_BATCH, Kind.LOOSE_BATCH, Kind.WATERMARK]
+    # And what was on its way may be below the cut of a window without it.
+    assert [reply.status for reply in replies] == [409]
+    await world.collector.stop()
+    client.writer.close()
 
 
-def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
-    async def work() -> None:
-        world = World(key_file)
-        await world.collector.start()
-        world.clock.note(BEGIN + 1000, 0.0)
-        client = await world.client()
-        world.wanted(job)
-        assert (await client.report(body(job))).status == 202
-        again = device_job()
-        world.wanted(again)
-        gone = await client.report(body(job))
-        assert gone.problem == "/problems/deployment"
-        assert json.loads(gone.body)["deployment"] == again.deployment.hex()
-        assert (await client.report(body(again))).status == 202
-        longer = again.model_copy(
-            update={"devices": again.devices.model_copy(update={"late": 60.0})}  # type: ignore[union-attr]
-        )
-        before = world.collector.served[0].gathering
-        world.wanted(longer)
-        assert world.collector.served[0].gathering is before
-        assert before.tally.acknowledged == 1
-        world.wanted(longer, phase=Phase.DRAINED)
-        assert (await client.report(body(again))).problem == "/problems/drained"
-        world.wanted()
-        assert (await client.report(body(again))).problem == "/problems/unknown-job"
-        world.collector.take(Away("nobody listens"))
-        world.collector.take(None)
-        assert "Kafka does not answer: nobody listens" in world.said.getvalue()
-        await world.collector.stop()
-        client.writer.close()
-
-    run(work)
+async def test_jobs_come_and_go(job: DeployedJob, key_file: Path) -> None:
+    world = World(key_file)
+    await world.collector.start()
+    world.clock.note(BEGIN + 1000, 0.0)
+    client = await world.client()
+    world.wanted(job)
+    assert (await client.report(body(job))).status == 202
+    again = device_job()
+    world.wanted(again)
+    gone = await client.report(body(job))
+    assert gone.problem == "/problems/deployment"
+    assert json.loads(gone.body)["deployment"] == again.deployment.hex()
+    assert (await client.report(body(again))).status == 202
+    longer = again.model_copy(
+        update={"devices": again.devices.model_copy(update={"late": 60.0})}  # type: ignore[union-attr]
+    )
+    before = world.collector.served[0].gathering
+    world.wanted(longer)
+    assert world.collector.served[0].gathering is before
+    assert before.tally.acknowledged == 1
+    world.wanted(longer, phase=Phase.DRAINED)
+    assert (await client.report(body(again))).problem == "/problems/drained"
+    world.wanted()
+    assert (await client.report(body(again))).problem == "/problems/unknown-job"
+    world.collector.take(Away("nobody listens"))
+    world.collector.take(None)
+    assert "Kafka does not answer: nobody listens" in world.said.getvalue()
+    await world.collector.stop()
+    client.writer.close()
 
 
-def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Path) -> None:
+async def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Path) -> None:
     signers = [Ed25519PrivateKey.generate() for _ in range(2)]
 
     def jwk(number: int) -> dict[str, object]:
@@ -210,66 +193,57 @@ def test_keys_of_tokens_are_rotated_under_a_running_collector(key_file: Path) ->
         made = jwt.encode(claims, signers[number], "EdDSA", headers={"kid": str(number)})
         return f"Authorization: Bearer {made}"
 
-    async def work() -> None:
-        world = World(key_file)
-        await world.collector.start()
-        world.clock.note(BEGIN + 1000, 0.0)
-        job = device_job(tokens={"keys": [jwk(0)]})
-        world.wanted(job)
-        client = await world.client()
-        assert (await client.report(body(job), bearer(0))).status == 202
-        # On its way while the keys are changed.
-        gathering = world.collector.served[0].gathering
-        world.writer.gate = asyncio.Event()
-        client.send(report(body(job), bearer(0)))
-        await until(lambda: gathering.is_open(1))
-        assert job.devices is not None
-        other = device_job(tokens={"keys": [jwk(1)]}).devices
-        world.wanted(job.model_copy(update={"devices": other}))
-        assert world.collector.served[0].gathering is gathering
-        world.writer.gate.set()
-        assert (await client.reply()).status == 202
-        assert (await client.report(body(job), bearer(0))).problem == "/problems/token"
-        assert (await client.report(body(job), bearer(1))).status == 202
-        await world.collector.stop()
-        client.writer.close()
-
-    run(work)
+    world = World(key_file)
+    await world.collector.start()
+    world.clock.note(BEGIN + 1000, 0.0)
+    job = device_job(tokens={"keys": [jwk(0)]})
+    world.wanted(job)
+    client = await world.client()
+    assert (await client.report(body(job), bearer(0))).status == 202
+    # On its way while the keys are changed.
+    gathering = world.collector.served[0].gathering
+    world.writer.gate = asyncio.Event()
+    client.send(report(body(job), bearer(0)))
+    await until(lambda: gathering.is_open(1))
+    assert job.devices is not None
+    other = device_job(tokens={"keys": [jwk(1)]}).devices
+    world.wanted(job.model_copy(update={"devices": other}))
+    assert world.collector.served[0].gathering is gathering
+    world.writer.gate.set()
+    assert (await client.reply()).status == 202
+    assert (await client.report(body(job), bearer(0))).problem == "/problems/token"
+    assert (await client.report(body(job), bearer(1))).status == 202
+    await world.collector.stop()
+    client.writer.close()
 
 
-def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path: Path) -> None:
-    async def work() -> None:
-        path = tmp_path / "other"
-        world = World(path)
-        world.wanted(job)
-        assert "there is no collector key" in world.said.getvalue()
-        path.write_bytes(b"x" * 32)
-        path.chmod(0o600)
-        world.wanted(job)
-        assert "not the collector key that job phones was deployed with" in world.said.getvalue()
-        assert not world.collector.served
-        assert world.collector.service.withheld == {"phones"}
-        await world.collector.start()
-        client = await world.client()
-        for reply in (await client.report(body(job)), await client.ask("GET", "/v1/jobs/phones")):
-            assert reply.problem == "/problems/unavailable"
-        await world.collector.stop()
-        client.writer.close()
-
-    run(work)
+async def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    world = World(path)
+    world.wanted(job)
+    assert "there is no collector key" in world.said.getvalue()
+    path.write_bytes(b"x" * 32)
+    path.chmod(0o600)
+    world.wanted(job)
+    assert "not the collector key that job phones was deployed with" in world.said.getvalue()
+    assert not world.collector.served
+    assert world.collector.service.withheld == {"phones"}
+    await world.collector.start()
+    client = await world.client()
+    for reply in (await client.report(body(job)), await client.ask("GET", "/v1/jobs/phones")):
+        assert reply.problem == "/problems/unavailable"
+    await world.collector.stop()
+    client.writer.close()
 
 
-def test_a_port_that_is_taken(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(None)
-        address = await world.collector.start()
-        port = int(address.rpartition(":")[2])
-        other = Collector(CollectorSettings(port=port), world.writer, world.clock, lambda job: None)  # type: ignore[arg-type,return-value]
-        with pytest.raises(CollectorError, match="give another --bind"):
-            await other.start()
-        await world.collector.stop()
-
-    run(work)
+async def test_a_port_that_is_taken(job: DeployedJob) -> None:
+    world = World(None)
+    address = await world.collector.start()
+    port = int(address.rpartition(":")[2])
+    other = Collector(CollectorSettings(port=port), world.writer, world.clock, lambda job: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(CollectorError, match="give another --bind"):
+        await other.start()
+    await world.collector.stop()
 
 
 def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:

@@ -1,15 +1,14 @@
 """What is acknowledged is written, in the right order, and what is not is said to be not."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from dpstream.pipeline.collector.answers import Answer
 from dpstream.pipeline.collector.gathering import Gathering, Room
-from dpstream.pipeline.collector.intake import Gate, Intake
+from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.topics.loose_batches import LOOSE_PAYLOAD_TARGET, decode_loose_batch
+from dpstream.topics.loose_batches import decode_loose_batch
 from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job, envelope
 from tests.support.memory_writer import MemoryWriter
 
@@ -53,228 +52,151 @@ class World:
         return sum(len(batch.rows) for batch in batches)
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 60))
+async def test_bodies_that_come_together_are_written_together(job: DeployedJob) -> None:
+    world = World(job)
+    for _ in range(3):
+        assert world.offer(body(job, 1, [envelope(job), envelope(job)])) is None
+    assert world.offer(body(job, 2), BEGIN + 86_400_000) is None
+    assert not world.answers
+    await world.gathering.finish()
+    assert world.statuses == [202] * 4
+    assert b'"accepted":2,"epoch":1' in world.answers[0].body
+    topics = [(topic, partition) for topic, partition, _ in world.writer.records]
+    assert topics.count(("phones.reports", job.partition_of(1))) == 1
+    assert topics.count(("phones.reports", job.partition_of(2))) == 1
+    assert world.rows() == 7
+    assert world.gathering.tally.acknowledged == world.gathering.tally.received == 7
+    assert world.room.waiting == 0
 
 
-def test_bodies_that_come_together_are_written_together(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job)
-        for _ in range(3):
-            assert world.offer(body(job, 1, [envelope(job), envelope(job)])) is None
-        assert world.offer(body(job, 2), BEGIN + 86_400_000) is None
-        assert not world.answers
+async def test_answers_are_the_same_whatever_reports_say(job: DeployedJob) -> None:
+    world = World(job)
+    for words in ([], [0], [1]):
+        world.offer(body(job, 1, [envelope(job, 1, words)]))
+    await world.gathering.finish()
+    assert world.statuses == [202] * 3
+    assert len(set(world.answers)) == 1
+
+
+async def test_enrolments_are_acknowledged_before_reports_are_written(job: DeployedJob) -> None:
+    world = World(job)
+    world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.devices"
+    world.offer(body(job))
+    await world.gathering.finish()
+    assert world.statuses == [503]
+    assert not world.writer.records
+    world.offer(body(job))
+    await world.gathering.finish()
+    assert [topic for topic, _, _ in world.writer.records] == ["phones.devices", "phones.reports"]
+    assert world.statuses == [503, 202]
+
+
+async def test_nothing_is_acknowledged_before_kafka_has(job: DeployedJob) -> None:
+    world = World(job)
+    world.writer.gate = asyncio.Event()
+    world.offer(body(job))
+    ending = asyncio.create_task(world.gathering.finish())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not world.answers
+    assert world.gathering.is_open(1)
+    assert not world.gathering.is_open(2)
+    world.writer.gate.set()
+    await ending
+    assert world.statuses == [202]
+    assert not world.gathering.is_open(1)
+
+
+async def test_kafka_that_fails_is_told_of(job: DeployedJob) -> None:
+    world = World(job)
+    world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.reports"
+    world.offer(body(job))
+    await world.gathering.finish()
+    (answer,) = world.answers
+    assert answer.status == 503
+    assert ("Retry-After", "5") in answer.headers
+    assert world.gathering.tally.acknowledged == 0
+    assert world.room.waiting == 0
+
+
+async def test_kafka_that_is_slow_is_not_waited_for(job: DeployedJob) -> None:
+    world = World(job, patience=0.0)
+    world.writer.gate = asyncio.Event()
+    world.offer(body(job))
+    await world.gathering.finish()
+    assert world.statuses == [503]
+
+
+async def test_beyond_its_room_nothing_waits(job: DeployedJob) -> None:
+    data = body(job)
+    for room in (Room(requests=2), Room(envelope_bytes=2 * len(data) + 1)):
+        world = World(job, room)
+        assert [world.offer(data) for _ in range(2)] == [None, None]
+        answer = world.offer(data)
+        assert answer is not None
+        assert (answer.status, answer.reason) == (503, "busy")
         await world.gathering.finish()
-        assert world.statuses == [202] * 4
-        assert b'"accepted":2,"epoch":1' in world.answers[0].body
-        topics = [(topic, partition) for topic, partition, _ in world.writer.records]
-        assert topics.count(("phones.reports", job.partition_of(1))) == 1
-        assert topics.count(("phones.reports", job.partition_of(2))) == 1
-        assert world.rows() == 7
-        assert world.gathering.tally.acknowledged == world.gathering.tally.received == 7
-        assert world.room.waiting == 0
-
-    run(work)
-
-
-def test_answers_are_the_same_whatever_reports_say(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job)
-        for words in ([], [0], [1]):
-            world.offer(body(job, 1, [envelope(job, 1, words)]))
+        assert world.offer(data) is None
         await world.gathering.finish()
         assert world.statuses == [202] * 3
-        assert len(set(world.answers)) == 1
-
-    run(work)
 
 
-def test_enrolments_are_acknowledged_before_reports_are_written(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job)
-        world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.devices"
-        world.offer(body(job))
-        await world.gathering.finish()
-        assert world.statuses == [503]
-        assert not world.writer.records
-        world.offer(body(job))
-        await world.gathering.finish()
-        assert [topic for topic, _, _ in world.writer.records] == [
-            "phones.devices",
-            "phones.reports",
-        ]
-        assert world.statuses == [503, 202]
-
-    run(work)
-
-
-def test_nothing_is_acknowledged_before_kafka_has(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job)
-        world.writer.gate = asyncio.Event()
-        world.offer(body(job))
-        ending = asyncio.create_task(world.gathering.finish())
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not world.answers
-        assert world.gathering.is_open(1)
-        assert not world.gathering.is_open(2)
-        world.writer.gate.set()
-        await ending
-        assert world.statuses == [202]
-        assert not world.gathering.is_open(1)
-
-    run(work)
-
-
-def test_kafka_that_fails_is_told_of(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job)
-        world.writer.fails, world.writer.fails_of = 1, lambda topic: topic == "phones.reports"
-        world.offer(body(job))
-        await world.gathering.finish()
-        (answer,) = world.answers
-        assert answer.status == 503
-        assert ("Retry-After", "5") in answer.headers
-        assert world.gathering.tally.acknowledged == 0
-        assert world.room.waiting == 0
-
-    run(work)
-
-
-def test_kafka_that_is_slow_is_not_waited_for(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job, patience=0.0)
-        world.writer.gate = asyncio.Event()
-        world.offer(body(job))
-        await world.gathering.finish()
-        assert world.statuses == [503]
-
-    run(work)
-
-
-def test_beyond_its_room_nothing_waits(job: DeployedJob) -> None:
-    async def work() -> None:
-        data = body(job)
-        for room in (Room(requests=2), Room(envelope_bytes=2 * len(data) + 1)):
-            world = World(job, room)
-            assert [world.offer(data) for _ in range(2)] == [None, None]
-            answer = world.offer(data)
-            assert answer is not None
-            assert (answer.status, answer.reason) == (503, "busy")
-            await world.gathering.finish()
-            assert world.offer(data) is None
-            await world.gathering.finish()
-            assert world.statuses == [202] * 3
-
-    run(work)
-
-
-def test_an_error_that_nobody_expected_is_answered(
+async def test_an_error_that_nobody_expected_is_answered(
     job: DeployedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work() -> None:
-        world = World(job)
+    world = World(job)
 
-        def broken(*arguments: object) -> None:
-            raise RuntimeError("secret")
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("secret")
 
-        monkeypatch.setattr(world.gathering.intake, "take", broken)
-        world.offer(body(job))
-        await world.gathering.finish()
-        (answer,) = world.answers
-        assert answer.status == 500
-        assert b"secret" not in answer.body
-        assert [type(error) for error in world.failed] == [RuntimeError]
-        assert world.room.waiting == 0
-
-    run(work)
+    monkeypatch.setattr(world.gathering.intake, "take", broken)
+    world.offer(body(job))
+    await world.gathering.finish()
+    (answer,) = world.answers
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    assert [type(error) for error in world.failed] == [RuntimeError]
+    assert world.room.waiting == 0
 
 
-def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job)
-        world.gathering.close(1)
-        answer = world.offer(body(job))
-        assert answer is not None
-        assert answer.reason == "late"
-        assert world.gathering.tally.refused == {"late": 1}
-
-    run(work)
-
-
-def test_a_group_that_is_full_does_not_wait(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job)
-        world.gathering._seconds = 3600.0
-        envelopes = [envelope(job) for _ in range(1000)]
-        row = 8 + job.content_form.size
-        enough = -(-LOOSE_PAYLOAD_TARGET // (1000 * row))
-        for _ in range(enough - 1):
-            world.offer(body(job, 1, envelopes))
-        assert not world.gathering._commits
-        world.offer(body(job, 1, envelopes))
-        while world.gathering._commits:
-            await asyncio.wait(world.gathering._commits)
-        assert world.statuses == [202] * enough
-
-    run(work)
+async def test_an_epoch_that_was_closed_stays_closed(job: DeployedJob) -> None:
+    world = World(job)
+    world.gathering.close(1)
+    answer = world.offer(body(job))
+    assert answer is not None
+    assert answer.reason == "late"
+    assert world.gathering.tally.refused == {"late": 1}
 
 
 @pytest.mark.parametrize("says", [True, False])
-def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
+async def test_what_may_have_been_cut_is_late_though_it_was_acknowledged(
     job: DeployedJob, says: bool
 ) -> None:
     """By the time at which it was appended; by the clock where the topic does not say."""
-
-    async def work() -> None:
-        world = World(job)
-        settles = BEGIN + DAY + LATE + SETTLING
-        for appended, status in ((settles - 1, 202), (settles, 409), (settles + DAY, 409)):
-            world.writer.appended = lambda appended=appended: appended if says else None  # type: ignore[misc]
-            # This process was asleep in between, or Kafka was away.
-            world.now = NOW if says else appended
-            refused = body(job, 1, [envelope(job, 1, [7])])
-            assert world.offer(body(job), settles - SETTLING - 1) is None
-            assert world.offer(refused, settles - SETTLING - 1) is None
-            await world.gathering.finish()
-            assert world.statuses[-2:] == [status, 400]
-        late = world.answers[2]
-        assert late.reason == "late"
-        assert world.gathering.tally.acknowledged == 1
-        assert world.gathering.tally.epochs == {1: 1}
-        assert world.gathering.tally.refused == {"late": 2, "foreign": 3}
-        assert world.room.waiting == 0
-
-    run(work)
+    world = World(job)
+    settles = BEGIN + DAY + LATE + SETTLING
+    for appended, status in ((settles - 1, 202), (settles, 409), (settles + DAY, 409)):
+        world.writer.appended = lambda appended=appended: appended if says else None  # type: ignore[misc]
+        # This process was asleep in between, or Kafka was away.
+        world.now = NOW if says else appended
+        refused = body(job, 1, [envelope(job, 1, [7])])
+        assert world.offer(body(job), settles - SETTLING - 1) is None
+        assert world.offer(refused, settles - SETTLING - 1) is None
+        await world.gathering.finish()
+        assert world.statuses[-2:] == [status, 400]
+    late = world.answers[2]
+    assert late.reason == "late"
+    assert world.gathering.tally.acknowledged == 1
+    assert world.gathering.tally.epochs == {1: 1}
+    assert world.gathering.tally.refused == {"late": 2, "foreign": 3}
+    assert world.room.waiting == 0
 
 
-def test_the_last_of_the_records_of_a_group_decides(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job)
-        settles = BEGIN + DAY + LATE + SETTLING
-        for times, last in (([1, settles, 2], settles), ([3, 2, 1], 3), ([], None)):
-            said = iter(times)
-            world.writer.appended = lambda said=said: next(said)  # type: ignore[misc]
-            records = [bytes([number]) for number in range(len(times))]
-            assert await world.gathering._write_all("topic", 0, records) == last
-
-    run(work)
-
-
-def test_nobody_waits_long_for_a_write_that_would_be_late(job: DeployedJob) -> None:
-    async def work() -> None:
-        world = World(job, patience=15.0)
-        settles = BEGIN + DAY + LATE + SETTLING
-        gate = world.gathering.intake.gate(body(job))
-        assert isinstance(gate, Gate)
-        for now, seconds in (
-            (None, 15.0),
-            (settles - 60_000, 15.0),
-            (settles - 500, 1.5),
-            (settles + DAY, 1.0),
-        ):
-            world.now = now
-            assert world.gathering._patience_for(gate) == seconds
-
-    run(work)
+async def test_the_last_of_the_records_of_a_group_decides(job: DeployedJob) -> None:
+    world = World(job)
+    settles = BEGIN + DAY + LATE + SETTLING
+    for times, last in (([1, settles, 2], settles), ([3, 2, 1], 3), ([], None)):
+        said = iter(times)
+        world.writer.appended = lambda said=said: next(said)  # type: ignore[misc]
+        records = [bytes([number]) for number in range(len(times))]
+        assert await world.gathering._write_all("topic", 0, records) == last

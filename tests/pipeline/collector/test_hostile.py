@@ -19,7 +19,7 @@ from dpstream.pipeline.collector.rates import Rates
 from dpstream.pipeline.collector.service import Access
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.topics.envelopes import CONTENT_TYPE
-from tests.pipeline.collector.test_http import APP, run
+from tests.pipeline.collector.test_http import APP
 from tests.support.certificates import write_certificate
 from tests.support.collector_server import NOW, Server, collecting, report, request
 from tests.support.device_jobs import body, device_job, envelope
@@ -47,85 +47,74 @@ def raw(server: Server) -> socket.socket:
     return made
 
 
-def test_an_origin_that_cannot_be_written_harms_nobody(job: DeployedJob) -> None:
-    async def work() -> None:
-        for origins in ({"*"}, {APP}):
-            async with collecting(job, access=Access(frozenset(origins))) as server:
-                clients = [await server.connect() for _ in range(3)]
-                clients[0].send(report(body(job)))
-                clients[1].send(report(body(job)).replace(b"Host: collector", BAD_ORIGIN))
-                clients[2].send(report(body(job), f"Origin: {APP}"))
-                replies = [await client.reply() for client in clients]
-                assert [reply.status for reply in replies] == [202] * 3
-                said = [reply.headers.get("access-control-allow-origin") for reply in replies]
-                assert said == [None, None, "*" if "*" in origins else APP]
-                ask = request("OPTIONS", "/v1/jobs", "Access-Control-Request-Method: POST")
-                clients[1].send(ask.replace(b"Host: collector", BAD_ORIGIN))
-                assert (await clients[1].reply()).problem == "/problems/origin"
-
-    run(work)
+async def test_an_origin_that_cannot_be_written_harms_nobody(job: DeployedJob) -> None:
+    for origins in ({"*"}, {APP}):
+        async with collecting(job, access=Access(frozenset(origins))) as server:
+            clients = [await server.connect() for _ in range(3)]
+            clients[0].send(report(body(job)))
+            clients[1].send(report(body(job)).replace(b"Host: collector", BAD_ORIGIN))
+            clients[2].send(report(body(job), f"Origin: {APP}"))
+            replies = [await client.reply() for client in clients]
+            assert [reply.status for reply in replies] == [202] * 3
+            said = [reply.headers.get("access-control-allow-origin") for reply in replies]
+            assert said == [None, None, "*" if "*" in origins else APP]
+            ask = request("OPTIONS", "/v1/jobs", "Access-Control-Request-Method: POST")
+            clients[1].send(ask.replace(b"Host: collector", BAD_ORIGIN))
+            assert (await clients[1].reply()).problem == "/problems/origin"
 
 
-def test_one_answer_that_fails_is_one(job: DeployedJob, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_answer_that_fails_is_one(
+    job: DeployedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where it is written: its connection is closed, and the others are answered."""
+    async with collecting(job) as server:
+        before, bad, after = [await server.connect() for _ in range(3)]
 
-    async def work() -> None:
-        async with collecting(job) as server:
-            before, bad, after = [await server.connect() for _ in range(3)]
+        def broken(answer: Answer, more: object, **how: bool) -> bytes:
+            if answer.status == 202 and not failed:
+                failed.append(True)
+                raise ValueError("private")
+            return written(answer, (), **how)
 
-            def broken(answer: Answer, more: object, **how: bool) -> bytes:
-                if answer.status == 202 and not failed:
-                    failed.append(True)
-                    raise ValueError("private")
-                return written(answer, (), **how)
-
-            failed: list[bool] = []
-            monkeypatch.setattr("dpstream.pipeline.collector.http_connection.written", broken)
-            for client in (bad, before, after):
-                client.send(report(body(job)))
-                await until(lambda: True)
-            ended = [asyncio.create_task(client.reader.read(12)) for client in (before, bad, after)]
-            answers = await asyncio.gather(*ended)
-            assert sorted(answers) == [b"", b"HTTP/1.1 202", b"HTTP/1.1 202"]
-            assert [type(error) for error in server.failed] == [ValueError]
-            server.failed.clear()
-
-    run(work)
-
-
-def test_a_reply_that_fails_does_not_end_the_others(job: DeployedJob) -> None:
-    async def work() -> None:
-        async with collecting(job) as server:
-            answers: list[Answer] = []
-
-            def broken(answer: Answer) -> None:
-                raise RuntimeError
-
-            for reply in (answers.append, broken, answers.append):
-                assert server.gathering.offer(body(job), None, NOW, reply) is None
-            await server.gathering.finish()
-            assert [answer.status for answer in answers] == [202, 202]
-            assert [type(error) for error in server.failed] == [RuntimeError]
-            server.failed.clear()
-
-    run(work)
-
-
-def test_nobody_waits_for_ever(job: DeployedJob) -> None:
-    async def work() -> None:
-        async with collecting(job) as server:
-            server.writer.gate = asyncio.Event()
-            client = await server.connect()
+        failed: list[bool] = []
+        monkeypatch.setattr("dpstream.pipeline.collector.http_connection.written", broken)
+        for client in (bad, before, after):
             client.send(report(body(job)))
-            await until(lambda: server.gathering.is_open(1))
-            server.connections.tick(59.0)
-            assert len(server.connections.open) == 1
-            server.connections.tick(61.0)
-            assert await client.closed()
-            assert not server.connections.open
-            server.writer.gate.set()
+            await until(lambda: True)
+        ended = [asyncio.create_task(client.reader.read(12)) for client in (before, bad, after)]
+        answers = await asyncio.gather(*ended)
+        assert sorted(answers) == [b"", b"HTTP/1.1 202", b"HTTP/1.1 202"]
+        assert [type(error) for error in server.failed] == [ValueError]
+        server.failed.clear()
 
-    run(work)
+
+async def test_a_reply_that_fails_does_not_end_the_others(job: DeployedJob) -> None:
+    async with collecting(job) as server:
+        answers: list[Answer] = []
+
+        def broken(answer: Answer) -> None:
+            raise RuntimeError
+
+        for reply in (answers.append, broken, answers.append):
+            assert server.gathering.offer(body(job), None, NOW, reply) is None
+        await server.gathering.finish()
+        assert [answer.status for answer in answers] == [202, 202]
+        assert [type(error) for error in server.failed] == [RuntimeError]
+        server.failed.clear()
+
+
+async def test_nobody_waits_for_ever(job: DeployedJob) -> None:
+    async with collecting(job) as server:
+        server.writer.gate = asyncio.Event()
+        client = await server.connect()
+        client.send(report(body(job)))
+        await until(lambda: server.gathering.is_open(1))
+        server.connections.tick(59.0)
+        assert len(server.connections.open) == 1
+        server.connections.tick(61.0)
+        assert await client.closed()
+        assert not server.connections.open
+        server.writer.gate.set()
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -177,89 +166,76 @@ def test_who_takes_no_answers_is_not_answered(
         runner.run(asyncio.wait_for(work(), 60))
 
 
-def test_many_questions_at_once_are_answered_in_turn(job: DeployedJob) -> None:
+async def test_many_questions_at_once_are_answered_in_turn(job: DeployedJob) -> None:
     """All of them, and others in between."""
-
-    async def work() -> None:
-        async with collecting(job) as server:
-            many, other = await server.connect(), await server.connect()
-            many.send((request("GET", "/healthz") * 500 + report(body(job))) * 4)
-            other.send(request("GET", "/v1/jobs"))
-            assert (await other.reply()).status == 200
-            statuses = [(await many.reply()).status for _ in range(2004)]
-            assert statuses == ([200] * 500 + [202]) * 4
-
-    run(work)
+    async with collecting(job) as server:
+        many, other = await server.connect(), await server.connect()
+        many.send((request("GET", "/healthz") * 500 + report(body(job))) * 4)
+        other.send(request("GET", "/v1/jobs"))
+        assert (await other.reply()).status == 200
+        statuses = [(await many.reply()).status for _ in range(2004)]
+        assert statuses == ([200] * 500 + [202]) * 4
 
 
-def test_bodies_that_are_not_complete_have_one_room(job: DeployedJob) -> None:
-    async def work() -> None:
-        limits = replace(HttpLimits(), transit_bytes=100_000)
-        async with collecting(job, limits=limits) as server:
-            clients = [await server.connect() for _ in range(4)]
-            for client in clients:
-                client.send(CHUNKED + b"2\r\nab\r\n" * 20_000)
-            await until(lambda: server.connections.transit_bytes >= 80_000)
-            kinds = {type(each._body) for each in server.connections.open}
-            assert kinds <= {bytes, bytearray}
-            refused = 0
-            for client in clients[2:]:
-                reply = await client.reply()
-                assert reply.problem == "/problems/busy"
-                assert reply.headers["retry-after"] == "5"
-                refused += 1
-            assert refused == 2
-            assert server.connections.transit_bytes == 80_000
-            other = await server.connect()
-            assert (await other.report(body(job))).status == 202
-            clients[0].send(b"0\r\n\r\n")
-            assert (await clients[0].reply()).problem == "/problems/malformed"
-            clients[1].writer.close()
-            await until(lambda: server.connections.transit_bytes == 0)
-
-    run(work)
+async def test_bodies_that_are_not_complete_have_one_room(job: DeployedJob) -> None:
+    limits = replace(HttpLimits(), transit_bytes=100_000)
+    async with collecting(job, limits=limits) as server:
+        clients = [await server.connect() for _ in range(4)]
+        for client in clients:
+            client.send(CHUNKED + b"2\r\nab\r\n" * 20_000)
+        await until(lambda: server.connections.transit_bytes >= 80_000)
+        kinds = {type(each._body) for each in server.connections.open}
+        assert kinds <= {bytes, bytearray}
+        refused = 0
+        for client in clients[2:]:
+            reply = await client.reply()
+            assert reply.problem == "/problems/busy"
+            assert reply.headers["retry-after"] == "5"
+            refused += 1
+        assert refused == 2
+        assert server.connections.transit_bytes == 80_000
+        other = await server.connect()
+        assert (await other.report(body(job))).status == 202
+        clients[0].send(b"0\r\n\r\n")
+        assert (await clients[0].reply()).problem == "/problems/malformed"
+        clients[1].writer.close()
+        await until(lambda: server.connections.transit_bytes == 0)
 
 
-def test_slow_heads_and_bodies_make_room(job: DeployedJob) -> None:
-    async def work() -> None:
-        limits = replace(HttpLimits(), connections=100)
-        async with collecting(job, limits=limits) as server:
-            server.writer.gate = asyncio.Event()
-            waiting = await server.connect()
-            waiting.send(report(body(job)))
-            await until(lambda: server.gathering.is_open(1))
-            slow = [await server.connect() for _ in range(99)]
-            for index, client in enumerate(slow):
-                client.send(b"P" if index % 2 else report(body(job))[:-1])
-            await until(lambda: len(server.connections.unfinished) == 99)
-            client = await server.connect()
-            client.send(report(body(job)))
-            assert await slow[0].closed()
-            server.writer.gate.set()
-            assert (await client.reply()).status == 202
-            assert (await waiting.reply()).status == 202
-            assert len(server.connections.open) == 100
-
-    run(work)
+async def test_slow_heads_and_bodies_make_room(job: DeployedJob) -> None:
+    limits = replace(HttpLimits(), connections=100)
+    async with collecting(job, limits=limits) as server:
+        server.writer.gate = asyncio.Event()
+        waiting = await server.connect()
+        waiting.send(report(body(job)))
+        await until(lambda: server.gathering.is_open(1))
+        slow = [await server.connect() for _ in range(99)]
+        for index, client in enumerate(slow):
+            client.send(b"P" if index % 2 else report(body(job))[:-1])
+        await until(lambda: len(server.connections.unfinished) == 99)
+        client = await server.connect()
+        client.send(report(body(job)))
+        assert await slow[0].closed()
+        server.writer.gate.set()
+        assert (await client.reply()).status == 202
+        assert (await waiting.reply()).status == 202
+        assert len(server.connections.open) == 100
 
 
-def test_connections_of_one_address(job: DeployedJob) -> None:
-    async def work() -> None:
-        limits = replace(HttpLimits(), by_address=5)
-        async with collecting(job, limits=limits) as server:
-            clients = [await server.connect() for _ in range(5)]
-            for client in clients:
-                assert (await client.ask("GET", "/healthz")).status == 200
-            assert await (await server.connect()).closed()
-            clients[0].writer.close()
-            await until(lambda: len(server.connections.open) == 4)
+async def test_connections_of_one_address(job: DeployedJob) -> None:
+    limits = replace(HttpLimits(), by_address=5)
+    async with collecting(job, limits=limits) as server:
+        clients = [await server.connect() for _ in range(5)]
+        for client in clients:
+            assert (await client.ask("GET", "/healthz")).status == 200
+        assert await (await server.connect()).closed()
+        clients[0].writer.close()
+        await until(lambda: len(server.connections.open) == 4)
+        assert (await (await server.connect()).ask("GET", "/healthz")).status == 200
+    access = Access(proxies=networks(["127.0.0.0/8"]))
+    async with collecting(job, limits=limits, access=access) as server:
+        for _ in range(8):
             assert (await (await server.connect()).ask("GET", "/healthz")).status == 200
-        access = Access(proxies=networks(["127.0.0.0/8"]))
-        async with collecting(job, limits=limits, access=access) as server:
-            for _ in range(8):
-                assert (await (await server.connect()).ask("GET", "/healthz")).status == 200
-
-    run(work)
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -309,46 +285,40 @@ def test_handshakes_that_do_not_end_are_counted_and_closed(
         runner.run(asyncio.wait_for(work(), 60))
 
 
-def test_refusals_reach_pages_too(job: DeployedJob) -> None:
-    async def work() -> None:
-        access = Access(frozenset({APP}))
-        rates = Rates(1.0, lambda: 0.0, burst=1)
-        async with collecting(job, access=access, rates=rates) as server:
-            assert (await (await server.connect()).report(body(job), f"Origin: {APP}")).status
-            for ask in (report(body(job), f"Origin: {APP}"), request("GET", "/", f"Origin: {APP}")):
-                client = await server.connect()
-                client.send(ask)
-                reply = await client.reply()
-                assert reply.problem == "/problems/rate"
-                assert reply.headers["access-control-allow-origin"] == APP
-                assert reply.headers["access-control-expose-headers"] == "Retry-After"
-        async with collecting(job, access=access) as server:
-            slow, large, late = [await server.connect() for _ in range(3)]
-            slow.send(report(body(job), f"Origin: {APP}")[:-1])
-            large.send(request("POST", "/", f"Origin: {APP}", f"Content-Length: {1 << 30}"))
-            await until(lambda: any(each._in_body for each in server.connections.open))
-            assert (await large.reply()).headers["access-control-allow-origin"] == APP
-            server.connections.tick(31.0)
-            reply = await slow.reply()
-            assert (reply.status, reply.headers["access-control-allow-origin"]) == (408, APP)
-            server.service.stopping = True
-            reply = await (await server.connect()).report(body(job), f"Origin: {APP}")
-            assert (reply.status, reply.headers["access-control-allow-origin"]) == (503, APP)
-            late.writer.close()
-
-    run(work)
-
-
-def test_a_request_of_many_reports_costs_as_much_as_they(job: DeployedJob) -> None:
-    async def work() -> None:
-        async with collecting(job, rates=Rates(1.0, lambda: 0.0, burst=10)) as server:
+async def test_refusals_reach_pages_too(job: DeployedJob) -> None:
+    access = Access(frozenset({APP}))
+    rates = Rates(1.0, lambda: 0.0, burst=1)
+    async with collecting(job, access=access, rates=rates) as server:
+        assert (await (await server.connect()).report(body(job), f"Origin: {APP}")).status
+        for ask in (report(body(job), f"Origin: {APP}"), request("GET", "/", f"Origin: {APP}")):
             client = await server.connect()
-            many = body(job, 1, [envelope(job) for _ in range(50)])
-            assert (await client.report(many)).status == 202
-            reply = await client.report(body(job))
-            assert (reply.status, reply.headers["retry-after"]) == (429, "41")
+            client.send(ask)
+            reply = await client.reply()
+            assert reply.problem == "/problems/rate"
+            assert reply.headers["access-control-allow-origin"] == APP
+            assert reply.headers["access-control-expose-headers"] == "Retry-After"
+    async with collecting(job, access=access) as server:
+        slow, large, late = [await server.connect() for _ in range(3)]
+        slow.send(report(body(job), f"Origin: {APP}")[:-1])
+        large.send(request("POST", "/", f"Origin: {APP}", f"Content-Length: {1 << 30}"))
+        await until(lambda: any(each._in_body for each in server.connections.open))
+        assert (await large.reply()).headers["access-control-allow-origin"] == APP
+        server.connections.tick(31.0)
+        reply = await slow.reply()
+        assert (reply.status, reply.headers["access-control-allow-origin"]) == (408, APP)
+        server.service.stopping = True
+        reply = await (await server.connect()).report(body(job), f"Origin: {APP}")
+        assert (reply.status, reply.headers["access-control-allow-origin"]) == (503, APP)
+        late.writer.close()
 
-    run(work)
+
+async def test_a_request_of_many_reports_costs_as_much_as_they(job: DeployedJob) -> None:
+    async with collecting(job, rates=Rates(1.0, lambda: 0.0, burst=10)) as server:
+        client = await server.connect()
+        many = body(job, 1, [envelope(job) for _ in range(50)])
+        assert (await client.report(many)).status == 202
+        reply = await client.report(body(job))
+        assert (reply.status, reply.headers["retry-after"]) == (429, "41")
 
 
 def test_answers_that_are_kept_hold_no_bodies() -> None:
@@ -358,28 +328,22 @@ def test_answers_that_are_kept_hold_no_bodies() -> None:
     assert _head.cache_info().currsize <= 4
 
 
-def test_trailers_are_no_headers(job: DeployedJob) -> None:
-    async def work() -> None:
-        async with collecting(job, access=Access(frozenset({APP}))) as server:
-            client = await server.connect()
-            data = body(job)
-            head = CHUNKED.replace(f"Content-Type: {CONTENT_TYPE}\r\n".encode(), b"")
-            trailer = f"0\r\nContent-Type: {CONTENT_TYPE}\r\n\r\n"
-            client.send(head + b"%x\r\n%b\r\n" % (len(data), data) + trailer.encode())
-            assert (await client.reply()).problem == "/problems/media-type"
-
-    run(work)
+async def test_trailers_are_no_headers(job: DeployedJob) -> None:
+    async with collecting(job, access=Access(frozenset({APP}))) as server:
+        client = await server.connect()
+        data = body(job)
+        head = CHUNKED.replace(f"Content-Type: {CONTENT_TYPE}\r\n".encode(), b"")
+        trailer = f"0\r\nContent-Type: {CONTENT_TYPE}\r\n\r\n"
+        client.send(head + b"%x\r\n%b\r\n" % (len(data), data) + trailer.encode())
+        assert (await client.reply()).problem == "/problems/media-type"
 
 
 @pytest.mark.parametrize("length", ["", "1_0", "+5", "0x5", " ", "9" * 5000])
-def test_lengths_that_are_none(job: DeployedJob, length: str) -> None:
-    async def work() -> None:
-        async with collecting(job) as server:
-            client = await server.connect()
-            client.send(f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
-            assert (await client.reply()).status in (400, 404, 413)
-
-    run(work)
+async def test_lengths_that_are_none(job: DeployedJob, length: str) -> None:
+    async with collecting(job) as server:
+        client = await server.connect()
+        client.send(f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert (await client.reply()).status in (400, 404, 413)
 
 
 def test_whose_word_is_taken_for_whom_it_asks() -> None:

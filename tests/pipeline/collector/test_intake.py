@@ -293,27 +293,6 @@ def test_another_key_is_refused(job: DeployedJob) -> None:
         Intake(job, CollectorKey(b"x" * 32))
 
 
-def test_a_single_foreign_word_costs_few_looks(
-    job: DeployedJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    intake = Intake(job, KEY)
-    bodies = [body(job, 1, [envelope(job, 1, [word % 2])]) for word in range(256)]
-    wrong = job.content_form.pack(words_of(job, [99]))
-    bodies[100] = body(job, 1, [encode_envelope(b"d" * 16, b"r" * 16, True, wrong)])
-    looks = 0
-    check = intake._check.word_problem
-
-    def counted(epoch: int, values: np.ndarray) -> str | None:
-        nonlocal looks
-        looks += 1
-        return check(epoch, values)
-
-    monkeypatch.setattr(intake._check, "word_problem", counted)
-    found = taken(intake, *bodies)
-    assert [index for index, refusal in enumerate(found.refusals) if refusal] == [100]
-    assert looks <= 17
-
-
 @pytest.mark.parametrize(("protocol", "most"), [("future_rand", 1), ("shuffled_counts", 0)])
 def test_what_is_seen_does_not_depend_on_values(protocol: str, most: int) -> None:
     """`most` is the largest word that there is at the first epoch."""

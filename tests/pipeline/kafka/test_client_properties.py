@@ -85,7 +85,7 @@ class TestPlaintext:
     def test_may_leave_the_servers_to_the_command_line(self, file: Path) -> None:
         assert read(file, "").bootstrap_servers == ()
 
-    @pytest.mark.parametrize("servers", ["a", "a:b", "PLAINTEXT://a:9092", "a:9092 b:9092", " "])
+    @pytest.mark.parametrize("servers", ["a", "PLAINTEXT://a:9092", " "])
     def test_refuses_what_is_no_list_of_servers(self, file: Path, servers: str) -> None:
         message = refusal(file, "# who", f"bootstrap.servers={servers}")
         assert "FILE, line 2: bootstrap.servers must be HOST:PORT" in message
@@ -100,10 +100,7 @@ class TestPlaintext:
         ("line", "advice"),
         [
             ("security.protocl=SSL", "did you mean security.protocol?"),
-            ("ssl.trustore.location=a", "did you mean ssl.truststore.location?"),
             ("ssl.cipher.suites=TLS_AES_128_GCM_SHA256", "remove it"),
-            ("sasl.client.callback.handler.class=Mine", "remove it"),
-            ("config.providers=vault", "remove it"),
             ("anything=1", "remove it"),
         ],
     )
@@ -114,12 +111,7 @@ class TestPlaintext:
 
     @pytest.mark.parametrize(
         ("protocol", "line"),
-        [
-            ("PLAINTEXT", "sasl.mechanism=PLAIN"),
-            ("PLAINTEXT", "ssl.truststore.location=ca.pem"),
-            ("SASL_PLAINTEXT", "ssl.keystore.location=me.pem"),
-            ("SSL", "sasl.jaas.config=x"),
-        ],
+        [("PLAINTEXT", "sasl.mechanism=PLAIN"), ("SASL_PLAINTEXT", "ssl.keystore.location=me.pem")],
     )
     def test_security_without_effect_is_refused(self, file: Path, protocol: str, line: str) -> None:
         message = refusal(file, f"security.protocol={protocol}", line)
@@ -183,11 +175,8 @@ class TestSasl:
                 f'{SCRAM} required username="a" password="b";',
                 "needs the login module Plain",
             ),
-            ("PLAIN", f'{PLAIN} required username="a" password="b"', "must read"),
             ("PLAIN", f'{PLAIN} required username="a";', "must read"),
-            ("PLAIN", f'{PLAIN} required username="a" password="b" more="c";', "must read"),
             ("PLAIN", f'{PLAIN} required username="a" password="tipp"ed";', "must read"),
-            ("PLAIN", "", "must read"),
         ],
     )
     def test_other_logins_are_refused(
@@ -325,20 +314,3 @@ class TestTls:
         lines = ("security.protocol=SSL", f"ssl.{store}.location={jks}")
         assert "must be PEM" in refusal(file, *lines, f"ssl.{store}.type=JKS")
         assert read(file, *lines, f"ssl.{store}.type=pem").tls is not None
-
-    @pytest.mark.parametrize(
-        ("line", "problem"),
-        [
-            ("ssl.truststore.location=/no/ca.pem", "cannot read /no/ca.pem: No such file"),
-            ("ssl.truststore.certificates=trust me", "holds no PEM block"),
-            (
-                "ssl.truststore.certificates="
-                "-----BEGIN CERTIFICATE-----AAAA-----END CERTIFICATE-----",
-                "the trusted certificates cannot be used",
-            ),
-        ],
-    )
-    def test_unusable_certificates_are_refused(self, file: Path, line: str, problem: str) -> None:
-        message = refusal(file, "security.protocol=SSL", line)
-        assert message.startswith("FILE, line 2: ")
-        assert problem in message

@@ -11,7 +11,7 @@ from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from dpstream.pipeline.kafka.client_properties import ConnectionSettingsError
-from dpstream.pipeline.kafka.connection import Connection, NoClusterError, find_cluster
+from dpstream.pipeline.kafka.connection import Connection, find_cluster
 
 TLS = Path(__file__).parents[1] / "tls"
 LOGIN = (
@@ -101,22 +101,6 @@ def test_the_option_goes_before_the_environment_and_that_before_the_file(
     assert find_cluster("option:1", config).bootstrap_servers == ("option:1",)
 
 
-def test_a_child_process_can_be_told_the_same_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = find_cluster("a:1,b:2")
-    assert plain.arguments() == ["--bootstrap-servers", "a:1,b:2"]
-    monkeypatch.chdir(tmp_path)
-    Path("client.properties").write_text("client.id=me")
-    configured = find_cluster("a:1", Path("client.properties"))
-    assert configured.arguments() == [
-        "--bootstrap-servers",
-        "a:1",
-        "--kafka-config",
-        str(tmp_path / "client.properties"),
-    ]
-
-
 def test_a_password_does_not_show(tmp_path: Path) -> None:
     connection = from_file(
         tmp_path, f"bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\n{LOGIN}"
@@ -127,14 +111,3 @@ def test_a_password_does_not_show(tmp_path: Path) -> None:
 def test_a_file_without_servers_is_not_enough(tmp_path: Path) -> None:
     with pytest.raises(ConnectionSettingsError, match=r"bootstrap\.servers is missing"):
         from_file(tmp_path, "client.id=me")
-
-
-def test_malformed_servers_are_refused() -> None:
-    with pytest.raises(ConnectionSettingsError, match=r"must be HOST:PORT.*, not 'nine'"):
-        find_cluster("a:1,nine")
-
-
-def test_without_any_name_and_broker_it_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(NoClusterError, match=r"dpstream kafka start.*--bootstrap-servers"):
-        find_cluster()
-    assert not (tmp_path / "home").exists(), "asking starts and creates nothing"

@@ -151,11 +151,3 @@ def test_two_fetch_at_once_and_one_does_the_work(repository: Repository, tmp_pat
         thread.join()
     assert [contents(result) for result in results] == [list(CONTENTS.values())] * 2
     assert repository.requests == Counter(CONTENTS.keys())
-
-
-def test_no_network_is_said_in_one_sentence(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DPSTREAM_MAVEN_REPOSITORY", "http://127.0.0.1:9")
-    with pytest.raises(LocalKafkaError, match=r"cannot fetch .*; check the network and try again"):
-        kafka_jars(silent, tmp_path)

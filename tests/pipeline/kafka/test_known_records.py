@@ -27,9 +27,6 @@ def test_records_in_a_row_are_given_back_whole_and_once() -> None:
     known = kept(7, 8, 9)
     assert known.take(HERE, 7, 10) == [record(7), record(8), record(9)]
     assert not known.take(HERE, 7, 10)
-
-
-def test_a_part_of_them_is() -> None:
     assert offsets_of(kept(7, 8, 9), 8, 9) == [8]
     assert offsets_of(kept(7, 8, 9), 8, 20) == [8, 9]
 

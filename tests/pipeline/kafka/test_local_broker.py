@@ -26,20 +26,3 @@ def test_a_broker_that_runs_on_another_port_is_said(
     known = explain(said.value)
     assert known is not None
     assert known[1] == FAILED
-
-
-@pytest.mark.parametrize("brief", [True, False])
-def test_java_is_asked_for_less_where_the_broker_is_for_minutes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: bool
-) -> None:
-    java = tmp_path / "java"
-    java.write_text(
-        '#!/bin/sh\ncase "$*" in *StorageTool*) mkdir -p data; touch data/meta.properties;; '
-        f'*) echo "$@" >{tmp_path}/asked; exit 1;; esac\n'
-    )
-    java.chmod(0o755)
-    monkeypatch.setenv("DPSTREAM_JAVA", str(java))
-    monkeypatch.setattr("dpstream.pipeline.kafka.local_kafka.broker.kafka_jars", lambda say: ())
-    with pytest.raises(LocalKafkaError, match="ended while it was starting"):
-        LocalKafka(tmp_path / "kafka").start(brief=brief)
-    assert ("-XX:TieredStopAtLevel=1 " in (tmp_path / "asked").read_text()) is brief

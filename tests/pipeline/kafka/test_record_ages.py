@@ -33,25 +33,8 @@ def test_ages_are_right_to_within_a_second_or_a_twentieth(ages: list[int]) -> No
         assert found <= real[place] <= found + max(FINEST_AGE_MS, found // 19 + 1)
 
 
-def test_all_are_asked_for_together() -> None:
-    """A hundred partitions cost no more requests than the one that costs most."""
-    oldest = Asked({0: 9 * DAY})
-    alone = record_ages([0], NOW, oldest)
-    real = {place: 9 * DAY // (place + 1) for place in range(100)}
-    together = Asked(real)
-    assert record_ages(real, NOW, together)[0] == alone[0]
-    assert len(together.rounds) == len(oldest.rounds) < 30
-    assert len(together.rounds[0]) == 100
-
-
 @pytest.mark.parametrize("oldest", [0, FINEST_AGE_MS])
 def test_of_a_moment_so_early_nothing_is_asked(oldest: int) -> None:
     asked = Asked({0: 0})
     assert record_ages([0], oldest, asked) == {0: 0}
-    assert asked.rounds == []
-
-
-def test_of_no_records_nothing_is_asked() -> None:
-    asked = Asked({})
-    assert record_ages([], NOW, asked) == {}
     assert asked.rounds == []

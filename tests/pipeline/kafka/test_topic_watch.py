@@ -75,13 +75,6 @@ def test_what_is_gone_for_some_looks_is_gone(
     assert "dpstream undeploy small --delete-topics and deploy it again" in str(caught.value)
 
 
-def test_a_stage_does_not_miss_what_it_does_not_use() -> None:
-    """A replay may have no reports at all."""
-    watch = TopicWatch(JOB, Role.SHUFFLED, USED[Role.SHUFFLED])
-    for _ in range(5):
-        assert watch.see_partitions(counts(reports=0, producers=0, estimates=0)) == []
-
-
 @pytest.mark.parametrize(
     ("ends", "reached", "said"),
     [

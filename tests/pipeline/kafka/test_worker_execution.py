@@ -1,10 +1,8 @@
 """An execution keeps a stage to its assignment: nothing before it is restored, nothing after."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-
-from aiokafka.errors import KafkaError
 
 from dpstream.pipeline.actions import (
     Action,
@@ -167,18 +165,6 @@ class World:
         self.carried_out.clear()
 
 
-def story(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    def run() -> None:
-        async def main() -> None:
-            await test()
-
-        asyncio.run(main())
-
-    run.__doc__ = test.__doc__
-    return run
-
-
-@story
 async def test_restores_every_partition_before_records_flow() -> None:
     world = World(committed_offsets={1: 40})
     await world.execution.record(1, 40, b"")
@@ -189,7 +175,6 @@ async def test_restores_every_partition_before_records_flow() -> None:
     assert world.reports == ["partitions: 1, 2"]
 
 
-@story
 async def test_what_was_reached_is_not_forgotten_when_the_group_has_no_offset_any_more() -> None:
     """A topic takes them with it when it is deleted, so nothing else tells that there was one."""
     world = World(committed_offsets={0: 40, 1: 7})
@@ -200,7 +185,6 @@ async def test_what_was_reached_is_not_forgotten_when_the_group_has_no_offset_an
     assert world.execution.reached == {0: 40, 1: 9}
 
 
-@story
 async def test_shows_each_record_once_and_in_order() -> None:
     world = World()
     await world.own(0)
@@ -216,7 +200,6 @@ async def test_shows_each_record_once_and_in_order() -> None:
     assert world.execution.records == 3
 
 
-@story
 async def test_replies_reach_the_stage() -> None:
     stage = ScriptedStage(
         on_record=(
@@ -237,7 +220,6 @@ async def test_replies_reach_the_stage() -> None:
     ]
 
 
-@story
 async def test_a_record_that_is_shown_need_not_be_asked_for_if_all_of_it_is_known() -> None:
     world = World()
     await world.own(0)
@@ -249,18 +231,6 @@ async def test_a_record_that_is_shown_need_not_be_asked_for_if_all_of_it_is_know
     assert world.shown == [(Role.REPORTS, 0, LogRecord(0, b"stamped by the broker", 5))]
 
 
-@story
-async def test_what_a_stage_writes_counts_as_work_like_what_it_is_shown() -> None:
-    """What a worker was woken by may be taken in on taking over, before it is shown a record."""
-    world = World(ScriptedStage(on_assign=(Append(Role.MANIFESTS, 0, b""), Flush())))
-    assert world.execution.done == 0
-    await world.own(0)
-    assert (world.execution.records, world.execution.done) == (0, 1)
-    await world.execution.record(0, 0, b"")
-    assert world.execution.done == 2
-
-
-@story
 async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
     """The flush never ends: the broker is away, and the partition goes to somebody else."""
     stage = ScriptedStage(
@@ -282,7 +252,6 @@ async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
     assert "tick" not in stage.seen
 
 
-@story
 async def test_next_assignment_does_not_wait_for_the_last_one() -> None:
     stage = ScriptedStage(on_record=(Flush(),))
     world = World(stage)
@@ -296,7 +265,6 @@ async def test_next_assignment_does_not_wait_for_the_last_one() -> None:
     assert world.execution.positions == {0: 9}
 
 
-@story
 async def test_partitions_that_were_added_later_are_not_read() -> None:
     """An epoch lies in partition e mod P with the P that the job was deployed with."""
     world = World(partitions=2)
@@ -310,7 +278,6 @@ async def test_partitions_that_were_added_later_are_not_read() -> None:
     assert not world.failures
 
 
-@story
 async def test_restoration_that_is_interrupted_begins_again() -> None:
     stage = ScriptedStage(on_assign=(Flush(),))
     world = World(stage)
@@ -323,7 +290,6 @@ async def test_restoration_that_is_interrupted_begins_again() -> None:
     assert world.execution.positions == {1: 0}
 
 
-@story
 async def test_committed_offsets_are_known_for_as_long_as_the_partitions_are_ours() -> None:
     stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 5),))
     world = World(stage, committed_offsets={0: 4})
@@ -335,7 +301,6 @@ async def test_committed_offsets_are_known_for_as_long_as_the_partitions_are_our
     assert world.execution.committed == {}
 
 
-@story
 async def test_refused_commit_ends_the_assignment_before_anything_is_deleted() -> None:
     stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 1), DeleteBelow(Role.REPORTS, 0, 1)))
     world = World(stage)
@@ -349,7 +314,6 @@ async def test_refused_commit_ends_the_assignment_before_anything_is_deleted() -
     assert world.failures == []
 
 
-@story
 async def test_pause_is_followed_by_a_question_before_the_next_record() -> None:
     world = World()
     await world.own(0)
@@ -363,7 +327,6 @@ async def test_pause_is_followed_by_a_question_before_the_next_record() -> None:
     assert world.confirmations == 1
 
 
-@story
 async def test_pause_is_noticed_even_if_the_heart_beats_first() -> None:
     """After SIGCONT nobody knows which task of the event loop runs first."""
     world = World()
@@ -376,7 +339,6 @@ async def test_pause_is_noticed_even_if_the_heart_beats_first() -> None:
     assert world.stage.seen == ["revoke 0"]
 
 
-@story
 async def test_pause_between_two_actions_stops_the_second() -> None:
     class Paused(ScriptedStage):
         def record(
@@ -393,7 +355,6 @@ async def test_pause_between_two_actions_stops_the_second() -> None:
     assert world.carried_out == ["append", "forget"]
 
 
-@story
 async def test_position_deleted_before_restoration_is_an_error_that_names_it() -> None:
     world = World(committed_offsets={3: 10}, first={3: 20})
     await world.own(3)
@@ -404,7 +365,6 @@ async def test_position_deleted_before_restoration_is_an_error_that_names_it() -
     assert not world.execution.restored
 
 
-@story
 async def test_position_deleted_while_running_is_an_error_that_names_it() -> None:
     world = World()
     await world.own(0)
@@ -415,7 +375,6 @@ async def test_position_deleted_while_running_is_an_error_that_names_it() -> Non
     assert world.stage.seen == ["revoke 0"]
 
 
-@story
 async def test_records_that_faust_left_out_end_the_worker_too() -> None:
     world = World()
     await world.own(0)
@@ -425,7 +384,6 @@ async def test_records_that_faust_left_out_end_the_worker_too() -> None:
     assert "offset 0 was due and 2 came" in str(error)
 
 
-@story
 async def test_deletions_of_a_successor_are_no_error() -> None:
     """A worker that does not know yet that it was replaced reads what its successor deleted."""
     stage = ScriptedStage(on_record=(ReadRange(Role.REPORTS, 0, 0, 4),))
@@ -438,17 +396,6 @@ async def test_deletions_of_a_successor_are_no_error() -> None:
     assert not world.execution.restored
 
 
-@story
-async def test_failed_deletion_is_only_mentioned() -> None:
-    stage = ScriptedStage(on_record=(DeleteBelow(Role.REPORTS, 0, 1),))
-    world = World(stage, delete_error=KafkaError("not allowed"))
-    await world.own(0)
-    await world.execution.record(0, 0, b"")
-    assert stage.seen[-1] == "done 0:0"
-    await until(lambda: "records below 1 could not be deleted" in world.reports[-1])
-
-
-@story
 async def test_a_deletion_that_is_not_answered_holds_nothing_up() -> None:
     """Afterwards only the latest of those that waited meanwhile is due."""
     stage = ScriptedStage()
@@ -472,7 +419,6 @@ async def test_a_deletion_that_is_not_answered_holds_nothing_up() -> None:
     assert world.failures == []
 
 
-@story
 async def test_a_deletion_that_fails_in_an_unknown_way_ends_the_worker() -> None:
     stage = ScriptedStage(on_record=(DeleteBelow(Role.REPORTS, 0, 1),))
     world = World(stage, delete_error=ArithmeticError("broken"))
@@ -482,7 +428,6 @@ async def test_a_deletion_that_fails_in_an_unknown_way_ends_the_worker() -> None
     assert isinstance(world.failures[0], ArithmeticError)
 
 
-@story
 async def test_stage_that_raises_ends_the_worker() -> None:
     class Broken(ScriptedStage):
         def tick(self, now: float) -> Steps[None]:

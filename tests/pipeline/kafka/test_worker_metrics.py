@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
@@ -145,49 +144,6 @@ def test_every_stage_counts_its_windows(tmp_path: Path, stage: str) -> None:
         assert found["kafka_consumergroup_group_lag_seconds" + where] == 0
     if stage != "publish":
         assert found["dpstream_reports_total"] > PEOPLE
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_one_line_for_every_window(tmp_path: Path, stage: str) -> None:
-    watched = Watched(local_job(), tmp_path)
-    lines = [json.loads(line) for line in watched.lines[stage].getvalue().splitlines()]
-    assert lines == [
-        {
-            "ts": "2023-11-14T22:13:25.000Z",
-            "level": "info",
-            "job": "watched",
-            "stage": stage,
-            "worker": "w1",
-            "epoch": epoch,
-            "fate": "released",
-            "contributors": None if stage == "aggregate" else PEOPLE,
-            # The publisher counts from the decision on the wall clock, the others from the first
-            # record.
-            "seconds": 5.0 if stage == "publish" else 2.5,
-        }
-        for epoch in EPOCHS
-    ]
-
-
-def test_log_lines_of_windows_and_notices_are_text() -> None:
-    stream = io.StringIO()
-    lines = LogLines("watched", "shuffle", "w1", stream=stream, clock=lambda: 8.25)
-    lines.window(FinishedWindow(3, Fate.TOO_SMALL, 1, began=8.0))
-    lines.info("partitions: 0, 1")
-    first, second = stream.getvalue().splitlines()
-    assert first.endswith(" shuffle w1: epoch 3: too small, 1 contributor, 0.25 s")
-    assert second.endswith(" shuffle w1: partitions: 0, 1")
-
-
-@pytest.mark.parametrize(
-    ("fate", "level"),
-    [(Fate.RELEASED, "info"), (Fate.TOO_SMALL, "warning"), (Fate.EMPTY, "info")],
-)
-def test_a_withheld_window_is_a_warning_and_no_other(fate: Fate, level: str) -> None:
-    stream = io.StringIO()
-    LogLines("watched", "shuffle", "w1", True, stream).window(FinishedWindow(3, fate, 1))
-    (line,) = map(json.loads, stream.getvalue().splitlines())
-    assert (line["fate"], line["level"]) == (fate.value, level)
 
 
 def test_the_last_epoch_is_the_largest_though_windows_are_finished_in_any_order() -> None:

@@ -3,51 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import io
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pyarrow import parquet
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed, set_phase
-from dpstream.pipeline.results.series import Series
-from dpstream.pipeline.serve import api, views
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.serve import views
 from dpstream.pipeline.serve.board import milliseconds
 from dpstream.pipeline.serve.follower import Answers
-from dpstream.pipeline.serve.history import Point
 from dpstream.pipeline.serve.limits import Limits
 from dpstream.pipeline.serve.query_strings import LARGEST
-from dpstream.pipeline.serve.server import Site, SiteSettings
 from dpstream.pipeline.serve.views import MOST_SERIES, NOT_PRIVATE
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import JOBS_TOPIC, Role
 from tests.support.commands import Commands
 from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
-from tests.support.shown_jobs import (
-    COUNT,
-    HOURS,
-    MODES,
-    WORDS,
-    count,
-    found,
-    gap,
-    items,
-    numbers,
-)
+from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, gap, items, numbers
 
 
 @pytest.fixture
@@ -77,315 +60,133 @@ def written() -> MemoryCluster:
     return cluster
 
 
-def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            body = await page.get("/api/jobs")
-            assert body["run"] == page.site.board.run
-            assert body["kafka"]["answers"] is True
-            jobs = {job["job"]: job for job in body["jobs"]}
-            assert list(jobs) == ["count", "hours", "modes", "words"]
-            assert [job["domain"]["kind"] for job in jobs.values()] == [
-                *("value", "numbers", "items", "found")
-            ]
-            counted = jobs["count"]
-            assert counted["position"] == "epoch 4 of 12"
-            assert counted["estimate"] == pytest.approx({"value": -2.5, "low": -12.3, "high": 7.3})
-            assert counted["phase"] == "running"
-            assert counted["replay_of"] is None
-            assert jobs["modes"]["headline"].startswith("bus, or tram: 53 (95 %: 43 to 63)")
-            assert jobs["modes"]["budget"] == "epsilon 8 of 20 charged"
-            assert jobs["words"]["headline"].startswith("8: 80")
-            # The median of 40 values below 40 and 180 above.
-            assert jobs["hours"]["headline"].startswith("median ")
-
-    run(test)
+async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        body = await page.get("/api/jobs")
+        assert body["run"] == page.site.board.run
+        assert body["kafka"]["answers"] is True
+        jobs = {job["job"]: job for job in body["jobs"]}
+        assert list(jobs) == ["count", "hours", "modes", "words"]
+        assert [job["domain"]["kind"] for job in jobs.values()] == [
+            *("value", "numbers", "items", "found")
+        ]
+        counted = jobs["count"]
+        assert counted["position"] == "epoch 4 of 12"
+        assert counted["estimate"] == pytest.approx({"value": -2.5, "low": -12.3, "high": 7.3})
+        assert counted["phase"] == "running"
+        assert counted["replay_of"] is None
+        assert jobs["modes"]["headline"].startswith("bus, or tram: 53 (95 %: 43 to 63)")
+        assert jobs["modes"]["budget"] == "epsilon 8 of 20 charged"
+        assert jobs["words"]["headline"].startswith("8: 80")
+        # The median of 40 values below 40 and 180 above.
+        assert jobs["hours"]["headline"].startswith("median ")
 
 
-def test_only_the_jobs_that_were_named_are_shown(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster, jobs=["modes"]) as page:
-            assert [job["job"] for job in (await page.get("/api/jobs"))["jobs"]] == ["modes"]
-            await page.get("/api/jobs/count", 404)
-
-    run(test)
+async def test_only_the_jobs_that_were_named_are_shown(cluster: MemoryCluster) -> None:
+    async with live_page(cluster, jobs=["modes"]) as page:
+        assert [job["job"] for job in (await page.get("/api/jobs"))["jobs"]] == ["modes"]
+        await page.get("/api/jobs/count", 404)
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_whoever_asks_before_the_first_look_waits_for_it(
+async def test_whoever_asks_before_the_first_look_waits_for_it(
     cluster: MemoryCluster, answers: bool
 ) -> None:
-    async def test() -> None:
-        async with live_page(cluster, unread=True) as page:
-            waiting, first_look = asyncio.Event(), page.site.board.first_look
+    async with live_page(cluster, unread=True) as page:
+        waiting, first_look = asyncio.Event(), page.site.board.first_look
 
-            async def look() -> None:
-                waiting.set()
-                await first_look()
+        async def look() -> None:
+            waiting.set()
+            await first_look()
 
-            page.site.board.first_look = look  # type: ignore[method-assign]
-            asked = asyncio.create_task(page.get("/api/jobs/count", 200 if answers else 404))
-            await asyncio.wait_for(waiting.wait(), 60)
-            page.site.take(Answers(answers))
-            if answers:
-                page.read()
-            assert ("error" in await asked) != answers
-
-    run(test)
+        page.site.board.first_look = look  # type: ignore[method-assign]
+        asked = asyncio.create_task(page.get("/api/jobs/count", 200 if answers else 404))
+        await asyncio.wait_for(waiting.wait(), 60)
+        page.site.take(Answers(answers))
+        if answers:
+            page.read()
+        assert ("error" in await asked) != answers
 
 
-def test_nobody_waits_for_a_first_look_for_long_or_twice(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test() -> None:
-        async with live_page(cluster, unread=True) as page:
-            monkeypatch.setattr("dpstream.pipeline.serve.board._FIRST_LOOK_SECONDS", 0.01)
-            await page.get("/api/jobs/count", 404)
-            monkeypatch.setattr("dpstream.pipeline.serve.board._FIRST_LOOK_SECONDS", 3_600.0)
-            await page.get("/api/jobs/count", 404)
-
-    run(test)
-
-
-def test_details_say_what_can_be_drawn_and_what_it_costs(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            modes = await page.get("/api/jobs/modes")
-            assert modes["series"][1] == {"id": "2", "label": "bus, or tram", "unit": "users"}
-            assert modes["chosen"] == ["2", "3", "1"]
-            assert modes["smoothed"] is True
-            assert modes["truth"] is False
-            assert modes["truth_note"] is None
-            assert modes["population"] == "town"
-            assert modes["calendar"] == {"zone": "UTC", "days": True, "seconds": False}
-            assert modes["period"] == "day"
-            assert modes["budget"]["charged"]["epsilon"] == 8
-            assert modes["budget"]["remaining"]["epsilon"] == 12
-            assert any("epsilon 20, 12 is left" in words for words in modes["budget"]["words"])
-            assert modes["guarantee"]["epsilon"] <= 8
-            assert modes["guarantee_words"][0].startswith("Nobody has to be trusted: it holds")
-            hours = await page.get("/api/jobs/hours")
-            assert [each["id"] for each in hours["series"][:4]] == [
-                "q0.25",
-                "q0.5",
-                "q0.75",
-                "r0:10",
-            ]
-            # The others are drawn when they are asked for.
-            assert hours["chosen"] == ["q0.5"]
-            words = await page.get("/api/jobs/words")
-            assert [each["id"] for each in words["series"]] == ["9", "7"]
-            assert words["smoothed"] is False
-            assert words["guarantee"]["delta"] > 0
-            assert "shuffle stage" in words["guarantee_words"][0]
-            counted = await page.get("/api/jobs/count")
-            assert counted["series"] == [{"id": "value", "label": "users", "unit": "users"}]
-            assert counted["budget"]["remaining"] is None
-
-    run(test)
+async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        body = await page.get("/api/jobs/count/curve")
+        (curve,) = body["series"]
+        assert curve["epochs"] == [1, 2, 3, 4]
+        assert curve["value"] == [10.0, None, None, -2.5]
+        assert curve["low"] == [0.2, None, None, -12.3]
+        assert curve["high"] == [19.8, None, None, 7.3]
+        assert curve["truth"] is None
+        assert body["reduced"] is False
+        part = await page.get("/api/jobs/count/curve?from=3&to=3")
+        assert part["series"][0]["epochs"] == [3]
+        none = await page.get("/api/jobs/count/curve?from=9&to=3")
+        assert none["series"][0]["epochs"] == []
+        assert none["from"] is None
+        # What was published of the gap is told, flagged.
+        rows = (await page.get("/api/jobs/count/estimates"))["estimates"]
+        assert rows[2]["flags"] == ["gap"]
+        assert rows[2]["estimate"]["value"] == 33.25
+        assert rows[1]["fate"] == "too small"
+        assert rows[1]["estimate"] is None
 
 
-def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            body = await page.get("/api/jobs/count/curve")
-            (curve,) = body["series"]
-            assert curve["epochs"] == [1, 2, 3, 4]
-            assert curve["value"] == [10.0, None, None, -2.5]
-            assert curve["low"] == [0.2, None, None, -12.3]
-            assert curve["high"] == [19.8, None, None, 7.3]
-            assert curve["truth"] is None
-            assert body["reduced"] is False
-            part = await page.get("/api/jobs/count/curve?from=3&to=3")
-            assert part["series"][0]["epochs"] == [3]
-            none = await page.get("/api/jobs/count/curve?from=9&to=3")
-            assert none["series"][0]["epochs"] == []
-            assert none["from"] is None
-            # What was published of the gap is told, flagged.
-            rows = (await page.get("/api/jobs/count/estimates"))["estimates"]
-            assert rows[2]["flags"] == ["gap"]
-            assert rows[2]["estimate"]["value"] == 33.25
-            assert rows[1]["fate"] == "too small"
-            assert rows[1]["estimate"] is None
-
-    run(test)
+async def test_curves_of_items_ranges_and_quantiles(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        modes = await page.get("/api/jobs/modes/curve?series=2,1,2")
+        assert [curve["label"] for curve in modes["series"]] == ["bus, or tram", "walk"]
+        assert modes["series"][0]["value"] == [51, 52, 53]
+        words = await page.get("/api/jobs/words/curve?series=7")
+        assert words["series"][0]["value"] == [90, None]
+        hours = await page.get("/api/jobs/hours/curve?series=q0.5,r0:40,r70:80")
+        median, lower, last = hours["series"]
+        assert (median["unit"], lower["unit"]) == ("value", "users")
+        assert median["value"][0] < median["value"][2]
+        assert lower["value"] == [40, 40, 40]
+        assert last["value"] == [15, 30, 45]
 
 
-def test_changes_are_curves_and_tables_of_their_own(cluster: MemoryCluster) -> None:
-    followed = deploy_text(
-        cluster, COUNT.replace("count\nprotocol: future_rand", "steps\nprotocol: value_stream")
-    )
-    for epoch, value in enumerate((10.0, 15.0, 40.0), 1):
-        publish(cluster, followed, epoch, count(value))
-
-    async def check() -> None:
-        async with live_page(cluster) as page:
-            assert (await page.get("/api/jobs/steps"))["changes"]
-            assert not (await page.get("/api/jobs/count"))["changes"]
-            body = await page.get("/api/jobs/steps/curve?change=1")
-            (curve,) = body["series"]
-            assert (curve["epochs"], curve["value"]) == ([2, 3], [5.0, 25.0])
-            assert curve["low"][0] < 5.0 < curve["high"][0]
-            assert curve["simultaneous_low"] is None
-            (plain,) = (await page.get("/api/jobs/steps/curve"))["series"]
-            assert plain["value"] == [10.0, 15.0, 40.0]
-            rows = (await page.get("/api/jobs/steps/table?change=2"))["rows"]
-            assert [(row["epoch"], row["series"]["value"][0]) for row in rows] == [(3, 30.0)]
-            refused = await page.get("/api/jobs/count/curve?change=1", status=404)
-            assert "future_rand" in refused["error"]
-            await page.get("/api/jobs/steps/curve?change=0", status=400)
-
-    run(check)
+async def test_the_largest_items_and_the_quantiles_of_an_epoch(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        top = await page.get("/api/jobs/modes/top?epoch=1&count=2")
+        assert [item["label"] for item in top["items"]] == ["bus, or tram", "car"]
+        assert top["items"][0]["low"] == pytest.approx(41.2)
+        assert top["simultaneous_half_width"] > 9.8
+        assert "upwards" in top["notes"][0]
+        words = await page.get("/api/jobs/words/top")
+        assert (words["epoch"], words["found_above"]) == (2, 30.0)
+        assert [item["id"] for item in words["items"]] == ["9"]
+        buckets = await page.get("/api/jobs/hours/top?count=3")
+        labels = [item["label"] for item in buckets["items"]]
+        assert labels == ["0 to 10", "10 to 20", "20 to 30"]
+        quantiles = await page.get("/api/jobs/hours/quantiles?epoch=3")
+        values = [each["value"] for each in quantiles["quantiles"]]
+        assert values == sorted(values)
+        assert (await page.get("/api/jobs/modes/top?epoch=9", 404))["error"]
+        assert (await page.get("/api/jobs/count/top", 404))["error"]
+        assert (await page.get("/api/jobs/modes/quantiles", 404))["error"]
 
 
-def test_curves_of_items_ranges_and_quantiles(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            modes = await page.get("/api/jobs/modes/curve?series=2,1,2")
-            assert [curve["label"] for curve in modes["series"]] == ["bus, or tram", "walk"]
-            assert modes["series"][0]["value"] == [51, 52, 53]
-            words = await page.get("/api/jobs/words/curve?series=7")
-            assert words["series"][0]["value"] == [90, None]
-            hours = await page.get("/api/jobs/hours/curve?series=q0.5,r0:40,r70:80")
-            median, lower, last = hours["series"]
-            assert (median["unit"], lower["unit"]) == ("value", "users")
-            assert median["value"][0] < median["value"][2]
-            assert lower["value"] == [40, 40, 40]
-            assert last["value"] == [15, 30, 45]
-
-    run(test)
+async def test_the_latest_epochs_of_all_jobs_come_in_one_answer(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        found = (await page.get("/api/recent?epochs=2"))["jobs"]
+        curve = (await page.get("/api/jobs/modes/curve?from=2&series=2"))["series"][0]
+        names = ("id", "label", "unit", "epochs", "begins", "value", "low", "high")
+        assert found["modes"] == {name: curve[name] for name in names}
+        assert found["modes"]["epochs"] == [2, 3]
+        assert found["hours"]["id"] == "q0.5"
+        assert None in found["count"]["value"]
+        await page.get("/api/recent?epochs=1001", 400)
 
 
-def test_the_largest_items_and_the_quantiles_of_an_epoch(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            top = await page.get("/api/jobs/modes/top?epoch=1&count=2")
-            assert [item["label"] for item in top["items"]] == ["bus, or tram", "car"]
-            assert top["items"][0]["low"] == pytest.approx(41.2)
-            assert top["simultaneous_half_width"] > 9.8
-            assert "upwards" in top["notes"][0]
-            words = await page.get("/api/jobs/words/top")
-            assert (words["epoch"], words["found_above"]) == (2, 30.0)
-            assert [item["id"] for item in words["items"]] == ["9"]
-            buckets = await page.get("/api/jobs/hours/top?count=3")
-            labels = [item["label"] for item in buckets["items"]]
-            assert labels == ["0 to 10", "10 to 20", "20 to 30"]
-            quantiles = await page.get("/api/jobs/hours/quantiles?epoch=3")
-            values = [each["value"] for each in quantiles["quantiles"]]
-            assert values == sorted(values)
-            assert (await page.get("/api/jobs/modes/top?epoch=9", 404))["error"]
-            assert (await page.get("/api/jobs/count/top", 404))["error"]
-            assert (await page.get("/api/jobs/modes/quantiles", 404))["error"]
-
-    run(test)
-
-
-def test_sparklines_and_the_table_have_the_same_numbers(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            lines = await page.get("/api/jobs/modes/sparklines?count=2")
-            assert [line["label"] for line in lines["series"]] == ["bus, or tram", "car"]
-            assert lines["series"][0]["points"] == [51, 52, 53]
-            assert lines["series"][0]["last"] == [53, 43.2, 62.8]
-            table = await page.get("/api/jobs/modes/table?series=2&limit=2")
-            assert [row["epoch"] for row in table["rows"]] == [3, 2]
-            assert table["rows"][0]["series"] == {"2": [53, 43.2, 62.8]}
-            # Headlines, which take long of numbers, are not what a chart is made of.
-            assert "headline" not in table["rows"][0]
-            counted = await page.get("/api/jobs/count/table?from=2&to=3")
-            assert [row["series"] for row in counted["rows"]] == [{"value": None}] * 2
-
-    run(test)
-
-
-def test_sparklines_of_many_buckets_are_read_off_the_estimates(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster = MemoryCluster()
-    job = deploy_text(cluster, HOURS.replace("high: 80, buckets: 8", "high: 128, buckets: 128"))
-    for epoch in (1, 2, 3):
-        publish(cluster, job, epoch, None if epoch == 2 else numbers(*map(float, range(128))))
-
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            lines = (await page.get("/api/jobs/hours/sparklines"))["series"]
-            assert [line["id"] for line in lines[2:5]] == ["q0.75", "r0:1", "r1:2"]
-            assert [line["points"] for line in lines[3:6]] == [[n, None, n] for n in (0, 1, 2)]
-            assert lines[130]["points"] == [127, None, 127]
-            asked: list[int] = []
-            triples = Point.triples
-
-            def counted(point: Point, series: Sequence[Series]) -> NDArray[np.float64]:
-                asked.append(point.epoch)
-                return triples(point, series)
-
-            monkeypatch.setattr(Point, "triples", counted)
-            assert (await page.get("/api/jobs/hours/sparklines"))["series"] == lines
-            # Once, for the numbers of the last epoch.
-            assert asked == [3]
-
-    run(test)
-
-
-def test_the_latest_epochs_of_all_jobs_come_in_one_answer(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            found = (await page.get("/api/recent?epochs=2"))["jobs"]
-            curve = (await page.get("/api/jobs/modes/curve?from=2&series=2"))["series"][0]
-            names = ("id", "label", "unit", "epochs", "begins", "value", "low", "high")
-            assert found["modes"] == {name: curve[name] for name in names}
-            assert found["modes"]["epochs"] == [2, 3]
-            assert found["hours"]["id"] == "q0.5"
-            assert None in found["count"]["value"]
-            await page.get("/api/recent?epochs=1001", 400)
-
-    run(test)
-
-
-def test_a_long_curve_is_made_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = MemoryCluster()
-    job = deploy_text(cluster, COUNT.replace("count: 12", "count: 64"))
-    for epoch in range(1, 65):
-        publish(cluster, job, epoch, count(float(epoch)))
-    monkeypatch.setattr(api, "_EPOCHS_AT_ONCE", 10)
-    seen: list[int] = []
-    turns = 0
-    triples = Point.triples
-
-    def counted(point: Point, series: Sequence[Series]) -> NDArray[np.float64]:
-        seen.append(turns)
-        return triples(point, series)
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            monkeypatch.setattr(Point, "triples", counted)
-            ticking = asyncio.create_task(others())
-            (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
-            ticking.cancel()
-            assert curve["value"] == list(range(1, 65))
-            assert len(seen) == 64
-            assert all(seen.count(turn) <= 10 for turn in seen)
-
-    run(test)
-
-
-def test_of_a_gap_no_item_is_called_the_largest(cluster: MemoryCluster) -> None:
+async def test_of_a_gap_no_item_is_called_the_largest(cluster: MemoryCluster) -> None:
     job = deploy_text(MemoryCluster(), MODES, b"m" * 16)
     publish(cluster, job, 4, items(10.0, 90.0, 30.0, flags=("gap",)))
 
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            top = await page.get("/api/jobs/modes/top")
-            assert (top["epoch"], top["flags"], top["items"]) == (4, ["gap"], [])
-            assert top["simultaneous_half_width"] is None
-
-    run(test)
+    async with live_page(cluster) as page:
+        top = await page.get("/api/jobs/modes/top")
+        assert (top["epoch"], top["flags"], top["items"]) == (4, ["gap"], [])
+        assert top["simultaneous_half_width"] is None
 
 
 @pytest.mark.parametrize("job", ["count", "modes", "hours", "words"])
@@ -415,147 +216,48 @@ def test_csv_is_byte_for_byte_what_the_command_prints(
     assert part == header + b"".join(line for line in lines if line.startswith(b"2,"))
 
 
-def test_parquet_holds_the_numbers_of_the_csv(cluster: MemoryCluster) -> None:
-    async def test() -> tuple[bytes, bytes]:
-        async with live_page(cluster) as page:
-            path = "/api/jobs/modes/estimates?format="
-            return await page.body(f"{path}csv"), await page.body(f"{path}parquet")
-
-    text, binary = run(test)
-    rows = list(csv.DictReader(io.StringIO(text.decode())))
-    table = parquet.read_table(io.BytesIO(binary))
-    assert table.num_rows == len(rows) == 9
-    for name in ("estimate", "standard_deviation", "low", "high"):
-        assert table[name].to_pylist() == [float(row[name]) for row in rows]
-    assert table.column_names == list(rows[0])
-    assert table["item"].to_pylist() == [row["item"] for row in rows]
-    assert table["epoch"].to_pylist() == [int(row["epoch"]) for row in rows]
-    assert json.loads(table.schema.metadata[b"guarantee"])["epsilon"] <= 8
-
-
-def test_epochs_without_a_number_are_rows_of_parquet_too(cluster: MemoryCluster) -> None:
-    async def test() -> bytes:
-        async with live_page(cluster) as page:
-            return await page.body("/api/jobs/count/estimates?format=parquet")
-
-    table = parquet.read_table(io.BytesIO(run(test)))
-    assert table["epoch"].to_pylist() == [1, 2, 3, 4]
-    assert table["estimate"].to_pylist() == [10.0, None, 33.25, -2.5]
-    assert table["fate"].to_pylist() == ["released", "too small", "released", "released"]
-
-
-def test_the_truth_is_labelled_wherever_it_is(cluster: MemoryCluster, tmp_path: Path) -> None:
+async def test_the_truth_is_labelled_wherever_it_is(cluster: MemoryCluster, tmp_path: Path) -> None:
     changes = tmp_path / "modes.csv"
     changes.write_text("user,epoch,value\na,1,walk\nb,1,car\nb,2,walk\n")
 
-    async def test() -> None:
-        async with live_page(cluster, truths=[("modes", changes)]) as page:
-            await page.truths_loaded()
-            assert page.told == []
-            curve = await page.get("/api/jobs/modes/curve?series=1")
-            assert curve["truth_note"] == NOT_PRIVATE
-            assert curve["series"][0]["truth"] == [1, 2, 2]
-            details = await page.get("/api/jobs/modes")
-            assert (details["truth"], details["truth_note"]) == (True, NOT_PRIVATE)
-            body = await page.get("/api/jobs/modes/estimates")
-            assert body["truth_note"] == NOT_PRIVATE
-            assert body["estimates"][2]["truth"] == [2, 0, 0]
-            top = await page.get("/api/jobs/modes/top?epoch=1")
-            assert {item["label"]: item["truth"] for item in top["items"]}["car"] == 1
-            table = await page.body("/api/jobs/modes/estimates?format=parquet")
-            truth = parquet.read_table(io.BytesIO(table))["truth_not_private"]
-            assert truth.to_pylist()[:3] == [1.0, 0.0, 1.0]
-            text = await page.body("/api/jobs/modes/estimates?format=csv")
-            assert b"truth" not in text
-            assert (await page.get("/api/jobs/hours/curve"))["truth_note"] is None
-
-    run(test)
+    async with live_page(cluster, truths=[("modes", changes)]) as page:
+        await page.truths_loaded()
+        assert page.told == []
+        curve = await page.get("/api/jobs/modes/curve?series=1")
+        assert curve["truth_note"] == NOT_PRIVATE
+        assert curve["series"][0]["truth"] == [1, 2, 2]
+        details = await page.get("/api/jobs/modes")
+        assert (details["truth"], details["truth_note"]) == (True, NOT_PRIVATE)
+        body = await page.get("/api/jobs/modes/estimates")
+        assert body["truth_note"] == NOT_PRIVATE
+        assert body["estimates"][2]["truth"] == [2, 0, 0]
+        top = await page.get("/api/jobs/modes/top?epoch=1")
+        assert {item["label"]: item["truth"] for item in top["items"]}["car"] == 1
+        table = await page.body("/api/jobs/modes/estimates?format=parquet")
+        truth = parquet.read_table(io.BytesIO(table))["truth_not_private"]
+        assert truth.to_pylist()[:3] == [1.0, 0.0, 1.0]
+        text = await page.body("/api/jobs/modes/estimates?format=csv")
+        assert b"truth" not in text
+        assert (await page.get("/api/jobs/hours/curve"))["truth_note"] is None
 
 
-def test_a_truth_that_cannot_be_read_is_told_and_hinders_nothing(
-    cluster: MemoryCluster, tmp_path: Path
+async def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        assert await page.get("/api/jobs/count/pipeline") == {"at": None}
+        await page.look()
+        body = await page.get("/api/jobs/count/pipeline")
+        assert [(stage["stage"], stage["reads"]) for stage in body["stages"]] == [
+            *(("shuffle", "reports"), ("aggregate", "shuffled"), ("publish", "partials"))
+        ]
+        assert any("no worker of stage shuffle is alive" in each for each in body["problems"])
+        summary = await page.get("/api/jobs/count")
+        assert summary["problems"] == body["problems"]
+        assert summary["behind_seconds"] == 0
+
+
+async def test_no_raw_messages_are_counted_where_devices_hide_among_them(
+    cluster: MemoryCluster,
 ) -> None:
-    wrong = tmp_path / "wrong.csv"
-    wrong.write_text("user,epoch,value\na,1,teleport\n")
-
-    async def test() -> None:
-        async with live_page(cluster, truths=[("modes", wrong)]) as page:
-            await page.truths_loaded()
-            assert page.told[0].startswith("no truth for job modes: ")
-            assert (await page.get("/api/jobs/modes"))["truth"] is False
-
-    run(test)
-
-
-def test_long_curves_keep_their_peaks_and_finer_parts_can_be_asked_for() -> None:
-    cluster = MemoryCluster()
-    job = deploy_text(cluster, COUNT.replace("count: 12", "count: 4096"))
-    values = np.sin(np.arange(4096) / 300) * 1_000
-    values[1_234] = 5_000
-    for epoch, value in enumerate(values.tolist(), 1):
-        publish(cluster, job, epoch, None if epoch == 3_000 else count(value))
-
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            body = await page.get("/api/jobs/count/curve?columns=100")
-            (curve,) = body["series"]
-            assert body["reduced"] is True
-            assert len(curve["epochs"]) <= 301
-            assert curve["value"][curve["epochs"].index(1_235)] == 5_000
-            assert curve["value"][curve["epochs"].index(3_000)] is None
-            finer = await page.get("/api/jobs/count/curve?columns=100&from=1200&to=1300")
-            assert finer["series"][0]["epochs"] == list(range(1_200, 1_301))
-            lines = await page.get("/api/jobs/count/sparklines")
-            (line,) = lines["series"]
-            assert len(line["points"]) == 64
-            assert max(line["points"]) == 5_000
-
-    run(test)
-
-
-def test_a_pipeline_is_told_of_once_it_was_looked_at(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            assert await page.get("/api/jobs/count/pipeline") == {"at": None}
-            await page.look()
-            body = await page.get("/api/jobs/count/pipeline")
-            assert [(stage["stage"], stage["reads"]) for stage in body["stages"]] == [
-                *(("shuffle", "reports"), ("aggregate", "shuffled"), ("publish", "partials"))
-            ]
-            assert any("no worker of stage shuffle is alive" in each for each in body["problems"])
-            summary = await page.get("/api/jobs/count")
-            assert summary["problems"] == body["problems"]
-            assert summary["behind_seconds"] == 0
-
-    run(test)
-
-
-def test_a_pipeline_says_whether_workers_are_needed(cluster: MemoryCluster) -> None:
-    job = deploy_text(MemoryCluster(), COUNT, b"c" * 16)
-
-    async def test() -> None:
-        async with live_page(cluster) as page:
-
-            async def needed() -> bool:
-                page.read()
-                await page.get("/api/jobs/count")
-                await page.look()
-                body = await page.get("/api/jobs/count/pipeline")
-                assert bool(body["problems"]) is body["workers_needed"]
-                return bool(body["workers_needed"])
-
-            assert await needed()
-            set_phase(cast(Cluster, cluster), job, Phase.PAUSED, milliseconds())
-            assert not await needed()
-            set_phase(cast(Cluster, cluster), job, Phase.RUNNING, milliseconds())
-            assert await needed()
-            publish(cluster, job, 12, count(7.0))
-            assert not await needed()
-
-    run(test)
-
-
-def test_no_raw_messages_are_counted_where_devices_hide_among_them(cluster: MemoryCluster) -> None:
     job = DeployedJob.from_bytes(
         next(each.value for each in cluster.read(JOBS_TOPIC) if each.key == b"words")
     )
@@ -577,18 +279,15 @@ def test_no_raw_messages_are_counted_where_devices_hide_among_them(cluster: Memo
         cluster.append(job.topic(Role.STATUS), json.dumps(beat).encode(), b"shuffle/w1")
     cluster.append(job.topic(Role.REPORTS), b"a record")
 
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            await page.get("/api/jobs/words")
-            await page.look()
-            body = await page.get("/api/jobs/words/pipeline")
-            shuffle = body["stages"][0]
-            assert [worker["name"] for worker in shuffle["workers"]] == ["w1"]
-            assert shuffle["lag"] is None
-            assert [each["epoch"] for each in body["windows"]] == [3]
-            assert "4242" not in json.dumps(body).replace(str(body["at"]), "")
-
-    run(test)
+    async with live_page(cluster) as page:
+        await page.get("/api/jobs/words")
+        await page.look()
+        body = await page.get("/api/jobs/words/pipeline")
+        shuffle = body["stages"][0]
+        assert [worker["name"] for worker in shuffle["workers"]] == ["w1"]
+        assert shuffle["lag"] is None
+        assert [each["epoch"] for each in body["windows"]] == [3]
+        assert "4242" not in json.dumps(body).replace(str(body["at"]), "")
 
 
 async def refused(page: LivePage, path: str, status: int = 400) -> str:
@@ -600,64 +299,50 @@ async def refused(page: LivePage, path: str, status: int = 400) -> str:
 
 HOSTILE = [
     "/api/jobs/count/curve?from=-1",
-    "/api/jobs/count/curve?from=1e3",
     "/api/jobs/count/curve?from=%00",
     "/api/jobs/count/curve?columns=0",
-    "/api/jobs/count/curve?to=" + "9" * 400,
     f"/api/jobs/count/curve?to={LARGEST + 1}",
     "/api/jobs/count/curve?from=%D9%A3",
     "/api/jobs/count/curve?series=../../etc/passwd",
     "/api/jobs/count/curve?series=" + "a" * 900,
     "/api/jobs/modes/curve?series=0",
-    "/api/jobs/modes/curve?series=4",
-    "/api/jobs/modes/curve?series=-1",
-    "/api/jobs/modes/curve?series=1e0",
-    "/api/jobs/modes/curve?series=" + "9" * 300,
     "/api/jobs/modes/curve?series=" + ",".join(map(str, range(MOST_SERIES + 1))),
     "/api/jobs/hours/curve?series=rnan:inf",
     "/api/jobs/hours/curve?series=r0:",
-    "/api/jobs/hours/curve?series=r0:5",
-    "/api/jobs/hours/curve?series=q0.9",
     "/api/jobs/modes/top?count=1000000",
-    "/api/jobs/modes/sparklines?count=1001",
     "/api/jobs/modes/table?limit=1000000",
     "/api/jobs/count/estimates?format=exe",
     "/api/jobs/count/estimates?from=5&to=1",
     "/figures.json",
-    "/figures.json?job=count&theme=../dark",
     "/ws?job=count&after=x",
-    "/ws?job=count&series=y",
 ]
 
 
-def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            for path in HOSTILE:
-                if path.endswith("series=r0:"):
-                    continue  # an open end is a range
-                assert await refused(page, path), path
-            await page.get("/api/jobs/hours/curve?series=r0:")
-            for path in (
-                "/api/jobs/nobody",
-                "/figures.json?job=nobody",
-                "/ws?job=nobody",
-                "/x",
-                "/static/../x",
-            ):
-                await refused(page, path, 404)
-            said = await refused(page, "/api/jobs/modes/top?epoch=99", 404)
-            assert said == "epoch 99 of job modes is not published here yet"
-            said = await refused(page, "/api/jobs/count/curve?columns=-1")
-            assert said.startswith("columns='-1' must be a whole number from 1 to ")
-            assert await refused(page, "/figures.json") == "name a job: ?job=NAME"
-            said = await refused(page, "/api/jobs/" + "n" * 300, 404)
-            assert said.endswith("the jobs there are: count, hours, modes, words")
-
-    run(test)
+async def test_hostile_queries_are_refused_in_a_sentence(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        for path in HOSTILE:
+            if path.endswith("series=r0:"):
+                continue  # an open end is a range
+            assert await refused(page, path), path
+        await page.get("/api/jobs/hours/curve?series=r0:")
+        for path in (
+            "/api/jobs/nobody",
+            "/figures.json?job=nobody",
+            "/ws?job=nobody",
+            "/x",
+            "/static/../x",
+        ):
+            await refused(page, path, 404)
+        said = await refused(page, "/api/jobs/modes/top?epoch=99", 404)
+        assert said == "epoch 99 of job modes is not published here yet"
+        said = await refused(page, "/api/jobs/count/curve?columns=-1")
+        assert said.startswith("columns='-1' must be a whole number from 1 to ")
+        assert await refused(page, "/figures.json") == "name a job: ?job=NAME"
+        said = await refused(page, "/api/jobs/" + "n" * 300, 404)
+        assert said.endswith("the jobs there are: count, hours, modes, words")
 
 
-def test_what_nobody_expected_is_a_sentence_and_a_line(
+async def test_what_nobody_expected_is_a_sentence_and_a_line(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*arguments: object) -> None:
@@ -667,21 +352,18 @@ def test_what_nobody_expected_is_a_sentence_and_a_line(
         yield b"epoch"
         broken()
 
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            with monkeypatch.context() as patched:
-                patched.setattr("dpstream.pipeline.serve.downloads.Download.pieces", half_a_file)
-                with pytest.raises(aiohttp.ClientPayloadError):
-                    await page.body("/api/jobs/count/estimates?format=csv")
-            monkeypatch.setattr(views, "details", broken)
-            assert "its log says why" in await refused(page, "/api/jobs/count", 500)
-            monkeypatch.setattr(page.site, "take", broken)
-            page.site.tell(Answers(True))
-            await asyncio.sleep(0)
-            await page.get("/api/jobs")
-            assert page.told == ["something failed, and is passed over: RuntimeError: one two"]
-
-    run(test)
+    async with live_page(cluster) as page:
+        with monkeypatch.context() as patched:
+            patched.setattr("dpstream.pipeline.serve.downloads.Download.pieces", half_a_file)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await page.body("/api/jobs/count/estimates?format=csv")
+        monkeypatch.setattr(views, "details", broken)
+        assert "its log says why" in await refused(page, "/api/jobs/count", 500)
+        monkeypatch.setattr(page.site, "take", broken)
+        page.site.tell(Answers(True))
+        await asyncio.sleep(0)
+        await page.get("/api/jobs")
+        assert page.told == ["something failed, and is passed over: RuntimeError: one two"]
     assert [line for line in caplog.messages if line.startswith("GET")] == [
         "GET '/api/jobs/count/estimates' failed: RuntimeError: one two",
         "GET '/api/jobs/count' failed: RuntimeError: one two",
@@ -709,78 +391,23 @@ def test_a_damaged_estimate_cuts_no_download_short(cluster: MemoryCluster, form:
     assert found == [1, 2, 3, 4, 7]
 
 
-def test_nobody_waits_for_a_truth_when_the_server_ends(
-    cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, end, ended = threading.Event(), threading.Event(), threading.Event()
+async def test_more_downloads_than_there_may_be_at_once_are_refused(cluster: MemoryCluster) -> None:
+    async with live_page(cluster, limits=Limits(downloads=1)) as page:
+        reading, told = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
 
-    def load(*arguments: object, **options: object) -> None:
-        begun.set()
-        end.wait(20)
-        ended.set()
+        def read(*arguments: object, **options: object) -> Iterator[LogRecord]:
+            loop.call_soon_threadsafe(reading.set)
+            assert told.wait(20)
+            yield from ()
 
-    monkeypatch.setattr("tests.support.live_page.load_truth", load)
-
-    async def test() -> None:
-        async with live_page(cluster, truths=[("modes", tmp_path)]) as page:
-            while not begun.is_set():
-                await page.get("/api/jobs")
-
-    run(test)
-    assert not ended.is_set()
-    end.set()
-    assert ended.wait(20)
-
-
-def test_a_name_of_several_addresses_gets_one_port(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        site = Site(
-            SiteSettings(address="localhost"),
-            lambda: cast(Cluster, cluster),
-            lambda job, path: pytest.fail("there is no truth"),
-            print,
-            Limits(),
-        )
-        address = await site.start()
-        assert site._server is not None
-        (socket,) = site._server.sockets
-        assert address == f"http://localhost:{socket.getsockname()[1]}/"
-        await site.stop()
-
-    run(test)
-
-
-def test_more_downloads_than_there_may_be_at_once_are_refused(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster, limits=Limits(downloads=1)) as page:
-            reading, told = asyncio.Event(), threading.Event()
-            loop = asyncio.get_running_loop()
-
-            def read(*arguments: object, **options: object) -> Iterator[LogRecord]:
-                loop.call_soon_threadsafe(reading.set)
-                assert told.wait(20)
-                yield from ()
-
-            cluster.read = read  # type: ignore[method-assign]
-            first = asyncio.create_task(page.body("/api/jobs/count/estimates"))
-            await reading.wait()
-            said = await refused(page, "/api/jobs/count/estimates", 503)
-            assert "too many downloads" in said
-            told.set()
-            assert json.loads(await first)["estimates"] == []
-
-    run(test)
-
-
-def test_the_page_says_how_programs_ask(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            text = (await page.body("/api")).decode()
-            assert text == api.__doc__
-            for path in ("curve", "top", "quantiles", "sparklines", "table", "pipeline"):
-                assert f"GET /api/jobs/J/{path}" in text
-
-    run(test)
+        cluster.read = read  # type: ignore[method-assign]
+        first = asyncio.create_task(page.body("/api/jobs/count/estimates"))
+        await reading.wait()
+        said = await refused(page, "/api/jobs/count/estimates", 503)
+        assert "too many downloads" in said
+        told.set()
+        assert json.loads(await first)["estimates"] == []
 
 
 def test_serve_refuses_what_it_cannot_do(

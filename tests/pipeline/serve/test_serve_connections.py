@@ -17,7 +17,6 @@ from tests.support.live_page import (
     live_page,
     messages,
     publish,
-    run,
     upgrade,
 )
 from tests.support.memory_cluster import MemoryCluster
@@ -53,114 +52,98 @@ async def opened(page: LivePage, connections: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_idle_connections_hinder_no_viewer(
+async def test_a_thousand_idle_connections_hinder_no_viewer(
     cluster: MemoryCluster, many_files: None
 ) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            idle = [
-                await page.connect(request)
-                for _ in range(250)
-                for request in (b"", b"GET / HT", GET, upgrade("/ws?job=count"))
-            ]
-            try:
-                await until(lambda: page.site.board.viewers >= 250)
-                assert len(page.site.connections.open) == 1_000
-                async with page.view("job=count") as viewer:
-                    assert (await epochs(viewer, 1))[0]["epoch"] == 1
-                    job = page.site.board.jobs["count"].job
-                    publish(cluster, job, 2, count(20.0))
-                    page.read()
-                    assert (await epochs(viewer, 1))[0]["epoch"] == 2
-                    await page.get("/api/jobs/count/curve")
-            finally:
-                close(idle)
-
-    run(test)
+    async with live_page(cluster) as page:
+        idle = [
+            await page.connect(request)
+            for _ in range(250)
+            for request in (b"", b"GET / HT", GET, upgrade("/ws?job=count"))
+        ]
+        try:
+            await until(lambda: page.site.board.viewers >= 250)
+            assert len(page.site.connections.open) == 1_000
+            async with page.view("job=count") as viewer:
+                assert (await epochs(viewer, 1))[0]["epoch"] == 1
+                job = page.site.board.jobs["count"].job
+                publish(cluster, job, 2, count(20.0))
+                page.read()
+                assert (await epochs(viewer, 1))[0]["epoch"] == 2
+                await page.get("/api/jobs/count/curve")
+        finally:
+            close(idle)
 
 
-def test_connections_that_say_nothing_or_too_little_are_closed(cluster: MemoryCluster) -> None:
+async def test_connections_that_say_nothing_or_too_little_are_closed(
+    cluster: MemoryCluster,
+) -> None:
     limits = Limits(head_seconds=0.05, idle_seconds=0.05)
 
-    async def test() -> None:
-        async with live_page(cluster, limits=limits) as page:
-            silent = await page.connect()
-            partial = await page.connect(b"GET / HTTP/1.1\r\n")
-            finished = await page.connect(GET)
-            assert await silent[0].read() == b""
-            assert await partial[0].read() == b""
-            assert (await finished[0].read()).startswith(b"HTTP/1.1 200")
-            assert not page.site.connections.open
-            close([silent, partial, finished])
-
-    run(test)
+    async with live_page(cluster, limits=limits) as page:
+        silent = await page.connect()
+        partial = await page.connect(b"GET / HTTP/1.1\r\n")
+        finished = await page.connect(GET)
+        assert await silent[0].read() == b""
+        assert await partial[0].read() == b""
+        assert (await finished[0].read()).startswith(b"HTTP/1.1 200")
+        assert not page.site.connections.open
+        close([silent, partial, finished])
 
 
-def test_a_byte_at_a_time_gains_no_time(cluster: MemoryCluster) -> None:
+async def test_a_byte_at_a_time_gains_no_time(cluster: MemoryCluster) -> None:
     """Not by its length either: it is a few bytes long when time is up."""
     limits = Limits(head_seconds=0.2)
 
-    async def test() -> None:
-        async with live_page(cluster, limits=limits) as page:
-            reader, writer = await page.connect()
-            await opened(page, 1)
-            for _ in range(60):
-                if not page.site.connections.open:
-                    break
-                writer.write(b"a")
-                await asyncio.sleep(limits.head_seconds / 4)
-            assert not page.site.connections.open, "each byte has gained it more time"
-            assert await reader.read() == b""
-            writer.transport.abort()
-
-    run(test)
+    async with live_page(cluster, limits=limits) as page:
+        reader, writer = await page.connect()
+        await opened(page, 1)
+        for _ in range(60):
+            if not page.site.connections.open:
+                break
+            writer.write(b"a")
+            await asyncio.sleep(limits.head_seconds / 4)
+        assert not page.site.connections.open, "each byte has gained it more time"
+        assert await reader.read() == b""
+        writer.transport.abort()
 
 
-def test_the_one_that_is_idle_for_longest_makes_room(cluster: MemoryCluster) -> None:
+async def test_the_one_that_is_idle_for_longest_makes_room(cluster: MemoryCluster) -> None:
     limits = Limits(connections=3)
 
-    async def test() -> None:
-        async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
-            await messages(viewer, "hello")
-            first, second = await page.connect(), await page.connect()
-            await opened(page, 3)
-            third = await page.connect(GET)
-            assert (await third[0].readline()) == b"HTTP/1.1 200 OK\r\n"
-            assert await first[0].read() == b""
-            second[1].write(GET)
-            assert (await second[0].readline()) == b"HTTP/1.1 200 OK\r\n"
-            # The viewer is at work all the time.
-            publish(cluster, page.site.board.jobs["count"].job, 2, count(20.0))
-            page.read()
-            await epochs(viewer, 2)
-            close([first, second, third])
-
-    run(test)
+    async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
+        await messages(viewer, "hello")
+        first, second = await page.connect(), await page.connect()
+        await opened(page, 3)
+        third = await page.connect(GET)
+        assert (await third[0].readline()) == b"HTTP/1.1 200 OK\r\n"
+        assert await first[0].read() == b""
+        second[1].write(GET)
+        assert (await second[0].readline()) == b"HTTP/1.1 200 OK\r\n"
+        # The viewer is at work all the time.
+        publish(cluster, page.site.board.jobs["count"].job, 2, count(20.0))
+        page.read()
+        await epochs(viewer, 2)
+        close([first, second, third])
 
 
-def test_one_too_many_is_told_so_when_all_others_are_at_work(cluster: MemoryCluster) -> None:
+async def test_one_too_many_is_told_so_when_all_others_are_at_work(cluster: MemoryCluster) -> None:
     limits = Limits(connections=1)
 
-    async def test() -> None:
-        async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
-            await messages(viewer, "hello")
-            one_more = await page.connect(GET)
-            answer = await one_more[0].read()
-            assert answer.startswith(b"HTTP/1.1 503")
-            assert b"too many connections" in answer
-            close([one_more])
-
-    run(test)
+    async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
+        await messages(viewer, "hello")
+        one_more = await page.connect(GET)
+        answer = await one_more[0].read()
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"too many connections" in answer
+        close([one_more])
 
 
-def test_a_viewer_that_answers_no_ping_is_dropped(cluster: MemoryCluster) -> None:
+async def test_a_viewer_that_answers_no_ping_is_dropped(cluster: MemoryCluster) -> None:
     limits = Limits(heartbeat_seconds=0.1)
 
-    async def test() -> None:
-        async with live_page(cluster, limits=limits) as page:
-            dead = await page.connect(upgrade("/ws?job=count"))
-            await until(lambda: page.site.board.viewers)
-            await until(lambda: not page.site.board.viewers)
-            close([dead])
-
-    run(test)
+    async with live_page(cluster, limits=limits) as page:
+        dead = await page.connect(upgrade("/ws?job=count"))
+        await until(lambda: page.site.board.viewers)
+        await until(lambda: not page.site.board.viewers)
+        close([dead])

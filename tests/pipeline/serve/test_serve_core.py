@@ -13,26 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.aggregators.published import Published
-from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from dpstream.pipeline.results.kinds.registry import kind_of
-from dpstream.pipeline.results.series import (
-    VALUE,
-)
-from dpstream.pipeline.results.smoothing import SmoothedHorizon
-from dpstream.pipeline.serve.board import Board, Jobs
+from dpstream.pipeline.results.series import VALUE
 from dpstream.pipeline.serve.history import History, Point
-from dpstream.pipeline.serve.privacy_sentences import (
-    budget_line,
-    budget_of,
-    exposure_body,
-    guarantee_words,
-    odds,
-)
+from dpstream.pipeline.serve.privacy_sentences import budget_line, budget_of, exposure_body, odds
 from dpstream.pipeline.serve.reduction import envelope, reduce_curve
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain
@@ -105,16 +93,6 @@ def test_a_history_takes_every_epoch_once_and_in_order() -> None:
     assert history.part(9, 3) == slice(3, 3)
 
 
-def test_whoever_looks_at_what_comes_after_sees_what_comes_meanwhile() -> None:
-    history = History(BOOLEAN)
-    history.append(point(1, count(1.0)))
-    coming = history.after(0)
-    assert next(coming).epoch == 1
-    history.append(point(2, count(1.0)))
-    assert next(coming).epoch == 2
-    assert list(coming) == []
-
-
 def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
     history = History(BOOLEAN)
     for epoch in range(1, 201):
@@ -127,16 +105,6 @@ def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
     history.append(point(202, None, Fate.EMPTY))
     assert np.isnan(history.triples([VALUE])[0][200:]).all()
     assert history.triples([VALUE])[0][198].tolist() == pytest.approx([199, 189.2, 208.8])
-
-
-def test_columns_asked_for_at_different_times_are_as_long() -> None:
-    domain = CategoryDomain(["a", "b", "c"])
-    history, series = History(domain), kind_of(domain).find_all(domain, ["1", "2", "3"])
-    history.append(point(1, items(1.0, 2.0, 3.0)))
-    history.triples(series[:1])
-    history.append(point(2, items(4.0, 5.0, 6.0)))
-    columns = history.triples([*series, series[0]])
-    assert [column[:, 0].tolist() for column in columns] == [[1, 4], [2, 5], [3, 6], [1, 4]]
 
 
 def test_a_history_holds_no_more_than_it_may() -> None:
@@ -153,27 +121,6 @@ def test_a_history_holds_no_more_than_it_may() -> None:
     assert column[:, 0].tolist() == [float(epoch) for epoch in range(101 - held, 101)]
     # A viewer that was away for longer than is held gets what is held.
     assert next(history.after(0)).epoch == 101 - held
-
-
-def test_of_horizons_only_those_of_the_history_are_held() -> None:
-    job = deployed(MODES)
-    board = Board()
-    board.set_jobs(Jobs({"modes": job}, {"modes": Phase.RUNNING}, ()))
-    state = board.jobs["modes"]
-    state.history = History(job.domain, most_held=10_000)
-    for number in range(50):
-        first = 4 * number + 1
-        points = [point(epoch, items(1.0, 2.0, 3.0)) for epoch in range(first, first + 4)]
-        board.add_points("modes", job.deployment, points)
-        counts, ones = np.zeros((4, 3)), np.ones(4)
-        smoothed = SmoothedEstimates(
-            counts, ones, ones, ones > 1, np.ones(4, np.int64), counts, counts
-        )
-        board.set_smoothed("modes", job.deployment, number, SmoothedHorizon(first, smoothed))
-    held = state.history.points[0].epoch
-    assert held > 100
-    assert list(state.smoothed) == list(range((held - 1) // 4, 50))
-    assert state.smoothed_epoch == 200
 
 
 def test_items_are_ranked_by_all_epochs() -> None:
@@ -212,11 +159,6 @@ def test_odds_are_never_better_than_they_are(epsilon: float) -> None:
     assert likely < 100
 
 
-def test_a_large_epsilon_is_called_what_it_is() -> None:
-    assert odds(20.0).endswith("becomes all but certain")
-    assert "protects nothing" in odds(120.0)
-
-
 @pytest.mark.parametrize(
     ("parameters", "reports", "sends"),
     [
@@ -244,14 +186,6 @@ def test_what_some_reports_of_a_device_tell_is_more_with_each(
 def test_a_device_with_a_single_report_has_nothing_to_see_some_of() -> None:
     for text in (COUNT, FRUIT.replace("PARAMETERS", "items: 1")):
         assert deployed(text).exposure() is None
-
-
-def test_delta_is_told_as_a_chance() -> None:
-    job = deployed(COUNT)
-    guarantee = replace(job.guarantee(), delta=1e-6)
-    assert any(
-        "apart from a chance of 1 in 1,000,000" in each for each in guarantee_words(guarantee)
-    )
 
 
 def deployed(text: str, deployment: bytes = bytes(16)) -> DeployedJob:
@@ -284,20 +218,3 @@ def test_charges_that_a_budget_composes_count_as_what_its_filter_says() -> None:
     body = budget_of(job, charges[:4], [budget])
     assert budget_line(body) == "epsilon 1 of 17 charged"
     assert body["remaining"]["epsilon"] == 16
-
-
-def test_a_budget_that_is_used_up_says_so() -> None:
-    job = deployed(MODES)
-    own = replace(Charge.of(job), epsilon=20.0)
-    body = budget_of(job, [own])
-    assert body["remaining"]["epsilon"] == 0
-    assert "0 is left: no further job may ask them anything." in body["words"][-1]
-
-
-def test_charges_without_end_are_called_that() -> None:
-    job = deployed(MODES)
-    body = budget_of(job, [replace(Charge.of(job), horizons=None)])
-    assert body["charged"]["epsilon"] is None
-    assert body["remaining"] is None
-    assert budget_line(body) == "charged without end"
-    assert "nobody can say" in body["words"][0]

@@ -29,7 +29,7 @@ from dpstream.pipeline.serve.limits import Limits
 from dpstream.pipeline.serve.passwords import LONGEST, HashedPassword, PasswordError, write_password
 from dpstream.pipeline.serve.security import check_origin, headers_for
 from tests.support.commands import Commands
-from tests.support.live_page import LivePage, deploy_text, live_page, publish, run
+from tests.support.live_page import LivePage, deploy_text, live_page, publish
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.shown_jobs import COUNT, count
 
@@ -147,231 +147,197 @@ def test_whoever_has_a_network_has_no_more_attempts_than_others() -> None:
     assert attempts.wait("2001:db8:0:1::1") == 0
 
 
-def test_the_longest_password_can_be_given(cluster: MemoryCluster) -> None:
+async def test_the_longest_password_can_be_given(cluster: MemoryCluster) -> None:
     longest = "\N{OLD KEY}" * LONGEST
     hashed = HashedPassword.of(longest, cost=1 << 10)
 
-    async def test() -> None:
-        async with live_page(cluster, access=AccessSettings(hashed)) as page:
-            target = "/?" + "=" * 1_400
-            async with await give(page, longest, target) as response:
-                assert (response.status, response.headers["Location"]) == (303, target)
-            async with await give(page, longest * 2, target) as response:
-                assert response.status == 413
-
-    run(test)
+    async with live_page(cluster, access=AccessSettings(hashed)) as page:
+        target = "/?" + "=" * 1_400
+        async with await give(page, longest, target) as response:
+            assert (response.status, response.headers["Location"]) == (303, target)
+        async with await give(page, longest * 2, target) as response:
+            assert response.status == 413
 
 
-def test_a_cookie_that_is_no_text_is_none(cluster: MemoryCluster, hashed: HashedPassword) -> None:
-    async def test() -> None:
-        async with live_page(cluster, access=AccessSettings(hashed)) as page:
-            host, port = page.address.removeprefix("http://").strip("/").split(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(
-                b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                b"Cookie: dpstream=1.\xff\r\n\r\n"
-            )
-            assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
-            writer.close()
-
-    run(test)
-
-
-def test_without_the_password_nothing_is_told(
+async def test_a_cookie_that_is_no_text_is_none(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
-    async def test() -> None:
-        async with live_page(cluster, access=AccessSettings(hashed)) as page:
-            paths = "", "/jobs", "/jobs/count", "/jobs/count/estimates?format=csv"
-            others = "/static/main.js", "/ws?job=count", "/figures.json?job=count"
-            for path in (*(f"/api{path}" for path in paths), *others):
-                async with page.client.get(page.address + path) as response:
-                    assert response.status == 401, path
-                    assert "count" not in (await response.text()).replace(path, "")
-            async with page.client.get(page.address + VIEW, allow_redirects=False) as response:
-                assert response.status == 303
-                assert response.headers["Location"] == f"/login?next={quote(VIEW, safe='')}"
-            # The form, and what it loads.
-            async with page.client.get(f"{page.address}/login?next={quote(VIEW)}") as response:
-                text = await response.text()
-                assert response.status == 200
-                assert 'value="/?job=count&amp;range=latest-20"' in text
-                assert "form-action 'self'" in response.headers["Content-Security-Policy"]
-            async with page.client.get(f"{page.address}/static/style.css") as response:
-                assert response.status == 200
-            wrong = await give(page, "wrong password")
-            assert wrong.status == 401
-            assert "That is not the password" in await wrong.text()
-            assert "Set-Cookie" not in wrong.headers
-            right = await give(page, SECRET, VIEW)
-            assert (right.status, right.headers["Location"]) == (303, VIEW)
-            cookie = right.headers["Set-Cookie"]
-            assert all(each in cookie for each in ("HttpOnly", "SameSite=Strict", "Path=/"))
-            assert "Secure" not in cookie
-            # From here on as ever; the policy of the page allows no form.
-            async with page.client.get(page.address + VIEW) as response:
-                assert "form-action 'none'" in response.headers["Content-Security-Policy"]
-            assert (await page.get("/api/jobs"))["jobs"][0]["job"] == "count"
-            async with page.view("job=count") as socket:
-                assert (await socket.receive_json())["type"] == "hello"
-            async with page.client.get(f"{page.address}/login", allow_redirects=False) as response:
-                assert response.status == 303
-
-    run(test)
+    async with live_page(cluster, access=AccessSettings(hashed)) as page:
+        host, port = page.address.removeprefix("http://").strip("/").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            b"GET /api/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            b"Cookie: dpstream=1.\xff\r\n\r\n"
+        )
+        assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
 
 
-def test_passwords_are_guessed_slowly(cluster: MemoryCluster, hashed: HashedPassword) -> None:
-    async def test() -> None:
-        async with live_page(cluster, access=AccessSettings(hashed)) as page:
-            for _ in range(ATTEMPTS):
-                assert (await give(page, "wrong password")).status == 401
-            late = await give(page, SECRET)
-            assert late.status == 429
-            assert 0 < int(late.headers["Retry-After"]) <= WINDOW_SECONDS
-            assert "Set-Cookie" not in late.headers
-
-    run(test)
-
-
-def test_a_login_comes_from_its_own_form_and_leads_back_to_this_page(
+async def test_without_the_password_nothing_is_told(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
-    async def test() -> None:
-        async with live_page(cluster, access=AccessSettings(hashed)) as page:
-            assert (await give(page, SECRET, Origin="https://evil.example")).status == 403
-            for target in ("https://evil.example/", "//evil.example/?x", "/?a\r\nb", "/api", ""):
-                said = await give(page, SECRET, target)
-                assert (said.status, said.headers["Location"]) == (303, "/")
-            long = await page.client.post(f"{page.address}/login", data=b"x" * 20_000)
-            assert long.status == 413
-            # Nothing else is ever sent here.
-            other = await page.client.post(f"{page.address}/api/jobs", data=b"x")
-            assert other.status == 405
+    async with live_page(cluster, access=AccessSettings(hashed)) as page:
+        paths = "", "/jobs", "/jobs/count", "/jobs/count/estimates?format=csv"
+        others = "/static/main.js", "/ws?job=count", "/figures.json?job=count"
+        for path in (*(f"/api{path}" for path in paths), *others):
+            async with page.client.get(page.address + path) as response:
+                assert response.status == 401, path
+                assert "count" not in (await response.text()).replace(path, "")
+        async with page.client.get(page.address + VIEW, allow_redirects=False) as response:
+            assert response.status == 303
+            assert response.headers["Location"] == f"/login?next={quote(VIEW, safe='')}"
+        # The form, and what it loads.
+        async with page.client.get(f"{page.address}/login?next={quote(VIEW)}") as response:
+            text = await response.text()
+            assert response.status == 200
+            assert 'value="/?job=count&amp;range=latest-20"' in text
+            assert "form-action 'self'" in response.headers["Content-Security-Policy"]
+        async with page.client.get(f"{page.address}/static/style.css") as response:
+            assert response.status == 200
+        wrong = await give(page, "wrong password")
+        assert wrong.status == 401
+        assert "That is not the password" in await wrong.text()
+        assert "Set-Cookie" not in wrong.headers
+        right = await give(page, SECRET, VIEW)
+        assert (right.status, right.headers["Location"]) == (303, VIEW)
+        cookie = right.headers["Set-Cookie"]
+        assert all(each in cookie for each in ("HttpOnly", "SameSite=Strict", "Path=/"))
+        assert "Secure" not in cookie
+        # From here on as ever; the policy of the page allows no form.
+        async with page.client.get(page.address + VIEW) as response:
+            assert "form-action 'none'" in response.headers["Content-Security-Policy"]
+        assert (await page.get("/api/jobs"))["jobs"][0]["job"] == "count"
+        async with page.view("job=count") as socket:
+            assert (await socket.receive_json())["type"] == "hello"
+        async with page.client.get(f"{page.address}/login", allow_redirects=False) as response:
+            assert response.status == 303
 
-    run(test)
+
+async def test_passwords_are_guessed_slowly(cluster: MemoryCluster, hashed: HashedPassword) -> None:
+    async with live_page(cluster, access=AccessSettings(hashed)) as page:
+        for _ in range(ATTEMPTS):
+            assert (await give(page, "wrong password")).status == 401
+        late = await give(page, SECRET)
+        assert late.status == 429
+        assert 0 < int(late.headers["Retry-After"]) <= WINDOW_SECONDS
+        assert "Set-Cookie" not in late.headers
 
 
-def test_who_logs_out_is_asked_again_wherever_the_cookie_was_copied_to(
+async def test_a_login_comes_from_its_own_form_and_leads_back_to_this_page(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
-    async def test() -> None:
-        async with live_page(cluster, access=AccessSettings(hashed)) as page:
-            await give(page, SECRET)
-            assert (await page.get("/api/jobs"))["login"] is True
-            (kept,) = page.client.cookie_jar
-            out = f"{page.address}/logout"
-            foreign = {"Origin": "https://evil.example"}
-            assert (await page.client.post(out, headers=foreign)).status == 403
-            assert (await page.client.post(out, data=b"x")).status == 413
-            assert (await page.get("/api/jobs"))["login"] is True
-            left = await page.client.post(out, allow_redirects=False)
-            assert (left.status, left.headers["Location"]) == (303, "/login")
-            assert len(page.client.cookie_jar) == 0
-            await page.get("/api/jobs", status=401)
-            await page.get("/api/jobs", status=401, Cookie=f"{kept.key}={kept.value}")
-            # Who has none may say so, too; it ends nobody else's.
-            assert (await page.client.post(out, allow_redirects=False)).status == 303
-        async with live_page(cluster) as page:
-            assert (await page.get("/api/jobs"))["login"] is False
-            assert (await page.client.post(f"{page.address}/logout")).status == 405
-
-    run(test)
+    async with live_page(cluster, access=AccessSettings(hashed)) as page:
+        assert (await give(page, SECRET, Origin="https://evil.example")).status == 403
+        for target in ("https://evil.example/", "//evil.example/?x", "/?a\r\nb", "/api", ""):
+            said = await give(page, SECRET, target)
+            assert (said.status, said.headers["Location"]) == (303, "/")
+        long = await page.client.post(f"{page.address}/login", data=b"x" * 20_000)
+        assert long.status == 413
+        # Nothing else is ever sent here.
+        other = await page.client.post(f"{page.address}/api/jobs", data=b"x")
+        assert other.status == 405
 
 
-def test_a_link_from_elsewhere_leads_to_the_view_with_the_cookie(
+async def test_who_logs_out_is_asked_again_wherever_the_cookie_was_copied_to(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
-    async def test() -> None:
-        async with live_page(cluster, access=AccessSettings(hashed)) as page:
-            headers = {"Sec-Fetch-Site": "cross-site"}
-            async with page.client.get(page.address + VIEW, headers=headers) as response:
-                assert response.status == 200
-                assert 'http-equiv="refresh"' in await response.text()
-                assert "count" not in (await response.text())
+    async with live_page(cluster, access=AccessSettings(hashed)) as page:
+        await give(page, SECRET)
+        assert (await page.get("/api/jobs"))["login"] is True
+        (kept,) = page.client.cookie_jar
+        out = f"{page.address}/logout"
+        foreign = {"Origin": "https://evil.example"}
+        assert (await page.client.post(out, headers=foreign)).status == 403
+        assert (await page.client.post(out, data=b"x")).status == 413
+        assert (await page.get("/api/jobs"))["login"] is True
+        left = await page.client.post(out, allow_redirects=False)
+        assert (left.status, left.headers["Location"]) == (303, "/login")
+        assert len(page.client.cookie_jar) == 0
+        await page.get("/api/jobs", status=401)
+        await page.get("/api/jobs", status=401, Cookie=f"{kept.key}={kept.value}")
+        # Who has none may say so, too; it ends nobody else's.
+        assert (await page.client.post(out, allow_redirects=False)).status == 303
+    async with live_page(cluster) as page:
+        assert (await page.get("/api/jobs"))["login"] is False
+        assert (await page.client.post(f"{page.address}/logout")).status == 405
 
-    run(test)
+
+async def test_a_link_from_elsewhere_leads_to_the_view_with_the_cookie(
+    cluster: MemoryCluster, hashed: HashedPassword
+) -> None:
+    async with live_page(cluster, access=AccessSettings(hashed)) as page:
+        headers = {"Sec-Fetch-Site": "cross-site"}
+        async with page.client.get(page.address + VIEW, headers=headers) as response:
+            assert response.status == 200
+            assert 'http-equiv="refresh"' in await response.text()
+            assert "count" not in (await response.text())
 
 
-def test_without_a_password_nobody_is_asked_for_one(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            await page.body("/")
-            assert (await give(page, SECRET)).status == 405
-
-    run(test)
+async def test_without_a_password_nobody_is_asked_for_one(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        await page.body("/")
+        assert (await give(page, SECRET)).status == 405
 
 
-def test_a_proxys_header_counts_from_the_proxy_alone(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        named = {"X-Forwarded-User": "ada"}
-        async with live_page(cluster, access=AccessSettings(header="X-Forwarded-User")) as page:
-            async with page.client.get(f"{page.address}/api/jobs", headers=named) as response:
-                assert response.status == 200
-            await page.get("/api/jobs", 401)
-            nobody = {"X-Forwarded-User": " "}
-            async with page.client.get(f"{page.address}/api/jobs", headers=nobody) as response:
-                assert response.status == 401
-            await page.get("/", 401)
-        elsewhere = AccessSettings(header="X-Forwarded-User", proxies=networks(["192.0.2.0/24"]))
-        async with (
-            live_page(cluster, access=elsewhere) as page,
-            page.client.get(f"{page.address}/api/jobs", headers=named) as response,
-        ):
+async def test_a_proxys_header_counts_from_the_proxy_alone(cluster: MemoryCluster) -> None:
+    named = {"X-Forwarded-User": "ada"}
+    async with live_page(cluster, access=AccessSettings(header="X-Forwarded-User")) as page:
+        async with page.client.get(f"{page.address}/api/jobs", headers=named) as response:
+            assert response.status == 200
+        await page.get("/api/jobs", 401)
+        nobody = {"X-Forwarded-User": " "}
+        async with page.client.get(f"{page.address}/api/jobs", headers=nobody) as response:
             assert response.status == 401
-        assert elsewhere.named_by_proxy(named, "192.0.2.9")
-        assert elsewhere.named_by_proxy(named, "::ffff:192.0.2.9")
-        assert not elsewhere.named_by_proxy(named, "198.51.100.1")
-        assert not elsewhere.named_by_proxy(named, None)
+        await page.get("/", 401)
+    elsewhere = AccessSettings(header="X-Forwarded-User", proxies=networks(["192.0.2.0/24"]))
+    async with (
+        live_page(cluster, access=elsewhere) as page,
+        page.client.get(f"{page.address}/api/jobs", headers=named) as response,
+    ):
+        assert response.status == 401
+    assert elsewhere.named_by_proxy(named, "192.0.2.9")
+    assert elsewhere.named_by_proxy(named, "::ffff:192.0.2.9")
+    assert not elsewhere.named_by_proxy(named, "198.51.100.1")
+    assert not elsewhere.named_by_proxy(named, None)
 
-    run(test)
 
-
-def test_by_tls_the_cookie_goes_by_tls_alone(
+async def test_by_tls_the_cookie_goes_by_tls_alone(
     cluster: MemoryCluster, hashed: HashedPassword
 ) -> None:
-    async def test() -> None:
-        tls = tls_context(TLS / "server.pem", TLS / "server.pem")
-        async with live_page(cluster, access=AccessSettings(hashed), tls=tls) as page:
-            assert page.address.startswith("https://")
-            body = {"password": SECRET}
-            async with page.client.post(
-                f"{page.address}/login", data=body, allow_redirects=False, ssl=False
-            ) as response:
-                assert response.status == 303
-                cookie = response.headers["Set-Cookie"]
-                assert cookie.startswith("__Host-dpstream=")
-                assert "Secure" in cookie
-            async with page.client.get(f"{page.address}/api/jobs", ssl=False) as response:
-                assert response.status == 200
-
-    run(test)
+    tls = tls_context(TLS / "server.pem", TLS / "server.pem")
+    async with live_page(cluster, access=AccessSettings(hashed), tls=tls) as page:
+        assert page.address.startswith("https://")
+        body = {"password": SECRET}
+        async with page.client.post(
+            f"{page.address}/login", data=body, allow_redirects=False, ssl=False
+        ) as response:
+            assert response.status == 303
+            cookie = response.headers["Set-Cookie"]
+            assert cookie.startswith("__Host-dpstream=")
+            assert "Secure" in cookie
+        async with page.client.get(f"{page.address}/api/jobs", ssl=False) as response:
+            assert response.status == 200
 
 
-def test_whoever_begins_no_tls_is_not_waited_for(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        tls = tls_context(TLS / "server.pem", TLS / "server.pem")
-        limits = replace(Limits(), head_seconds=0.1)
-        async with live_page(cluster, limits=limits, tls=tls) as page:
-            host, port = page.address.removeprefix("https://").strip("/").split(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
-            # Without a limit of ours it is a minute.
-            assert await asyncio.wait_for(reader.read(), 30) == b""
-            writer.close()
-
-    run(test)
+async def test_whoever_begins_no_tls_is_not_waited_for(cluster: MemoryCluster) -> None:
+    tls = tls_context(TLS / "server.pem", TLS / "server.pem")
+    limits = replace(Limits(), head_seconds=0.1)
+    async with live_page(cluster, limits=limits, tls=tls) as page:
+        host, port = page.address.removeprefix("https://").strip("/").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        # Without a limit of ours it is a minute.
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+        writer.close()
 
 
-def test_pages_of_an_origin_may_have_it_in_a_frame(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        origin = "https://intranet.example.org"
-        async with (
-            live_page(cluster, embed_in=(origin,)) as page,
-            page.client.get(f"{page.address}/?embed=1") as response,
-        ):
-            policy = response.headers["Content-Security-Policy"]
-            assert policy.endswith(f"frame-ancestors {origin}")
-
-    run(test)
+async def test_pages_of_an_origin_may_have_it_in_a_frame(cluster: MemoryCluster) -> None:
+    origin = "https://intranet.example.org"
+    async with (
+        live_page(cluster, embed_in=(origin,)) as page,
+        page.client.get(f"{page.address}/?embed=1") as response,
+    ):
+        policy = response.headers["Content-Security-Policy"]
+        assert policy.endswith(f"frame-ancestors {origin}")
     assert headers_for()["Content-Security-Policy"].endswith("frame-ancestors 'none'")
 
 

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from dpstream.pipeline.serve.security import HEADERS, LONGEST_TARGET, Gatekeeper
-from tests.support.live_page import LivePage, deploy_text, live_page, messages, publish, run
+from tests.support.live_page import LivePage, deploy_text, live_page, messages, publish
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, count
 from tests.support.waiting import until
@@ -55,37 +55,34 @@ async def raw(page: LivePage, request: bytes) -> tuple[int, dict[str, str], byte
     return int(first.split()[1]), dict(line.split(": ", 1) for line in lines), body
 
 
-def test_every_answer_has_the_policy(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            index = (await page.body("/")).decode()
-            script = index.partition('<script src="')[2].partition('"')[0]
-            assert script.startswith("/bokeh/")
-            paths = {
-                "/": 200,
-                script: 200,
-                "/static/style.css": 200,
-                "/api": 200,
-                "/api/jobs": 200,
-                "/api/jobs/count": 200,
-                "/api/jobs/count/estimates?format=csv": 200,
-                "/figures.json?job=count": 200,
-                "/api/jobs/nobody": 404,
-                "/api/jobs/count/curve?from=x": 400,
-                "/nothing": 404,
-                "/ws?job=count": 400,
-            }
-            for path, status in paths.items():
-                async with page.client.get(page.address + path) as response:
-                    assert response.status == status, path
-                    check(response.headers)
-            async with page.client.post(page.address + "/api/jobs") as response:
-                assert response.status == 405
+async def test_every_answer_has_the_policy(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        index = (await page.body("/")).decode()
+        script = index.partition('<script src="')[2].partition('"')[0]
+        assert script.startswith("/bokeh/")
+        paths = {
+            "/": 200,
+            script: 200,
+            "/static/style.css": 200,
+            "/api": 200,
+            "/api/jobs": 200,
+            "/api/jobs/count": 200,
+            "/api/jobs/count/estimates?format=csv": 200,
+            "/figures.json?job=count": 200,
+            "/api/jobs/nobody": 404,
+            "/api/jobs/count/curve?from=x": 400,
+            "/nothing": 404,
+            "/ws?job=count": 400,
+        }
+        for path, status in paths.items():
+            async with page.client.get(page.address + path) as response:
+                assert response.status == status, path
                 check(response.headers)
-            async with page.view("job=count") as viewer:
-                check(viewer._response.headers)
-
-    run(test)
+        async with page.client.post(page.address + "/api/jobs") as response:
+            assert response.status == 405
+            check(response.headers)
+        async with page.view("job=count") as viewer:
+            check(viewer._response.headers)
 
 
 MALFORMED = {
@@ -110,61 +107,43 @@ MALFORMED = {
 }
 
 
-def test_malformed_requests_are_refused_and_leave_nothing_open(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            for request, expected in MALFORMED.items():
-                status, headers, body = await raw(page, request)
-                assert status == expected, (request[:60], body)
-                check(headers)
-                assert body
-            await page.get("/api/jobs")
-            await page.client.close()
-            await until(lambda: not page.site.connections.open)
-
-    run(test)
-
-
-def test_a_name_bound_anew_to_this_address_is_not_answered(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster, hosts=["Stats.Example.org"]) as page:
-            for host in (
-                "evil.example",
-                "evil.example:8765",
-                "localhost.evil.example",
-                "a@localhost",
-            ):
-                said = await page.get("/api/jobs", 421, Host=host)
-                assert "--allow-host" in said["error"]
-            for host in (
-                "localhost",
-                "127.0.0.1:99",
-                "[::1]:8765",
-                "stats.example.org",
-                "LOCALHOST.",
-            ):
-                await page.get("/api/jobs", 200, Host=host)
-
-    run(test)
+async def test_malformed_requests_are_refused_and_leave_nothing_open(
+    cluster: MemoryCluster,
+) -> None:
+    async with live_page(cluster) as page:
+        for request, expected in MALFORMED.items():
+            status, headers, body = await raw(page, request)
+            assert status == expected, (request[:60], body)
+            check(headers)
+            assert body
+        await page.get("/api/jobs")
+        await page.client.close()
+        await until(lambda: not page.site.connections.open)
 
 
-def test_pages_of_other_sites_are_not_answered(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster, hosts=["stats.example.org"]) as page:
-            own = page.address
-            for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "file://", "x"):
-                await page.get("/api/jobs", 403, Origin=origin)
-                with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
-                    await page.client.ws_connect(f"{own}/ws", origin=origin)
-            await page.get("/api/jobs", 200, Origin=own)
-            async with page.client.ws_connect(f"{own}/ws", origin=own) as viewer:
-                await messages(viewer, "hello")
-            foreign_port = "https://stats.example.org:8443"
-            await page.get("/api/jobs", 403, Origin=foreign_port)
-            # Behind a proxy that asks under an address of its own.
-            await page.get("/api/jobs", 200, Origin="https://stats.example.org")
+async def test_a_name_bound_anew_to_this_address_is_not_answered(cluster: MemoryCluster) -> None:
+    async with live_page(cluster, hosts=["Stats.Example.org"]) as page:
+        for host in ("evil.example", "evil.example:8765", "localhost.evil.example", "a@localhost"):
+            said = await page.get("/api/jobs", 421, Host=host)
+            assert "--allow-host" in said["error"]
+        for host in ("localhost", "127.0.0.1:99", "[::1]:8765", "stats.example.org", "LOCALHOST."):
+            await page.get("/api/jobs", 200, Host=host)
 
-    run(test)
+
+async def test_pages_of_other_sites_are_not_answered(cluster: MemoryCluster) -> None:
+    async with live_page(cluster, hosts=["stats.example.org"]) as page:
+        own = page.address
+        for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "file://", "x"):
+            await page.get("/api/jobs", 403, Origin=origin)
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+                await page.client.ws_connect(f"{own}/ws", origin=origin)
+        await page.get("/api/jobs", 200, Origin=own)
+        async with page.client.ws_connect(f"{own}/ws", origin=own) as viewer:
+            await messages(viewer, "hello")
+        foreign_port = "https://stats.example.org:8443"
+        await page.get("/api/jobs", 403, Origin=foreign_port)
+        # Behind a proxy that asks under an address of its own.
+        await page.get("/api/jobs", 200, Origin="https://stats.example.org")
 
 
 @pytest.mark.parametrize(
@@ -176,37 +155,11 @@ def test_hosts_that_are_none_are_refused(host: str) -> None:
     assert refusal.status == 421
 
 
-def test_the_longest_address_is_answered_and_no_longer_one(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            path = "/api/jobs?x="
-            await page.get(path + "a" * (LONGEST_TARGET - len(path)))
-            await page.get(path + "a" * (LONGEST_TARGET - len(path) + 1), 414)
-
-    run(test)
-
-
-def test_files_are_kept_by_browsers_and_asked_for_again(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            async with page.client.get(page.address + "/static/style.css") as response:
-                tag = response.headers["ETag"]
-                assert response.headers["Cache-Control"] == "no-cache"
-                assert response.headers["Content-Encoding"] == "gzip"
-            headers = {"If-None-Match": tag}
-            async with page.client.get(
-                page.address + "/static/style.css", headers=headers
-            ) as again:
-                assert again.status == 304
-                assert await again.read() == b""
-                check(again.headers)
-            index = (await page.body("/")).decode()
-            script = index.partition('<script src="')[2].partition('"')[0]
-            async with page.client.get(page.address + script) as response:
-                assert "immutable" in response.headers["Cache-Control"]
-                assert len(await response.read()) > 500_000
-
-    run(test)
+async def test_the_longest_address_is_answered_and_no_longer_one(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        path = "/api/jobs?x="
+        await page.get(path + "a" * (LONGEST_TARGET - len(path)))
+        await page.get(path + "a" * (LONGEST_TARGET - len(path) + 1), 414)
 
 
 def test_the_headers_are_those_of_the_design() -> None:

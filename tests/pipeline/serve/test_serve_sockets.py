@@ -17,15 +17,7 @@ from dpstream.pipeline.operations.deployments import undeploy
 from dpstream.pipeline.serve.follower import Answers
 from dpstream.pipeline.serve.limits import Limits
 from dpstream.topics.names import JOBS_TOPIC
-from tests.support.live_page import (
-    deploy_text,
-    epochs,
-    live_page,
-    messages,
-    publish,
-    run,
-    upgrade,
-)
+from tests.support.live_page import deploy_text, epochs, live_page, messages, publish, upgrade
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.shown_jobs import COUNT, MODES, count, gap, items
 from tests.support.waiting import until
@@ -50,229 +42,147 @@ def grow(cluster: MemoryCluster, *numbers: int) -> None:
         publish(cluster, job, epoch, count(10.0 * epoch))
 
 
-def test_a_viewer_gets_what_there_is_and_then_what_comes(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page, page.view("job=count") as viewer:
-            hello = await messages(viewer, "hello")
-            assert hello["run"] == page.site.board.run
-            assert hello["last_epoch"] == 3
-            assert [job["job"] for job in hello["jobs"]] == ["count", "modes"]
-            first, second, third = await epochs(viewer, 3)
-            assert first["series"] == {"value": [10.0, 0.2, 19.8]}
-            assert first["headline"] == "10 (95 %: 0 to 20)"
-            assert (second["series"], second["flags"]) == ({"value": None}, ["gap"])
+async def test_a_viewer_gets_what_there_is_and_then_what_comes(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page, page.view("job=count") as viewer:
+        hello = await messages(viewer, "hello")
+        assert hello["run"] == page.site.board.run
+        assert hello["last_epoch"] == 3
+        assert [job["job"] for job in hello["jobs"]] == ["count", "modes"]
+        first, second, third = await epochs(viewer, 3)
+        assert first["series"] == {"value": [10.0, 0.2, 19.8]}
+        assert first["headline"] == "10 (95 %: 0 to 20)"
+        assert (second["series"], second["flags"]) == ({"value": None}, ["gap"])
+        assert third["epoch"] == 3
+        grow(cluster, 4)
+        page.read()
+        (fourth,) = await epochs(viewer, 1)
+        assert (fourth["epoch"], fourth["job"]) == (4, "count")
+
+
+async def test_a_viewer_that_was_cut_off_catches_up_without_a_gap(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        start = page.site.board.run
+        async with page.view(f"job=count&after=2&start={start}") as viewer:
+            (third,) = await epochs(viewer, 1)
             assert third["epoch"] == 3
-            grow(cluster, 4)
+        grow(cluster, *range(4, 12))
+        page.read()
+        async with page.view(f"job=count&after=3&start={start}") as viewer:
+            caught_up = await epochs(viewer, 8)
+            grow(cluster, 12)
             page.read()
-            (fourth,) = await epochs(viewer, 1)
-            assert (fourth["epoch"], fourth["job"]) == (4, "count")
-
-    run(test)
+            (last,) = await epochs(viewer, 1)
+        assert [each["epoch"] for each in [*caught_up, last]] == list(range(4, 13))
 
 
-def test_a_viewer_that_was_cut_off_catches_up_without_a_gap(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            start = page.site.board.run
-            async with page.view(f"job=count&after=2&start={start}") as viewer:
-                (third,) = await epochs(viewer, 1)
-                assert third["epoch"] == 3
-            grow(cluster, *range(4, 12))
-            page.read()
-            async with page.view(f"job=count&after=3&start={start}") as viewer:
-                caught_up = await epochs(viewer, 8)
-                grow(cluster, 12)
-                page.read()
-                (last,) = await epochs(viewer, 1)
-            assert [each["epoch"] for each in [*caught_up, last]] == list(range(4, 13))
-
-    run(test)
+async def test_another_life_of_the_server_means_reload(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        before = page.site.board.run
+    async with live_page(cluster) as page:
+        async with page.view(f"job=count&after=3&start={before}") as viewer:
+            body = await viewer.receive_json()
+            assert body["type"] == "reload"
+            assert body["run"] == page.site.board.run != before
+            assert (await viewer.receive()).type is WSMsgType.CLOSE
+        async with page.view("job=count") as viewer:
+            assert [each["epoch"] for each in await epochs(viewer, 3)] == [1, 2, 3]
 
 
-def test_another_life_of_the_server_means_reload(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            before = page.site.board.run
-        async with live_page(cluster) as page:
-            async with page.view(f"job=count&after=3&start={before}") as viewer:
-                body = await viewer.receive_json()
-                assert body["type"] == "reload"
-                assert body["run"] == page.site.board.run != before
-                assert (await viewer.receive()).type is WSMsgType.CLOSE
-            async with page.view("job=count") as viewer:
-                assert [each["epoch"] for each in await epochs(viewer, 3)] == [1, 2, 3]
-
-    run(test)
+async def test_another_deployment_of_the_job_means_reload(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page, page.view("job=count") as viewer:
+        await epochs(viewer, 3)
+        job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
+        publish(cluster, job, 1, count(99.0))
+        page.read()
+        assert (await messages(viewer, "reload", "epoch"))["type"] == "reload"
+        async with page.view("job=count") as again:
+            (first,) = await epochs(again, 1)
+            assert first["series"]["value"][0] == 99
 
 
-def test_another_deployment_of_the_job_means_reload(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page, page.view("job=count") as viewer:
-            await epochs(viewer, 3)
-            job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
-            publish(cluster, job, 1, count(99.0))
-            page.read()
-            assert (await messages(viewer, "reload", "epoch"))["type"] == "reload"
-            async with page.view("job=count") as again:
-                (first,) = await epochs(again, 1)
-                assert first["series"]["value"][0] == 99
-
-    run(test)
-
-
-def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload(
+async def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload(
     cluster: MemoryCluster,
 ) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            start = page.site.board.run
-            before = page.site.board.jobs["count"].job.deployment.hex()
-            job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
-            publish(cluster, job, 1, count(99.0))
-            page.read()
-            # It has no epoch 3 to go on from.
+    async with live_page(cluster) as page:
+        start = page.site.board.run
+        before = page.site.board.jobs["count"].job.deployment.hex()
+        job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
+        publish(cluster, job, 1, count(99.0))
+        page.read()
+        # It has no epoch 3 to go on from.
+        async with page.view(f"job=count&after=3&start={start}") as viewer:
+            assert (await viewer.receive_json())["type"] == "reload"
+        publish(cluster, job, 2, count(99.0))
+        publish(cluster, job, 3, count(99.0))
+        page.read()
+        query = f"job=count&after=2&start={start}&deployment="
+        async with page.view(query + before) as viewer:
+            assert (await viewer.receive_json())["type"] == "reload"
+        async with page.view(query + job.deployment.hex()) as viewer:
+            assert (await epochs(viewer, 1))[0]["epoch"] == 3
+
+
+async def test_a_job_that_went_while_a_viewer_was_away_means_reload(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page:
+        undeploy(cast(Cluster, cluster), "count")
+        page.read()
+        for start in (page.site.board.run, "another"):
             async with page.view(f"job=count&after=3&start={start}") as viewer:
                 assert (await viewer.receive_json())["type"] == "reload"
-            publish(cluster, job, 2, count(99.0))
-            publish(cluster, job, 3, count(99.0))
-            page.read()
-            query = f"job=count&after=2&start={start}&deployment="
-            async with page.view(query + before) as viewer:
-                assert (await viewer.receive_json())["type"] == "reload"
-            async with page.view(query + job.deployment.hex()) as viewer:
-                assert (await epochs(viewer, 1))[0]["epoch"] == 3
-
-    run(test)
+        await page.get("/ws?job=count", 404)
+        # Before Kafka has answered, nobody knows what there is.
+        page.site.take(Answers(False))
+        await page.get("/ws?job=count&start=another", 404)
 
 
-def test_a_job_that_went_while_a_viewer_was_away_means_reload(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            undeploy(cast(Cluster, cluster), "count")
-            page.read()
-            for start in (page.site.board.run, "another"):
-                async with page.view(f"job=count&after=3&start={start}") as viewer:
-                    assert (await viewer.receive_json())["type"] == "reload"
-            await page.get("/ws?job=count", 404)
-            # Before Kafka has answered, nobody knows what there is.
-            page.site.take(Answers(False))
-            await page.get("/ws?job=count&start=another", 404)
-
-    run(test)
+async def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(
+    cluster: MemoryCluster,
+) -> None:
+    async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
+        assert (await messages(viewer, "hello"))["kafka"]["answers"] is True
+        page.site.take(Answers(False))
+        assert (await messages(viewer, "kafka"))["answers"] is False
+        assert "does not answer" in page.told[0]
+        page.site.take(Answers(True))
+        assert (await messages(viewer, "kafka"))["answers"] is True
 
 
-def test_series_that_are_asked_for_are_those_that_are_sent(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            async with page.view("job=modes&series=3") as viewer:
-                (epoch,) = await epochs(viewer, 1)
-                assert epoch["series"] == {"3": [3.0, -6.8, 12.8]}
-            async with page.view("job=modes") as viewer:
-                (epoch,) = await epochs(viewer, 1)
-                assert list(epoch["series"]) == ["1", "2", "3"]
-
-    run(test)
-
-
-def test_the_list_of_jobs_is_told_when_it_changes(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster, limits=QUICK) as page, page.view() as viewer:
-            assert (await messages(viewer, "hello"))["job"] is None
-            grow(cluster, 4)
-            page.read()
-            listed = await messages(viewer, "jobs", "epoch")
-            assert listed["type"] == "jobs"
-            assert listed["jobs"][0]["last_epoch"] == 4
-
-    run(test)
-
-
-def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
-            assert (await messages(viewer, "hello"))["kafka"]["answers"] is True
-            page.site.take(Answers(False))
-            assert (await messages(viewer, "kafka"))["answers"] is False
-            assert "does not answer" in page.told[0]
-            page.site.take(Answers(True))
-            assert (await messages(viewer, "kafka"))["answers"] is True
-
-    run(test)
-
-
-def test_a_pipeline_is_sent_when_it_changes_and_not_again(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
-            await epochs(viewer, 3)
-            await page.look()
-            body = await messages(viewer, "pipeline")
-            assert body["stages"][0]["stage"] == "shuffle"
-            held = page.site.board.jobs["count"].pipeline
-            assert held is not None
-            page.site.pipeline(
-                page.site.board.jobs["count"].job, {**held, "at": held["at"] + 1}, (), 0.0
-            )
-            await asyncio.sleep(0)
-            assert page.site.board.jobs["count"].pipeline is held
-            assert held["at"] == body["at"] + 1
-
-    run(test)
-
-
-def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster) -> None:
+async def test_what_others_charge_the_same_people_is_sent(cluster: MemoryCluster) -> None:
     """At first, for it may have changed since it was asked for; and whenever it changes."""
-
-    async def test() -> None:
-        async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
-            job = page.site.board.jobs["count"].job
-            asked = (await page.get("/api/jobs/count"))["budget"]
-            first = await messages(viewer, "budget")
-            assert (first["job"], first["budget"]) == ("count", asked)
-            other = replace(Charge.of(job), deployment="f" * 32)
-            cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
-            page.read()
-            then = (await messages(viewer, "budget"))["budget"]
-            assert then["charged"]["epsilon"] == 2 * asked["charged"]["epsilon"] > 0
-            assert then == (await page.get("/api/jobs/count"))["budget"]
-            # Nothing else of it is sent while nothing has changed.
-            grow(cluster, 4)
-            page.read()
-            assert (await messages(viewer, "jobs", "budget"))["type"] == "jobs"
-
-    run(test)
+    async with live_page(cluster, limits=QUICK) as page, page.view("job=count") as viewer:
+        job = page.site.board.jobs["count"].job
+        asked = (await page.get("/api/jobs/count"))["budget"]
+        first = await messages(viewer, "budget")
+        assert (first["job"], first["budget"]) == ("count", asked)
+        other = replace(Charge.of(job), deployment="f" * 32)
+        cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
+        page.read()
+        then = (await messages(viewer, "budget"))["budget"]
+        assert then["charged"]["epsilon"] == 2 * asked["charged"]["epsilon"] > 0
+        assert then == (await page.get("/api/jobs/count"))["budget"]
+        # Nothing else of it is sent while nothing has changed.
+        grow(cluster, 4)
+        page.read()
+        assert (await messages(viewer, "jobs", "budget"))["type"] == "jobs"
 
 
-def test_viewers_are_sent_heartbeats(cluster: MemoryCluster) -> None:
-    limits = Limits(heartbeat_seconds=0.05)
-
-    async def test() -> None:
-        async with live_page(cluster, limits=limits) as page, page.view("job=count") as viewer:
-            assert (await messages(viewer, "heartbeat"))["kafka"]["answers"] is True
-            await messages(viewer, "heartbeat")
-
-    run(test)
-
-
-def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
+async def test_one_viewer_too_many_is_told_so(cluster: MemoryCluster) -> None:
     limits = Limits(viewers=2)
 
-    async def test() -> None:
-        async with live_page(cluster, limits=limits) as page:
-            async with page.view("job=count") as first, page.view() as second:
-                await messages(first, "hello")
-                await messages(second, "hello")
-                with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
-                    await page.view("job=count")
-                assert "2 viewers already" in (await page.get("/ws?job=count", 503))["error"]
-            await until(lambda: page.site.board.viewers < 2)
-            async with page.view("job=count") as third:
-                await messages(third, "hello")
-
-    run(test)
+    async with live_page(cluster, limits=limits) as page:
+        async with page.view("job=count") as first, page.view() as second:
+            await messages(first, "hello")
+            await messages(second, "hello")
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
+                await page.view("job=count")
+            assert "2 viewers already" in (await page.get("/ws?job=count", 503))["error"]
+        await until(lambda: page.site.board.viewers < 2)
+        async with page.view("job=count") as third:
+            await messages(third, "hello")
 
 
 @pytest.mark.slow
-def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it() -> None:
+async def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it() -> None:
     cluster = MemoryCluster()
     labels = ", ".join(f"item{number}" for number in range(200))
     text = MODES.replace("walk, 'bus, or tram', car", labels).replace("count: 12", "count: 4096")
@@ -280,49 +190,40 @@ def test_a_viewer_that_takes_nothing_is_dropped_and_no_other_waits_for_it() -> N
     for epoch in range(1, 2_501):
         publish(cluster, job, epoch, items(*[epoch / 7] * 200))
 
-    async def test() -> None:
-        async with live_page(cluster, limits=Limits(blocked_seconds=0.2)) as page:
-            # Its buffers hold a part of the ten million bytes that are to be sent.
-            host, _, port = page.address.removeprefix("http://").partition(":")
-            with sockets.socket() as blocked:
-                blocked.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)
-                blocked.setblocking(False)
-                loop = asyncio.get_running_loop()
-                await loop.sock_connect(blocked, (host, int(port)))
-                await loop.sock_sendall(blocked, upgrade("/ws?job=modes"))
-                await until(lambda: page.site.board.viewers)
-                async with page.view("job=modes&after=2490") as viewer:
-                    assert [each["epoch"] for each in await epochs(viewer, 10)][-1] == 2_500
-                await until(lambda: not page.site.board.viewers)
-
-    run(test)
+    async with live_page(cluster, limits=Limits(blocked_seconds=0.2)) as page:
+        # Its buffers hold a part of the ten million bytes that are to be sent.
+        host, _, port = page.address.removeprefix("http://").partition(":")
+        with sockets.socket() as blocked:
+            blocked.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4_096)
+            blocked.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(blocked, (host, int(port)))
+            await loop.sock_sendall(blocked, upgrade("/ws?job=modes"))
+            await until(lambda: page.site.board.viewers)
+            async with page.view("job=modes&after=2490") as viewer:
+                assert [each["epoch"] for each in await epochs(viewer, 10)][-1] == 2_500
+            await until(lambda: not page.site.board.viewers)
 
 
-def test_what_a_viewer_sends_is_passed_over_and_what_is_too_long_ends_it(
+async def test_what_a_viewer_sends_is_passed_over_and_what_is_too_long_ends_it(
     cluster: MemoryCluster,
 ) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page, page.view("job=count&after=3") as viewer:
-            await messages(viewer, "hello")
-            await viewer.send_str('{"type": "drop tables"}')
-            grow(cluster, 4)
-            page.read()
-            await epochs(viewer, 1)
-            await viewer.send_str("x" * 100_000)
-            assert await closed(viewer) == WSCloseCode.MESSAGE_TOO_BIG
-
-    run(test)
+    async with live_page(cluster) as page, page.view("job=count&after=3") as viewer:
+        await messages(viewer, "hello")
+        await viewer.send_str('{"type": "drop tables"}')
+        grow(cluster, 4)
+        page.read()
+        await epochs(viewer, 1)
+        await viewer.send_str("x" * 100_000)
+        assert await closed(viewer) == WSCloseCode.MESSAGE_TOO_BIG
 
 
-def test_when_the_server_ends_viewers_are_told(cluster: MemoryCluster) -> None:
-    async def test() -> None:
-        async with live_page(cluster) as page, page.view("job=count") as viewer:
-            await epochs(viewer, 3)
-            ending = asyncio.create_task(page.site.stop())
-            assert await closed(viewer) == WSCloseCode.GOING_AWAY
-            await ending
-
-    run(test)
+async def test_when_the_server_ends_viewers_are_told(cluster: MemoryCluster) -> None:
+    async with live_page(cluster) as page, page.view("job=count") as viewer:
+        await epochs(viewer, 3)
+        ending = asyncio.create_task(page.site.stop())
+        assert await closed(viewer) == WSCloseCode.GOING_AWAY
+        await ending
 
 
 async def closed(viewer: aiohttp.ClientWebSocketResponse) -> int:

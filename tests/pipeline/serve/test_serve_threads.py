@@ -13,19 +13,17 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from dpstream.aggregators.published import Published as Estimated
-from dpstream.pipeline import actions
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
-from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.ledger.writing import of_budget
 from dpstream.pipeline.operations.deployed_jobs import set_phase
 from dpstream.pipeline.operations.deployments import undeploy
 from dpstream.pipeline.operations.ledger_topic import write_entries
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
-from dpstream.pipeline.serve import background as background_module
 from dpstream.pipeline.serve.background import Background, LookBack, Shown
 from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import (
@@ -41,7 +39,7 @@ from dpstream.pipeline.serve.follower import (
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
-from tests.support.live_page import NOW, deploy_text, live_page, messages, publish, run
+from tests.support.live_page import NOW, deploy_text, live_page, messages, publish
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run
 from tests.support.shown_jobs import COUNT, HOURS, MODES, WORDS, count, found, items, numbers
@@ -114,35 +112,6 @@ def test_a_ledger_that_is_read_first_does_not_say_that_no_job_is_deployed() -> N
     assert list(told.jobs) == ["count"]
 
 
-def test_an_epoch_that_was_written_twice_is_told_once() -> None:
-    cluster, reader = MemoryCluster(), Reader()
-    job = deploy_text(cluster, COUNT)
-    for epoch, value in ((1, 5.0), (1, 99.0), (2, 6.0)):
-        publish(cluster, job, epoch, count(value))
-    cluster.append(job.topic(Role.ESTIMATES), b"no record")
-    *_, published = read_all(reader, cluster)
-    assert isinstance(published, Published)
-    assert [point.triples(())[:0].size for point in published.points] == [0, 0]
-    assert [point.estimate.value for point in published.points] == [5.0, 6.0]  # type: ignore[union-attr]
-
-
-def test_an_estimate_that_cannot_be_shown_leaves_the_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    cluster, reader = MemoryCluster(), Reader()
-    job = deploy_text(cluster, MODES)
-    hours = deploy_text(
-        cluster,
-        "name: hours\nprotocol: range_values\nepochs: {count: 4}\n"
-        "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\n",
-    )
-    publish(cluster, hours, 1, items(1.0, 2.0))  # buckets have an order, items have none
-    publish(cluster, job, 1, items(1.0, 2.0, 3.0))
-    news = read_all(reader, cluster)
-    assert [each.job for each in news if isinstance(each, Published)] == ["modes"]
-    assert "epoch 1 cannot be shown" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("text", "estimate", "field", "wrong"),
     [
@@ -158,12 +127,8 @@ def test_an_estimate_that_cannot_be_shown_leaves_the_others(
         (HOURS, numbers(*[1.0] * 8), "items", [1.0]),
     ],
 )
-def test_an_estimate_that_is_none_of_the_job_is_not_shown(
-    text: str,
-    estimate: Estimated,
-    field: str,
-    wrong: object,
-    caplog: pytest.LogCaptureFixture,
+async def test_an_estimate_that_is_none_of_the_job_is_not_shown(
+    text: str, estimate: Estimated, field: str, wrong: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = MemoryCluster()
     job = deploy_text(cluster, text)
@@ -172,14 +137,11 @@ def test_an_estimate_that_is_none_of_the_job_is_not_shown(
     cluster.append(job.topic(Role.ESTIMATES), json.dumps(body).encode())
     publish(cluster, job, 3, estimate)
 
-    async def test() -> None:
-        async with live_page(cluster) as page:
-            (body,) = (await page.get("/api/jobs"))["jobs"]
-            assert body["last_epoch"] == 3
-            (curve, *_) = (await page.get(f"/api/jobs/{job.name}/curve"))["series"]
-            assert curve["epochs"] == [1, 3]
-
-    run(test)
+    async with live_page(cluster) as page:
+        (body,) = (await page.get("/api/jobs"))["jobs"]
+        assert body["last_epoch"] == 3
+        (curve, *_) = (await page.get(f"/api/jobs/{job.name}/curve"))["series"]
+        assert curve["epochs"] == [1, 3]
     assert "epoch 2 cannot be shown" in caplog.text
 
 
@@ -313,22 +275,6 @@ def background(shown: Sequence[Shown], heard: Heard) -> Background:
     return Background(lambda: cast(Cluster, None), lambda: tuple(shown), heard, lambda: NOW)
 
 
-def test_pipelines_are_looked_at_no_more_often_than_once_a_second() -> None:
-    cluster, heard = MemoryCluster(), Heard()
-    jobs = [deploy_text(cluster, COUNT), deploy_text(cluster, MODES, b"m" * 16)]
-    shown = [Shown(job, Phase.RUNNING, opened=False, smooths=False) for job in jobs]
-    looking = background(shown, heard)
-    for _ in range(5):
-        looking.watch(cast(Cluster, cluster))
-    assert [name for name, _ in heard.pipelines] == ["count", "modes"]
-
-
-def test_nobody_watches_and_nothing_is_read() -> None:
-    heard = Heard()
-    background([], heard).watch(cast(Cluster, None))
-    assert heard.pipelines == []
-
-
 class Broken(MemoryCluster):
     """Its topics of one job cannot be read."""
 
@@ -346,21 +292,6 @@ def test_a_job_that_cannot_be_looked_at_leaves_the_others(caplog: pytest.LogCapt
     background(shown, heard).watch(cast(Cluster, broken))
     assert [name for name, _ in heard.pipelines] == ["modes"]
     assert "job count cannot be looked at" in caplog.text
-
-
-class Away(MemoryCluster):
-    """It is not there."""
-
-    def partition_counts(self) -> dict[str, int]:
-        raise ClusterError("cannot reach Kafka")
-
-
-def test_a_cluster_that_is_away_ends_the_look_so_that_it_is_opened_again() -> None:
-    cluster = MemoryCluster()
-    job = deploy_text(cluster, COUNT)
-    shown = [Shown(job, Phase.RUNNING, opened=True, smooths=False)]
-    with pytest.raises(ClusterError):
-        background(shown, Heard()).watch(cast(Cluster, Away(cluster.records, cluster.partitions)))
 
 
 def report(job: Run, epochs: Sequence[int]) -> None:
@@ -388,47 +319,26 @@ def test_looking_back_step_by_step_is_looking_back_at_once() -> None:
         assert np.array_equal(known[number].estimates.half_widths, horizon.estimates.half_widths)
 
 
-def test_horizons_that_have_grown_long_are_not_looked_back_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(background_module, "LONGEST_LOOKED_BACK", 3)
-    monkeypatch.setattr(background_module, "EPOCHS_LOOKED_BACK", 1)
-    monkeypatch.setattr(actions, "_READ_FIRST", 1)
-    cluster = MemoryCluster()
-    job = deploy_text(cluster, COUNT.replace("count: 12", "count: 6, renew: true"))
-    ran, looking = Run(cluster, "count"), LookBack(job)
-    found = []
-    for minute, epochs in enumerate(([1, 2], [3], [4], [5], [6], [7], [8, 9])):
-        report(ran, epochs)
-        now = 60.0 * minute
-        new = looking.read_new(cast(Cluster, cluster), lambda now=now: now)  # type: ignore[misc]
-        found.append([(number, len(each.estimates.values)) for number, each in new])
-    assert found == [[(0, 2)], [(0, 3)], [], [], [], [], [(1, 3)]]
-
-
-def test_the_smoothed_curve_is_made_when_somebody_looks_and_told() -> None:
+async def test_the_smoothed_curve_is_made_when_somebody_looks_and_told() -> None:
     cluster = MemoryCluster()
     job = deploy_text(cluster, COUNT)
     report(Run(cluster, "count"), [1, 2, 3])
 
-    async def test() -> None:
-        async with live_page(cluster) as page:
+    async with live_page(cluster) as page:
+        await page.look()
+        assert (await page.get("/api/jobs/count/curve"))["series"][0]["smoothed"] is None
+        async with page.view("job=count") as viewer:
+            await messages(viewer, "hello")
+            while not page.site.board.watched:
+                await messages(viewer, "epoch")
             await page.look()
-            assert (await page.get("/api/jobs/count/curve"))["series"][0]["smoothed"] is None
-            async with page.view("job=count") as viewer:
-                await messages(viewer, "hello")
-                while not page.site.board.watched:
-                    await messages(viewer, "epoch")
-                await page.look()
-                assert (await messages(viewer, "smoothed"))["epoch"] == 3
-                (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
-                whole = read_from(cast(Cluster, cluster), job, smoothed_horizons(job, 3))[0]
-                assert curve["smoothed"] == pytest.approx(
-                    whole.estimates.values[:, 0].tolist(), abs=1e-3
-                )
-                assert curve["smoothed_low"][0] < curve["smoothed"][0]
-
-    run(test)
+            assert (await messages(viewer, "smoothed"))["epoch"] == 3
+            (curve,) = (await page.get("/api/jobs/count/curve"))["series"]
+            whole = read_from(cast(Cluster, cluster), job, smoothed_horizons(job, 3))[0]
+            assert curve["smoothed"] == pytest.approx(
+                whole.estimates.values[:, 0].tolist(), abs=1e-3
+            )
+            assert curve["smoothed_low"][0] < curve["smoothed"][0]
 
 
 def estimates_from(first: int, last: int, repeated: Sequence[int] = ()) -> list[LogRecord]:
@@ -456,37 +366,3 @@ def test_a_page_begins_near_the_end_whatever_was_repeated_there(repeated: tuple[
     assert epochs == list(range(epochs[0], 40_051))
     assert epochs[0] in (40_000, 39_998)
     assert reader.positions[topic] == records[-1].offset + 1
-
-
-def test_of_a_long_history_no_more_than_its_end_is_asked_for() -> None:
-    consumer = SeekingConsumer({"a": 50, "b": 10**6})
-    source = KafkaSource(Connection(("localhost:1",)))
-    source._consumer = consumer
-    source.poll({"a": -MOST_EPOCHS, "b": -MOST_EPOCHS, "c": 7})
-    assert consumer.sought == {"a": 0, "b": 10**6 - MOST_EPOCHS, "c": 7}
-
-
-class SeekingConsumer:
-    """Stands in for `kafka.KafkaConsumer`: notes where it is to read."""
-
-    def __init__(self, ends: Mapping[str, int]) -> None:
-        self._ends = {**ends, "c": 10}
-        self.sought: dict[str, int] = {}
-
-    def topics(self) -> set[str]:
-        return set(self._ends)
-
-    def end_offsets(self, partitions: Sequence[Any], timeout_ms: int) -> dict[object, int]:
-        return {each: self._ends[each.topic] for each in partitions}
-
-    def assign(self, partitions: Sequence[object]) -> None:
-        pass
-
-    def seek(self, partition: Any, offset: int) -> None:
-        self.sought[partition.topic] = offset
-
-    def poll(self, timeout_ms: int) -> dict[object, list[object]]:
-        return {}
-
-    def highwater(self, partition: object) -> None:
-        return None
