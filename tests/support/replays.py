@@ -35,7 +35,8 @@ from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import Manifest, decode_manifest
-from dpstream.topics.names import Role
+from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.sealing import SHUFFLE_KEYS, all_keys
 from tests.support.small_run import generators
 
@@ -95,6 +96,16 @@ class LiveRun:
 
     job: DeployedJob
     log: MemoryLog
+
+    def write(self, cluster: MemoryCluster) -> None:
+        """Write its topics, and that it is deployed."""
+        topics = self.job.topic_settings()
+        cluster.create_topics([jobs_topic(None), *topics.values()])
+        cluster.append(JOBS_TOPIC, self.job.to_bytes(), key=b"live")
+        for role, topic in topics.items():
+            for partition in range(topic.partitions):
+                for value in self.log.values(role, partition):
+                    cluster.send(topic.name, value, partition)
 
     @classmethod
     def of(

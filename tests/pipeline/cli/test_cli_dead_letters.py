@@ -15,8 +15,7 @@ from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.records import DeadLetter, Dismissal, Reason
 from dpstream.topics.words import Words
 from tests.support.commands import Commands
-from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
-from tests.support.small_run import job_text
+from tests.support.memory_cluster import MemoryCluster
 
 SECRET = 0xABCD
 WORDS = Words(np.full((3, 1), SECRET, np.uint16), None)
@@ -66,14 +65,9 @@ def test_the_header_says_what_a_record_is_and_not_what_it_holds(
 
 
 def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    assert dpstream("deploy", path).code == 0
+    assert dpstream("deploy", job_file).code == 0
     assert dpstream("dead-letters", "small").output == "there are no dead letters\n"
     refuse(
         cluster,
@@ -97,17 +91,15 @@ def test_dead_letters_are_counted_by_reason_and_the_latest_are_shown(
 
 
 def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """Such reports are private only once they are shuffled, and their number is their noise."""
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
-    path, kept = tmp_path / "small.yaml", tmp_path / "kept"
-    path.write_text(
+    kept = job_file.with_name("kept")
+    job_file.write_text(
         "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
         "epochs: {count: 4}\nshuffle: {minimum: 1000}\ntopics: {partitions: 2}\n"
     )
-    assert dpstream("deploy", path).code == 0
+    assert dpstream("deploy", job_file).code == 0
     refuse(cluster, letter(BATCH, Reason.ENROLMENT, 2))
     (shown,) = dpstream("dead-letters", "small", "--json").json
     assert (shown["size"], shown["header"]["epoch"]) == (None, 7)
@@ -119,14 +111,9 @@ def test_where_messages_are_hidden_no_size_is_shown_and_nothing_saved(
 
 
 def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    assert dpstream("deploy", path).code == 0
+    assert dpstream("deploy", job_file).code == 0
     assert dpstream("dead-letters", "small", "--dismiss").output == "there is nothing to dismiss\n"
     refuse(cluster, letter(BATCH, Reason.EPOCH, 2), letter(b"?", Reason.UNREADABLE, 3))
     assert "problem: 2 dead letters" in dpstream("status", "small").output
@@ -147,14 +134,10 @@ def test_those_that_are_dismissed_disturb_status_no_more_and_later_ones_do(
 
 
 def test_whoever_is_interrupted_has_the_next_one_delete(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     """Also what was dismissed by a version that left it where it was."""
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    deployed = dpstream("deploy", path, "--json").json
+    deployed = dpstream("deploy", job_file, "--json").json
     refuse(cluster, *(letter(b"?", Reason.UNREADABLE, offset) for offset in range(3)))
     dismissal = Dismissal(bytes.fromhex(deployed["deployment"]), 2)
     cluster.append("small.dead-letters", dismissal.to_bytes())
@@ -165,43 +148,18 @@ def test_whoever_is_interrupted_has_the_next_one_delete(
     assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
 
 
-def test_an_earlier_deployments_topic_is_kept_no_longer_when_the_job_is_deployed(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Versions before kept dead letters for four times as long, in segments of a week."""
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    assert dpstream("deploy", path).code == 0
-    wanted = dict(cluster.settings["small.dead-letters"].configs)
-    four_weeks = {"retention.ms": str(28 * 24 * 3_600_000), "segment.ms": str(7 * 24 * 3_600_000)}
-    cluster.alter_topics({"small.dead-letters": four_weeks})
-    said = dpstream("deploy", path, "--replace", "--dry-run")
-    assert said.code == 0, said.errors
-    assert "retention: 28 d -> 7 d" in said.output
-    assert dpstream("deploy", path, "--replace", "--yes").code == 0
-    assert cluster.settings["small.dead-letters"].configs == wanted
-
-
 def test_dismissals_of_another_deployment_say_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    dpstream, cluster = Commands(capsys), use_memory_cluster(monkeypatch)
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    assert dpstream("deploy", path).code == 0
+    assert dpstream("deploy", job_file).code == 0
     refuse(cluster, letter(b"?", Reason.UNREADABLE, 3))
     cluster.append("small.dead-letters", Dismissal(b"o" * 16, 9).to_bytes())
     (shown,) = dpstream("dead-letters", "small", "--json").json
     assert not shown["dismissed"]
 
 
-def test_only_one_thing_is_done_with_them(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    said = Commands(capsys)("dead-letters", "small", "--dismiss", "--redrive")
+def test_only_one_thing_is_done_with_them(dpstream: Commands) -> None:
+    said = dpstream("dead-letters", "small", "--dismiss", "--redrive")
     assert (said.code, said.errors.count("give one")) == (2, 1)
 
 

@@ -21,36 +21,11 @@ from dpstream.pipeline.ledger.entries import Draft, Kind
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, TopicSettings
-from dpstream.topics.records import Registration
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text, write_changes
 
 WEEK = 7 * 24 * 3_600_000
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "home"
-    monkeypatch.setenv("DPSTREAM_HOME", str(folder))
-    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
-    return folder
-
-
-@pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> Commands:
-    # Sentences are looked for, and no line is to be wrapped within one.
-    monkeypatch.setenv("COLUMNS", "200")
-    return Commands(capsys)
-
-
-@pytest.fixture
-def job_file(tmp_path: Path) -> Path:
-    path = tmp_path / "job.yaml"
-    path.write_text(job_text())
-    return path
 
 
 def jobs(cluster: MemoryCluster) -> JobsTopic:
@@ -117,28 +92,6 @@ def test_what_is_the_operators_is_changed_under_the_same_deployment(
     assert retention(cluster, Role.DEAD_LETTERS) == 2 * WEEK
     assert retention(cluster, Role.MANIFESTS) == retention(cluster, Role.ESTIMATES) == -1
     assert jobs(cluster).charges == charges, "nobody is charged again"
-
-    again = dpstream("deploy", job_file)
-    assert (again.code, again.errors) == (0, "")
-    assert again.output == "small is deployed already, with these settings: nothing to do\n"
-
-
-def test_how_input_is_written_is_changed_under_the_same_deployment(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    before, charges = deployed(cluster), jobs(cluster).charges
-    keys = "topics: {partitions: 2}\n"
-    said = dpstream("deploy", with_operators_keys(job_file, f"{keys}input: {{separator: ;}}\n"))
-    assert said.code == 0, said.errors
-    assert 'input.separator: left out -> ";"' in said.output
-    after = deployed(cluster)
-    assert (after.deployment, after.fingerprint) == (before.deployment, before.fingerprint)
-    assert after.input is not None
-    assert after.input.separator == ";"
-    assert jobs(cluster).charges == charges, "nobody is charged again"
-    assert dpstream("deploy", with_operators_keys(job_file, keys)).code == 0
-    assert deployed(cluster).input is None
 
 
 @pytest.mark.parametrize(
@@ -331,11 +284,7 @@ def test_a_dry_run_writes_nothing_and_says_everything(
     assert said.code == 0, said.errors
     text = " ".join(said.output.split())
     assert "a deployment would begin" in text
-    assert "topics small.*, with the cluster's replication" in text
     assert "reports 2 7 d to be created" in text
-    assert "estimates 1 for ever to be created" in text
-    assert "status 1 last of each key to be created" in text
-    assert "guarantee epsilon 2 for a user's whole stream" in text
     assert "epsilon 2 by this deployment, 1.5 by others; the budget is 5, 1.5 of it remain" in text
     body = dpstream("deploy", job_file, "--dry-run", "--json").json
     assert (body["step"], body["refusal"], body["difference"]) == ("begin", None, [])
@@ -424,57 +373,6 @@ def test_a_file_that_says_nothing_new_does_nothing(
     assert len(jobs(cluster).charges) == 2
 
 
-def test_a_rounded_horizon_is_said_before_and_when_it_is_deployed(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    note = "note: a horizon of 12 epochs is rounded up to 16"
-    assert note in dpstream("deploy", job_file, "--dry-run").errors
-    assert note in dpstream("deploy", job_file).errors
-    assert dpstream("deploy", job_file, "--dry-run").errors == ""
-
-
-def test_what_to_do_next_is_said_with_workers_of_all_jobs_first(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    said = dpstream("deploy", job_file).output
-    for command in ("run shuffle", "run aggregate", "run publish", "produce small --input FILE"):
-        assert f"\n  dpstream {command}\n" in said
-    assert said.endswith("or a single worker, for small alone:\n  dpstream run shuffle small\n")
-
-
-def test_a_listed_replay_says_of_what_and_costs_nothing(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    job_file.write_text(
-        "name: small\nprotocol: shuffled_counts\nparameters: {epsilon: 1, delta: 1e-6}\n"
-        "epochs: {count: 4}\nshuffle: {minimum: 1000}\n"
-    )
-    assert dpstream("deploy", job_file).code == 0
-    origin = Origin.model_validate({"job": "small", "deployment": "00" * 16})
-    replay = deployed(cluster).model_copy(update={"name": "again", "replay_of": origin})
-    cluster.append(JOBS_TOPIC, replay.to_bytes(), key=b"again")
-    again, small = dpstream("list").output.splitlines()[1:]
-    assert " ".join(again.split()).startswith(
-        "again shuffled_counts 4 none running, replay of small "
-    )
-    assert ", delta 1e-06" in small
-    assert "replay" not in small
-    assert [job["replay_of"] for job in dpstream("list", "--json").json] == ["small", None]
-
-
-def test_names_in_a_list_are_never_wrapped(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    name = "weekly-attendance-of-everybody-everywhere"
-    job_file.write_text(
-        f"name: {name}\nprotocol: shuffled_counts\nparameters: {{epsilon: 1, delta: 1e-6}}\n"
-        "epochs: {count: 4}\nshuffle: {minimum: 1000}\n"
-    )
-    assert dpstream("deploy", job_file).code == 0
-    assert f"\n{name} " in dpstream("list").output
-
-
 def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
     dpstream: Commands, job_file: Path, home: Path
 ) -> None:
@@ -492,41 +390,6 @@ def test_topics_of_an_earlier_deployment_get_the_retention_of_the_new_one(
     assert dpstream("undeploy", "small", "--yes").code == 0
     assert dpstream("deploy", with_operators_keys(job_file), "--yes").code == 0
     assert retention(cluster, Role.REPORTS) == 2 * WEEK
-
-
-def heartbeat(cluster: MemoryCluster, stage: str, time: int) -> None:
-    job = deployed(cluster)
-    body = {
-        "deployment": job.deployment.hex(),
-        "stage": stage,
-        "worker": "w1",
-        "time": time,
-        "partitions": [0],
-        "records_per_second": 0.0,
-    }
-    topic = job.topic(Role.STATUS)
-    cluster.clock = lambda: time
-    cluster.append(topic, json.dumps(body).encode(), key=f"{stage}/w1".encode())
-
-
-def test_a_replacement_warns_of_who_goes_on_for_the_earlier_deployment(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    monkeypatch.setattr("dpstream.pipeline.cli.deploy.now", lambda: 1_000_000)
-    heartbeat(cluster, "shuffle", 999_000)
-    heartbeat(cluster, "publish", 900_000)
-    old = deployed(cluster)
-    record = Registration(old.deployment, "gateway", bytes(16), 1)
-    cluster.append(old.topic(Role.PRODUCERS), record.to_bytes())
-    said = dpstream("deploy", job_file, "--replace", "--yes")
-    assert said.code == 0
-    workers, producers = said.errors.splitlines()[:2]
-    assert workers.startswith("WARNING: workers of the deployment that was replaced, ")
-    assert ": shuffle w1; a supervisor ends its own" in workers
-    assert ": gateway; what they send is refused from now on" in producers
-    quiet = dpstream("deploy", job_file, "--replace", "--yes")
-    assert "WARNING" not in quiet.errors
 
 
 class Terminal(io.StringIO):
@@ -558,22 +421,6 @@ def test_topics_are_deleted_only_after_a_yes(
     assert said.code == 0
     assert "its topics are deleted, with 7 epochs of estimates" in said.output
     assert not jobs(cluster).jobs
-    assert list(cluster.partitions) == [JOBS_TOPIC, LEDGER_TOPIC]
-
-
-def test_without_a_terminal_a_yes_has_to_be_given_as_an_option(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert dpstream("deploy", job_file).code == 0
-    publish(cluster, 1)
-    said = dpstream("undeploy", "small", "--delete-topics")
-    assert (said.code, said.output, said.errors.count("\n")) == (2, "", 1)
-    assert "its topics are deleted, with 1 epoch of estimates, for good" in said.errors
-    assert "add --yes" in said.errors
-    assert list(jobs(cluster).jobs) == ["small"]
-    said = dpstream("undeploy", "small", "--delete-topics", "--yes", "--json")
-    assert said.json["deleted_epochs"] == 1
     assert list(cluster.partitions) == [JOBS_TOPIC, LEDGER_TOPIC]
 
 
@@ -617,51 +464,11 @@ def test_nothing_is_lost_where_nobody_can_be_asked(
     assert dpstream(verb, job_file, *options, "--yes").code == 0
 
 
-def test_who_replaces_is_told_what_ends_and_who_is_charged_again(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    running = jobs(cluster).jobs["small"].deployment.hex()
-    publish(cluster, 1)
-    typing("n\n")
-    said = dpstream("deploy", job_file, "--replace")
-    assert said.code == 1
-    assert said.errors.splitlines()[0] == (
-        f"deployment {running[:8]} of job small would end: its 1 published epoch is found no more "
-        "(dpstream record small --output FOLDER keeps what there is); population small would be "
-        "charged again: epsilon 2, 4 in all"
-    )
-    assert "nothing is deployed, and nobody is charged" in said.errors
-    assert jobs(cluster).jobs["small"].deployment.hex() == running
-
-
-def test_who_replaces_what_another_version_has_deployed_is_told_what_ends(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
-) -> None:
-    cluster.partitions[JOBS_TOPIC] = 1
-    cluster.append(JOBS_TOPIC, b"of another version", key=b"small")
-    assert (
-        dpstream("deploy", job_file, "--dry-run", "--replace", "--json").json["step"] == "replace"
-    )
-    typing("n\n")
-    said = dpstream("deploy", job_file, "--replace")
-    assert said.code == 1
-    assert said.errors.splitlines()[0] == (
-        "the deployment of job small by another version of this software, which this one cannot "
-        "read, would end: what it has published is found no more (dpstream record small --output "
-        "FOLDER of that version keeps what there is)"
-    )
-    assert jobs(cluster).unreadable == {"small"}
-    typing("y\n")
-    assert dpstream("deploy", job_file, "--replace").code == 0
-    assert jobs(cluster).unreadable == set()
-
-
-def test_what_readers_are_told_is_changed_in_place_word_for_word(
+def test_words_for_readers_and_the_form_of_input_are_changed_in_place(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
     assert dpstream("deploy", job_file).code == 0
-    before = deployed(cluster)
+    before, charges = deployed(cluster), jobs(cluster).charges
     words = {
         "title": "Students enrolled",
         "description": "Of seven courses.",
@@ -669,45 +476,21 @@ def test_what_readers_are_told_is_changed_in_place_word_for_word(
         "labels": {"1": "enrolled"},
     }
     plain = job_file.read_text()
-    job_file.write_text(
-        plain + "".join(f"{key}: {json.dumps(each)}\n" for key, each in words.items())
-    )
+    keys = words | {"input": {"separator": ";"}}
+    lines = (f"{key}: {json.dumps(each)}\n" for key, each in keys.items())
+    job_file.write_text(plain + "".join(lines))
     said = dpstream("deploy", job_file)
     assert said.code == 0, said.errors
     assert 'title: left out -> "Students enrolled"' in said.output
     after = deployed(cluster)
-    assert after.deployment == before.deployment
+    assert (after.deployment, after.fingerprint) == (before.deployment, before.fingerprint)
     assert after.said(*words) == words
+    assert after.input is not None
+    assert after.input.separator == ";"
+    assert jobs(cluster).charges == charges, "nobody is charged again"
     job_file.write_text(plain)
     assert dpstream("deploy", job_file).code == 0
     assert deployed(cluster) == before
-
-
-def test_people_who_were_charged_before_are_asked_about_under_any_name(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, typing: Callable[[str], None]
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    other = job_file.with_name("other.yaml")
-    other.write_text(job_file.read_text().replace("name: small", "name: other"))
-    typing("")
-    assert dpstream("deploy", other).code == 0, "people of its own: nobody is charged again"
-    other.write_text(other.read_text().replace("name: other", "name: third\npopulation: small"))
-    typing("n\n")
-    said = dpstream("deploy", other)
-    assert said.code == 1
-    assert said.errors.splitlines()[0] == (
-        "population small would be charged again: epsilon 2, 4 in all"
-    )
-
-
-def test_estimates_that_stay_can_be_read_from_their_topic(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    said = dpstream("undeploy", "small", "--yes")
-    assert "its topics stay" in said.output
-    assert "  kcat -C -e -b memory:9092 -t small.estimates\n" in said.output
-    assert "before the next undeploy, dpstream record JOB keeps what they read" in said.output
 
 
 def test_pause_and_resume_are_told_and_listed(
@@ -764,23 +547,6 @@ def test_a_drain_says_what_it_waits_for_and_counts_no_hidden_messages(
     drained = dpstream("drain", "small", "--timeout", "1ms")
     assert drained.code == 1
     assert drained.errors.startswith(f"{said} to be finished; no worker of shuffle,")
-
-
-@pytest.mark.parametrize(
-    ("epochs", "said"),
-    [
-        (11, "dpstream resume small goes on with what has come in since\n"),
-        (12, "its last epoch is published too: dpstream undeploy small ends it\n"),
-    ],
-)
-def test_who_has_drained_a_job_is_told_what_can_still_be_done_with_it(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, epochs: int, said: str
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    publish(cluster, epochs)
-    drained = dpstream("drain", "small")
-    assert drained.code == 0
-    assert drained.output.endswith(said)
 
 
 def test_a_replay_has_no_devices_no_shuffle_stage_and_nothing_to_drain(

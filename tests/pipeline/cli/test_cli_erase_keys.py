@@ -121,12 +121,7 @@ def test_what_another_job_needs_stays(
     dpstream: Commands, cluster: MemoryCluster, rotating: DeployedJob
 ) -> None:
     other = deployed(
-        cluster,
-        name="other",
-        epochs=9,
-        aggregate="adder-1.pub",
-        stages="[stage-2.pub]",
-        rotate="",
+        cluster, name="other", epochs=9, aggregate="adder-1.pub", stages="[stage-2.pub]", rotate=""
     )
     publish_up_to(cluster, rotating, 5)
     publish_up_to(cluster, other, 8)

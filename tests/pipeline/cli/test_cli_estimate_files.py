@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -66,49 +65,14 @@ def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Pa
     bodies = map(json.loads, (tmp_path / "weekly.jsonl").read_text().splitlines())
     assert [body["epoch"] for body in bodies] == [1, 2, 3]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("job.yaml", "weekly.csv", "weekly.jsonl", "weekly.parquet"),
+        *("job.yaml", "weekly.csv", "weekly.jsonl", "weekly.parquet")
     ]
-
-
-def test_changes_are_called_changes(estimates: Commands, tmp_path: Path) -> None:
-    path = tmp_path / "changes.csv"
-    assert estimates("estimates", "weekly", "--change", 1, "--csv", path).code == 0
-    rows = list(csv.DictReader(path.read_text().splitlines()))
-    assert [row["epoch"] for row in rows] == ["2", "3"]
-    assert "change" in rows[0]
-    assert "estimate" not in rows[0]
 
 
 @pytest.mark.parametrize("form", WRITERS)
 def test_a_full_disk_is_a_sentence(estimates: Commands, form: str) -> None:
     said = estimates("estimates", "weekly", f"--{form}", "/dev/full")
     assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--csv", "a", "--parquet", "b"), "give one of --csv and --parquet"),
-        (("--jsonl", "a", "--follow"), "--jsonl is written once, whole: leave --follow out"),
-        (("--csv", "a", "--json"), "--csv says the format"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    estimates: Commands, options: tuple[str, ...], message: str
-) -> None:
-    said = estimates("estimates", "weekly", *options)
-    assert said.code == 2
-    assert message in said.errors
-
-
-def test_that_nothing_is_published_yet_is_said(estimates: Commands, tmp_path: Path) -> None:
-    other = tmp_path / "other.yaml"
-    other.write_text(JOB.replace("weekly", "other"))
-    assert estimates("deploy", other).code == 0
-    told = "nothing is published yet; what it waits for: dpstream status other\n"
-    said = estimates("estimates", "other")
-    assert (said.code, len(said.output.splitlines()), said.errors) == (0, 1, told)
-    assert "nothing is published" not in estimates("estimates", "weekly", "--change", 3).errors
 
 
 def test_the_schema_of_the_documents_is_printed_without_a_job_or_a_cluster(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
 from itertools import islice
 from typing import cast
 
@@ -18,9 +17,7 @@ from dpstream.pipeline.cli.estimate_lines import json_lines, table_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.results.estimate_csv import csv_lines
 from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from tests.support.small_run import EPOCHS, job_text
@@ -141,46 +138,9 @@ def test_json_is_one_record_a_line() -> None:
 def test_the_table_is_narrow_and_says_what_is_unusual() -> None:
     header, *rows = table_lines(RECORDS)
     assert header.split() == [
-        *("epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population"),
+        *("epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population")
     ]
     assert rows[0].split() == ["1", "1,235", "78.9", "1,080", "1,389", "1,000,000", "28,785"]
     assert rows[1].split() == ["2", "-", "-", "-", "-", "0", "28,785", "too", "small"]
     assert rows[2].endswith("28,785 empty, gap, few")
     assert max(map(len, [header, *rows[:2]])) <= 80
-
-
-def every_csv_line(records: Iterator[EstimateRecord]) -> Iterator[str]:
-    return csv_lines(PublishedRows.of_everything(JOB), records)
-
-
-def test_a_table_has_dates_where_the_calendar_is_known() -> None:
-    text = (
-        "name: days\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
-        "epochs: {count: 12, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n"
-    )
-    job = parse_job(text)
-    plain = list(table_lines(RECORDS))
-    dated = list(table_lines(RECORDS, job))
-    assert dated[0] == plain[0].replace("epoch ", "epoch begins     ", 1)
-    begins = [line.split()[:2] for line in dated[1:]]
-    assert begins == [
-        [str(record.epoch), f"{date(2024, 3, 29) + timedelta(record.epoch)}"] for record in RECORDS
-    ]
-    for one, other in zip(dated[1:], plain[1:], strict=True):
-        assert one[:6] + one[17:] == other
-
-
-@pytest.mark.parametrize("lines", [every_csv_line, json_lines, table_lines])
-def test_lines_come_one_by_one(lines: object) -> None:
-    seen: list[int] = []
-
-    def records() -> Iterator[EstimateRecord]:
-        for each in RECORDS:
-            seen.append(each.epoch)
-            yield each
-
-    printed = lines(records())  # type: ignore[operator]
-    headers = 0 if lines is json_lines else 1
-    for _ in range(headers + 2):
-        next(printed)
-    assert seen == [1, 2]

@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Commands
-from tests.support.memory_cluster import use_memory_cluster
 from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
 
 NUMBERS = (
     "protocol: range_values\nparameters: {epsilon: 2, changes: 2, low: 0, high: 80, buckets: 8}"
 )
-
-
-@pytest.fixture
-def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
-    monkeypatch.setenv("COLUMNS", "200")
-    return Commands(capsys)
 
 
 @pytest.fixture
@@ -64,13 +57,9 @@ def test_flags_go_before_the_section(
     ("flags", "message"),
     [
         (["--separator", ""], '--separator: "" is not allowed: give one character, such as'),
-        (["--column", "user"], "--column user: give user, value, time or epoch, and its name"),
         (["--column", "wer=x"], "--column: unknown key; allowed: user, value, epoch, time"),
-        (["--encoding", "x"], '--encoding: "x" is not allowed: give an encoding'),
         (["--time-format", "x"], '--time-format: "x" is not allowed: give iso, unix (seconds)'),
-        (["--timezone", "x"], '--timezone: "x" is not allowed: give where times are'),
         (["--duplicates", "x"], '--duplicates: "x" is not allowed: give first, last, largest'),
-        (["--format", "x"], '--format: "x" is not allowed: give csv, json'),
         (["--clamp"], "input: clamp is for numbers with a lowest and a highest one"),
     ],
 )
@@ -100,19 +89,3 @@ def test_numbers_are_clamped_and_times_read_by_flags(dpstream: Commands, tmp_pat
         "1 row with another value of the same user and time: the last counts",
     ):
         assert notice in said.errors
-
-
-def test_produce_reads_by_flags_and_by_the_job(
-    dpstream: Commands,
-    job_file: Path,
-    foreign: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    use_memory_cluster(monkeypatch)
-    job_file.write_text(job_text() + SECTION)
-    assert dpstream("deploy", job_file).code == 0
-    said = dpstream("produce", "small", "--input", foreign, *FLAGS)
-    assert said.code == 0, said.errors
-    assert f"{USERS} users, epochs 1 to {EPOCHS}: drawn and sent" in said.output

@@ -6,8 +6,6 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, cast
 
-import pytest
-
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
@@ -19,12 +17,6 @@ from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 
 ENROLLED = (300, 200, 100)
-
-
-@pytest.fixture
-def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
-    monkeypatch.setenv("COLUMNS", "200")
-    return Commands(capsys)
 
 
 def begin(cluster: MemoryCluster, **keys: Any) -> DeployedJob:
@@ -45,19 +37,9 @@ def decide(
     """Decide a window of producers with so many devices, some of whom were away."""
     populations = tuple(n for n, is_in in zip(enrolled, inside, strict=True) if is_in)
     manifest = Manifest(
-        job.fingerprint,
-        job.deployment,
-        epoch,
-        fate,
-        first_offset=0,
-        cut_offset=0,
-        first_epoch=1,
-        producers=tuple(inside),
-        populations=populations,
-        contributors=sum(populations) - absent,
-        population=sum(enrolled),
-        timestamp=5,
-    )
+        job.fingerprint, job.deployment, epoch, fate, 0, 0, 1, tuple(inside),
+        populations, sum(populations) - absent, sum(enrolled), 5,
+    )  # fmt: skip
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
 
 

@@ -86,16 +86,6 @@ def values_of(change_log: ChangeLog, epoch: int) -> dict[str, int]:
     return dict(zip(change_log.users, change_log.values_at(epoch).tolist(), strict=True))
 
 
-def test_everybody_is_present_with_the_right_value_at_every_epoch(
-    open_producer: Callable[[], NotedProducer], change_log: ChangeLog
-) -> None:
-    producer = open_producer()
-    told: list[int] = []
-    produce_change_log(producer, change_log, on_epoch=told.append)
-    assert told == list(range(1, EPOCHS + 1))
-    assert producer.noted == {epoch: values_of(change_log, epoch) for epoch in told}
-
-
 class InterruptError(Exception):
     """Somebody ends the process."""
 
@@ -142,17 +132,6 @@ def test_values_follow_their_users_when_others_join_the_roster(
     assert producer.noted[2] == {"nora": 1, "zoe": 1}
     assert producer.noted[3] == {"nora": 1, "zoe": 1, "adam": 1}
     assert producer.noted[4] == {"nora": 0, "zoe": 1, "adam": 1}
-
-
-def test_input_without_the_users_enrolled_is_refused(
-    open_producer: Callable[[], NotedProducer], change_log: ChangeLog, tmp_path: Path
-) -> None:
-    producer = open_producer()
-    producer.enrol(["stranger"])
-    with pytest.raises(InputError, match=r"1 of the 1 users .* 'stranger' .* another --name"):
-        produce_change_log(producer, change_log)
-    assert producer.users == ("stranger",)
-    assert producer.closed_epoch == 0
 
 
 def test_a_rate_is_kept_on_average(
@@ -279,18 +258,3 @@ def test_input_that_is_refused_loses_nothing_of_what_came_before(
     producer = open_producer()
     run_live(producer, folder, START, "user,value\n", MINUTE)
     assert producer.noted == {1: {"ann": 1, "bob": 0, "cleo": 0}}
-
-
-def test_a_live_source_ends_with_the_last_epoch(
-    open_producer: Callable[[], NotedProducer], tmp_path: Path
-) -> None:
-    producer = open_producer()
-    source = run_live(
-        producer, tmp_path / "state", START, "user,value\nann,1\n", 2 * EPOCHS * MINUTE
-    )
-    assert source.deadline is None
-    assert producer.closed_epoch == EPOCHS
-
-
-def test_a_job_without_start_has_no_calendar() -> None:
-    assert calendar_of(deploy_job(parse_job(job_text()), deployed_at=0)) is None

@@ -15,15 +15,6 @@ from tests.support.small_run import EPOCHS, job_text
 CALENDAR = ", start: 2024-03-01, length: P1D"
 
 
-@pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Commands:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    return Commands(capsys)
-
-
 def put(cluster: MemoryCluster, *events: object, topic: str = "events", partition: int = 0) -> None:
     """Append events to a topic of two partitions."""
     cluster.partitions[topic] = 2
@@ -62,21 +53,6 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
     assert said.output == "no epoch was closed: all of them were closed before\n"
 
 
-def test_a_topic_that_was_made_anew_is_no_longer_the_one_of_the_producer(
-    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
-) -> None:
-    deploy(dpstream, tmp_path)
-    put(cluster, {"user": "ann", "epoch": 1, "value": 1})
-    command = ("produce", "small", "--from-topic", "events", "--to-epoch")
-    cluster.identities["events"] = "one"
-    assert dpstream(*command, 2).code == 0
-    put(cluster, {"user": "ann", "epoch": 3, "value": 0})
-    assert dpstream(*command, 3).code == 0
-    cluster.identities["events"] = "another"
-    said = dpstream(*command, 4)
-    assert (said.code, "has been made anew since producer" in said.errors) == (2, True)
-
-
 def test_by_the_clock_a_job_that_is_over_is_closed_to_its_end(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
 ) -> None:
@@ -96,12 +72,9 @@ def test_by_the_clock_a_job_that_is_over_is_closed_to_its_end(
     ("options", "message"),
     [
         ((), "give --input FILE, --input - or --from-topic TOPIC, one of them"),
-        (("--input", "x", "--from-topic", "y"), "give --input FILE, --input - or --from-topic"),
         (("--input", "x", "--input-kafka-config", "y"), "are for --from-topic"),
         (("--from-topic", "nowhere", "--to-epoch", 1), "there is no topic nowhere on memory:9092"),
         (("--from-topic", "events"), "closes epochs by the clock: the job file of small needs"),
-        (("--from-topic", "events", "--format", "csv", "--to-epoch", 1), "events of a topic are J"),
-        (("--from-topic", "events", "--to-epoch", 0), "--to-epoch is 0, must be at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -116,12 +89,3 @@ def test_what_cannot_be_is_refused(
     said = dpstream("produce", "small", *options)
     assert (said.code != 0, said.output) == (True, "")
     assert message in said.errors
-
-
-def test_a_rate_is_not_for_the_clock(
-    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
-) -> None:
-    deploy(dpstream, tmp_path, calendar=CALENDAR)
-    put(cluster, {"user": "ann", "value": 1})
-    said = dpstream("produce", "small", "--from-topic", "events", "--rate", 2)
-    assert (said.code, "--rate is for files and --to-epoch" in said.errors) == (2, True)

@@ -25,9 +25,7 @@ def dpstream(
     ("arguments", "message"),
     [
         (("shuffle", "students", "--jobs", "*"), "--jobs and --noise-keys are for run STAGE"),
-        (("shuffle", "students", "--noise-keys", "."), "--jobs and --noise-keys are for run STAGE"),
         (("shuffle", "--noise-key", "key"), "--noise-key is for one job"),
-        (("publish", "--noise-keys", "."), "run publish adds no noise"),
         (("publish", "students", "--noise-key", "key"), "run publish adds no noise"),
         (("shuffle", "--name", "../w1"), "--name is ../w1"),
     ],

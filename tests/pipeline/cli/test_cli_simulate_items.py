@@ -21,12 +21,6 @@ LABELS = "[walk, bus, car, bike]"
 COUNTS = {"walk": 1500, "bus": 900, "car": 600}
 
 
-@pytest.fixture
-def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
-    monkeypatch.setenv("COLUMNS", "100")
-    return Commands(capsys)
-
-
 def job_file(
     folder: Path, parameters: str, protocol: str = "count_min", minimum: int = 1000
 ) -> Path:
@@ -65,21 +59,8 @@ def numbers(size: int, seed: int = 1) -> list[object]:
 def test_json_has_all_that_is_promised(dpstream: Commands, tmp_path: Path, protocol: str) -> None:
     job = job_file(tmp_path, f"domain: {LABELS}", protocol)
     changes = input_file(tmp_path, labels())
-    said = dpstream(
-        *(
-            "simulate",
-            job,
-            "--input",
-            changes,
-            "--seed",
-            1,
-            "--item",
-            "bus",
-            "--item",
-            "bike",
-            "--json",
-        )
-    )
+    asked = ("--item", "bus", "--item", "bike", "--json")
+    said = dpstream("simulate", job, "--input", changes, "--seed", 1, *asked)
     assert said.errors == ""
     body = said.json
     assert body["guarantee"]["unit"] == "epoch"
@@ -110,16 +91,6 @@ def test_the_stage_s_dummies_are_not_sent_by_users(dpstream: Commands, tmp_path:
     assert [each["name"] for each in body["epochs"][0]["estimates"]] == [*COUNTS, "bike"]
 
 
-def test_a_seed_repeats_what_the_stage_adds(dpstream: Commands, tmp_path: Path) -> None:
-    job = job_file(tmp_path, f"domain: {LABELS}, dummies: shuffle")
-    changes = input_file(tmp_path, labels())
-    arguments = ("simulate", job, "--input", changes, "--json")
-    first, again, other = (dpstream(*arguments, "--seed", seed).json for seed in (7, 7, 8))
-    assert first == again
-    estimates = [each["epochs"][0]["estimates"] for each in (first, other)]
-    assert estimates[0] != estimates[1]
-
-
 @pytest.mark.slow
 def test_a_seed_repeats_everything_and_trials_have_seeds_of_their_own(
     dpstream: Commands, tmp_path: Path
@@ -137,52 +108,6 @@ def test_a_seed_repeats_everything_and_trials_have_seeds_of_their_own(
     assert several["coverage"] > 0.8
 
 
-def test_people_see_answers_accuracy_and_the_guarantee(dpstream: Commands, tmp_path: Path) -> None:
-    job = job_file(tmp_path, f"domain: {LABELS}")
-    changes = input_file(tmp_path, labels())
-    said = dpstream("simulate", job, "--input", changes, "--seed", 1)
-    assert (said.code, said.errors) == (0, "")
-    lines = [line.split() for line in said.output.splitlines()]
-    assert lines[0] == ["epoch", "item", "estimate", "±", "sd", "95", "%", "low", "high", "truth"]
-    assert lines[1][:2] == ["1", "walk"]
-    assert lines[1][-1] == "1,500"
-    assert ["epoch", "reports", "of", "a", "user", "mean", "error", "predicted", "largest"] in lines
-    words = " ".join(said.output.split())
-    for text in ("mean absolute error", "largest error", "for the whole stream", "95 %"):
-        assert text in words
-    assert max(map(len, said.output.splitlines())) <= 100
-
-
-def test_ranges_and_quantiles_are_answered(dpstream: Commands, tmp_path: Path) -> None:
-    job = job_file(tmp_path, "domain: {low: 0, high: 64, buckets: 64}")
-    changes = input_file(tmp_path, [user % 64 for user in range(USERS)])
-    arguments = ("simulate", job, "--input", changes, "--seed", 1, "--json")
-    (epoch, _) = dpstream(*arguments, "--range", "0:16", "--range", "32:").json["epochs"]
-    first, second = epoch["estimates"]
-    assert (first["truth"], second["truth"]) == (
-        sum(user % 64 < 16 for user in range(USERS)),
-        sum(user % 64 >= 32 for user in range(USERS)),
-    )
-    for answer in (first, second):
-        assert abs(answer["estimate"] - answer["truth"]) < 7 * answer["standard_deviation"]
-    (epoch, _) = dpstream(*arguments, "--quantile", "0.5").json["epochs"]
-    assert epoch["estimates"][0]["truth"] == 31
-    assert abs(epoch["estimates"][0]["estimate"] - 31) < 6
-    said = dpstream(*arguments[:-1])
-    assert said.output.splitlines()[0].split()[1] == "quantile"
-
-
-@pytest.mark.parametrize("options", [(), ("--item", "bus", "--item", "bike")])
-def test_a_picture_is_drawn(
-    dpstream: Commands, tmp_path: Path, options: tuple[object, ...]
-) -> None:
-    job, changes = job_file(tmp_path, f"domain: {LABELS}"), input_file(tmp_path, labels())
-    picture = tmp_path / "items.png"
-    said = dpstream("simulate", job, "--input", changes, "--plot", picture, *options)
-    assert (said.code, said.errors) == (0, f"{picture} is written\n")
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
 def test_withheld_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path) -> None:
     job = job_file(tmp_path, f"domain: {LABELS}", minimum=USERS + 1)
     changes = input_file(tmp_path, labels())
@@ -197,26 +122,6 @@ def test_withheld_windows_have_no_accuracy(dpstream: Commands, tmp_path: Path) -
     assert said.code == 0
     assert "too small" in said.output
     assert "windows withheld" in said.output
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--item", "walks"), "did you mean 'walk'"),
-        (("--item", "bus", "--top", 1), "--item and --top do not go together"),
-        (("--range", "bus:car"), "ranges and boxes are for jobs of count_min"),
-        (("--range", "bus"), "'bus' is no range"),
-        (("--quantile", "0.5"), "--quantile is for jobs over numbers"),
-        (("--norm-sub",), "--norm-sub and --smoothed are not for count_min"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(
-    dpstream: Commands, tmp_path: Path, options: tuple[object, ...], message: str
-) -> None:
-    job, changes = job_file(tmp_path, f"domain: {LABELS}"), input_file(tmp_path, labels())
-    said = dpstream("simulate", job, "--input", changes, *options)
-    assert said.code == 2
-    assert message in said.errors
 
 
 class TestLargeDomains:

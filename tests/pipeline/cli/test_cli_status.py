@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
-from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
@@ -36,9 +33,10 @@ from dpstream.pipeline.operations.status import (
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
-from dpstream.topics.names import Role, TopicSettings
+from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from dpstream.topics.records import DeadLetter, Farewell, Reason, Registration
+from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import EPOCHS, job_text
 
 NOW = 1_700_000_000_000
@@ -172,16 +170,6 @@ def test_what_was_withheld_from_a_replay_was_withheld_live() -> None:
     assert len(list(find_problems(JOB, found))) == 1
 
 
-def test_a_replay_has_no_shuffle_stage() -> None:
-    assert list(stages_of(REPLAY)) == ["aggregate", "publish"]
-    topics = Topics()
-    status = gather_status(topics.cluster, REPLAY, NOW)
-    assert [stage.stage for stage in status.stages] == ["aggregate", "publish"]
-    assert status.replay_of == "big"
-    assert len(status.problems) == 2
-    assert status.notes == ()
-
-
 @pytest.mark.parametrize("stage", STAGES)
 def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
     limit = PATIENCE + (30.0 if stage == "shuffle" else 0.0)
@@ -252,72 +240,32 @@ def test_who_is_missing_is_good_to_know() -> None:
     assert "--retire NAME" in silent
 
 
-@dataclass
-class Topics:
-    """A cluster whose topics are lists of records."""
+class Topics(MemoryCluster):
+    """The topics of a job: notes which are read, and commits what is said."""
 
-    records: dict[str, list[LogRecord]] = field(default_factory=dict)
-    floors: dict[str, int] = field(default_factory=dict)
-    changed: dict[str, int] = field(default_factory=dict)
-    first: int = 0
-    gone: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
-    settings: dict[str, TopicSettings] = field(default_factory=dict)
+    def __init__(self) -> None:
+        parts = {JOB.topic(role): len(each) for role, each in JOB.start_offsets.items()}
+        super().__init__(partitions=parts)
+        self.floors: dict[str, int] = {}
+        self.asked: list[str] = []
 
     def add(self, role: Role, value: bytes, *, key: bytes | None = None, **more: Any) -> None:
-        held = self.records.setdefault(JOB.topic(role), [])
-        if role is Role.STATUS and "timestamp" not in more:
+        held = self.records[JOB.topic(role), 0]
+        if role is Role.STATUS:
             # A heartbeat is written as it is said.
             body = json.loads(value) if value[:1] == b"{" else {}
-            time = body.get("time")
-            more["timestamp"] = time if isinstance(time, int) else 0
+            more["timestamp"] = body["time"] if isinstance(body.get("time"), int) else 0
         held.append(LogRecord(len(held), value, key=key, **more))
 
-    def end_offsets(self, topic: str) -> list[int]:
-        spread = topic.rpartition(".")[2] in ("reports", "shuffled")
-        partitions = self.changed.get(topic, 2 if spread else 1)
-        return [len(self.records.get(topic, [])), *[0] * (partitions - 1)]
-
-    def partition_counts(self) -> dict[str, int]:
-        counts = {
-            JOB.topic(role): len(self.end_offsets(JOB.topic(role))) for role in JOB.start_offsets
-        }
-        found = counts | self.changed
-        return {name: count for name, count in found.items() if name not in self.gone}
-
-    def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
-        return {name: self.settings[name] for name in names if name in self.settings}
-
-    def start_offsets(self, topic: str) -> list[int]:
-        return [self.first for _ in self.end_offsets(topic)]
-
     def committed(self, group: str, topic: str) -> list[int | None]:
-        return [self.floors.get(group), *[None for _ in self.end_offsets(topic)[1:]]]
+        return [self.floors.get(group), *super().committed(group, topic)[1:]]
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
     ) -> Iterator[LogRecord]:
-        assert partition == 0
-        assert topic not in self.gone
-        for record in self.records.get(topic, [])[start:stop]:
+        for record in super().read(topic, partition, start, stop):
             self.asked.append(topic)
             yield record
-
-    def exists(self, topic: str) -> bool:
-        return topic not in self.gone
-
-    def written(self, topic: str, offsets: Mapping[int, int], now: int) -> dict[int, int]:
-        assert topic not in self.gone
-        records = self.records.get(topic, [])
-        return {
-            partition: records[offset].timestamp
-            for partition, offset in offsets.items()
-            if partition == 0 and offset < len(records)
-        }
-
-    def append(self, topic: str, value: bytes) -> int:
-        self.add(Role(topic.rpartition(".")[2]), value)
-        return 0
 
     @property
     def cluster(self) -> Cluster:
@@ -444,24 +392,29 @@ def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
 
 
 def test_topics_that_were_changed_are_found() -> None:
-    topics = Topics(changed={JOB.topic(Role.REPORTS): 4})
+    topics = Topics()
+    topics.partitions[JOB.topic(Role.REPORTS)] = 4
     status = gather_status(topics.cluster, JOB, NOW)
     assert status.topics == (TopicStatus("small.reports", 4, 2),)
-    topics.changed = {JOB.topic(Role.REPORTS): 1}
+    topics.partitions[JOB.topic(Role.REPORTS)] = 1
     assert gather_status(topics.cluster, JOB, NOW).topics == (TopicStatus("small.reports", 1, 2),)
 
 
 def test_topics_that_are_gone_are_found() -> None:
-    topics = Topics(gone={JOB.topic(role) for role in JOB.start_offsets})
+    topics = Topics()
+    gone = set(topics.partitions)
+    topics.partitions.clear()
     status = gather_status(topics.cluster, JOB, NOW)
-    assert {topic.name for topic in status.topics} == topics.gone
+    assert {topic.name for topic in status.topics} == gone
     assert {topic.partitions for topic in status.topics} == {0}
     assert {stage.lag for stage in status.stages} == {None}
     assert sum("is gone, with what it held" in problem for problem in status.problems) == 9
 
 
 def test_records_deleted_before_they_were_finished_are_found() -> None:
-    topics = Topics(first=2)
+    topics = Topics()
+    for partition in (0, 1):
+        topics.delete_below(JOB.topic(Role.REPORTS), 2, partition)
     group = f"{JOB.name}.shuffle.{JOB.deployment.hex()}"
     for _ in range(3):
         topics.add(Role.REPORTS, b"", timestamp=NOW)
@@ -469,40 +422,6 @@ def test_records_deleted_before_they_were_finished_are_found() -> None:
     assert gather_status(topics.cluster, JOB, NOW).stages[0].deleted == (0, 1)
     topics.floors[group] = 2
     assert gather_status(topics.cluster, JOB, NOW).stages[0].deleted == (1,)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "domain", "estimate", "said"),
-    [
-        (
-            "hadamard_values",
-            "domain: [cat, dog]",
-            ItemEstimates(np.array([-3.0, 922.4]), 10.0, 20.0, 7, 1000),
-            "dog: 922 (95 %: 902 to 942)",
-        ),
-        (
-            "range_values",
-            "low: 0, high: 80, buckets: 4",
-            RangeEstimates(
-                np.array([0.0, 750.0, 0.0, 250.0]), 1.0, 2.0, 7, 1000, level_variances=(1.0, 1.0)
-            ),
-            "median 33 (95 %: 20 to 40)",
-        ),
-    ],
-)
-def test_the_latest_estimate_says_of_what_it_is(
-    protocol: str, domain: str, estimate: ItemEstimates, said: str
-) -> None:
-    text = (
-        f"name: {JOB.name}\nprotocol: {protocol}\n"
-        f"parameters: {{epsilon: 8, changes: 1, {domain}}}\nepochs: {{count: 4}}\n"
-    )
-    job = deploy_job(parse_job(text), deployed_at=NOW, deployment=bytes(16))
-    topics = Topics()
-    record = EstimateRecord(bytes(16), 1, Fate.RELEASED, NOW, 7, 1000, estimate, {})
-    topics.append(job.topic(Role.ESTIMATES), record.to_bytes())
-    status = gather_status(topics.cluster, job, NOW)
-    assert status.headline == status.to_json()["headline"] == said
 
 
 def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:
@@ -550,19 +469,9 @@ def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
     inside = (True, b, c)
     populations = tuple(100 + index for index in range(3) if inside[index])
     return Manifest(
-        fingerprint=job.fingerprint,
-        deployment=job.deployment,
-        epoch=epoch,
-        fate=Fate.RELEASED,
-        first_offset=0,
-        cut_offset=1,
-        first_epoch=1,
-        producers=inside,
-        populations=populations,
-        contributors=sum(populations),
-        population=303,
-        timestamp=NOW,
-    )
+        job.fingerprint, job.deployment, epoch, Fate.RELEASED, 0, 1, 1, inside,
+        populations, sum(populations), 303, NOW,
+    )  # fmt: skip
 
 
 def test_who_reports_who_is_silent_and_who_has_left(registered: Topics) -> None:

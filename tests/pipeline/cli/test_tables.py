@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
@@ -50,9 +49,3 @@ def test_what_is_too_wide_is_wrapped_and_what_is_to_be_copied_is_not() -> None:
     assert printed(table_of(["name"], [["abcdefgh"]]), 4) == "name\nabcd\nefgh\n"
     wide = printed(table_of(["name", "=copy"], [["abcdefgh", "12345678"]]), 12)
     assert "12345678" in wide
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_heads_are_bold_on_a_terminal(terminal: bool) -> None:
-    head = printed(table_of(["name", ">n"], [["a", "10"]]), 80, terminal=terminal).split("\n")[0]
-    assert head == ("\x1b[1mname   n\x1b[0m" if terminal else "name   n")
