@@ -224,31 +224,6 @@ def test_without_a_horizon_the_last_row_ends_the_log(tmp_path: Path) -> None:
     assert (log.last_epoch, log.truth().tolist()) == (9, [0] + [1] * 8)
 
 
-def test_who_never_changes_is_a_user_too(tmp_path: Path) -> None:
-    log = load(tmp_path, "user,epoch,value\nann,1,0\nbob,1,1\n")
-    assert log.users == ("ann", "bob")
-    assert changes_per_user(log).tolist() == [1, 1]
-
-
-def test_of_two_times_in_an_epoch_the_later_counts(tmp_path: Path) -> None:
-    log = load(
-        tmp_path,
-        "user,time,value\nann,2024-02-01T10:00:00.000001,0\nann,2024-02-01T10:00Z,1\n"
-        "bob,1706781600,0\nbob,2024-02-01T11:00:00.1+01:00,1\n",
-    )
-    assert log.values_at(1).tolist() == [0, 1]
-
-
-def test_rows_that_repeat_each_other_are_harmless(tmp_path: Path) -> None:
-    log = load(tmp_path, "user,epoch,value\nann,1,1\nann,1,1\nann,1,true\n")
-    assert (log.truth().tolist(), log.bad_rows.total) == ([1] * LAST_EPOCH, 0)
-
-
-def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
-    log = load(tmp_path, "value,Notes,user,epoch\n1,x,ann,1\n")
-    assert log.notices == (f"{tmp_path}/members.csv: not used: column 'Notes'",)
-
-
 def test_a_million_users_and_five_million_rows_would_fit_in_a_gigabyte(tmp_path: Path) -> None:
     # 2 GB for five million rows are 400 bytes for each; the interpreter itself is not counted.
     rows, some = 25_000, 5_000

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
-from dpstream.pipeline.devices.rows import BadRow, BadRowsError, InputError
+from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.times import EpochCalendar
 
@@ -31,43 +31,24 @@ def load(
 
 BAD_ROWS = {
     "value": (b"user,epoch,value\nann,1,2\n", 2, "value '2' is not 0 or 1"),
-    "no value": (b"user,epoch,value\nann,1,\n", 2, "value '' is not 0 or 1"),
     "epoch": (b"user,epoch,value\nann,one,1\n", 2, "epoch 'one' is not a whole number below 2^31"),
-    "no epoch": (b"user,epoch,value\nann,,1\n", 2, "epoch '' is not a whole number below 2^31"),
-    "fraction": (b"user,epoch,value\nann,1.5,1\n", 2, "epoch '1.5' is not a whole number"),
-    "underscore": (b"user,epoch,value\nann,1_0,1\n", 2, "epoch '1_0' is not a whole number"),
     "digits": ("user,epoch,value\nann,\u0661,1\n".encode(), 2, r"epoch '\u0661' is not a whole"),
     "huge": (b"user,epoch,value\nann,2147483648,1\n", 2, "epoch '2147483648' is not a whole"),
-    "endless": (b"user,epoch,value\nann," + b"9" * 9999 + b",1\n", 2, "...' is not a whole number"),
     "time": (b"user,time,value\nann,noon,1\n", 2, "time 'noon' is neither ISO 8601"),
     "milliseconds": (b"user,time,value\nann,1700000000000,1\n", 2, "seconds, not milliseconds"),
     "no user": (b"user,epoch,value\n,1,1\n", 2, "the user is empty"),
     "NUL": (b"user,epoch,value\na\0,1,1\n", 2, "the user holds a NUL byte"),
     "bytes": (b"user,epoch,value\n\xff,1,1\n", 2, r"the user '\udcff' is not valid UTF-8"),
-    "bytes in value": (b"user,epoch,value\nann,1,\xff\n", 2, r"value '\udcff' is not 0 or 1"),
-    "bytes in time": (b"user,time,value\nann,\xff,1\n", 2, r"time '\udcff' is neither"),
     "few fields": (b"user,epoch,value\nann,1\n", 2, "2 fields; the header has 3"),
-    "many fields": (b"user,epoch,value\nann,1,1,1\n", 2, "4 fields; the header has 3"),
     "blank": (b"user,epoch,value\n \n", 2, "1 field; the header has 3"),
     "after a quote": (b'user,epoch,value\n"a"nn,1,1\n', 2, "broken CSV: ',' expected after '\"'"),
-    "quote": (
-        b'user,epoch,value\nbob,1,1\n"ann,1,1\n',
-        3,
-        "broken CSV: unexpected end of data",
-    ),
+    "quote": (b'user,epoch,value\nbob,1,1\n"ann,1,1\n', 3, "broken CSV: unexpected end of data"),
     "quote on and on": (
         b'user,epoch,value\n"ann,1,1\n' + b"bob,1,1\n" * 20_000,
         2,
         "broken CSV: field larger than field limit (131072) (read on to line 16386)",
     ),
     "line": (b'user,epoch,value\n"a\r\nb",1,1\n\n"c\nd",1,1\nann,1,x\n', 7, "value 'x'"),
-    "carriage return": (
-        b"user,epoch,value\nann\r,1,1\n",
-        2,
-        "broken CSV: new-line character seen in unquoted field",
-    ),
-    "begin of a row": (b'user,epoch,value\n"a\nb",1,x\n', 2, "value 'x'"),
-    "escape": (b"user,epoch,value\nann,1,\x1b[2J\n", 2, r"value '\x1b[2J' is not 0 or 1"),
     "epoch twice": (
         b"user,epoch,value\nann,3,1\nbob,3,0\nann,3,0\n",
         4,
@@ -142,24 +123,6 @@ def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_fi
     ]
 
 
-def test_an_account_of_bad_rows_holds_ten_whatever_their_number(tmp_path: Path) -> None:
-    log = load(tmp_path, "user,epoch,value\nann,1,1\n" + "bob,1,x\n" * 20_000, skip=True)
-    assert log.bad_rows.total == 20_000
-    assert log.bad_rows.first == tuple(
-        BadRow(line, "value 'x' is not 0 or 1") for line in range(3, 13)
-    )
-
-
-def test_contradictions_of_many_users_are_told_in_the_order_of_the_file(tmp_path: Path) -> None:
-    users = [f"u{number:02d}" for number in range(20)]
-    rows = [*(f"{user},1,1" for user in users), *(f"{user},1,0" for user in reversed(users))]
-    bad_rows = load(tmp_path, "user,epoch,value\n" + "\n".join(rows) + "\n", skip=True).bad_rows
-    assert bad_rows.total == 20
-    assert [row.line for row in bad_rows.first] == list(range(22, 32))
-    assert bad_rows.first[0].reason.startswith("contradicts line 21: another value of user 'u19'")
-    assert [(reason.count, reason.first.line) for reason in bad_rows.reasons] == [(20, 22)]
-
-
 def test_lines_are_counted_on_through_broken_rows(tmp_path: Path) -> None:
     rows = b'"a"b,1,1\n"c"d,1,1\nann,1,1\nann,1,x\n'
     bad_rows = load(tmp_path, b"user,epoch,value\n" + rows, skip=True, users=("ann",)).bad_rows
@@ -169,25 +132,18 @@ def test_lines_are_counted_on_through_broken_rows(tmp_path: Path) -> None:
 PACKED = gzip.compress(b"user,epoch,value\n" + b"".join(b"u%d,1,1\n" % n for n in range(999)))
 UNUSABLE: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty; the first line must name the columns user, value and epoch or time"),
-    "empty gzip": (gzip.compress(b""), "empty; the first line must name"),
     "only a BOM": (b"\xef\xbb\xbf", "empty; the first line must name"),
-    "blank first": (b"\nuser,epoch,value\n", "the first line must name .*; it is ''"),
     "no header": (b"ann,1,1\n", "the first line must name .*; it is 'ann,1,1'"),
-    "arrival": (b"user,value\nann,1\n", "the first line must name .*; it is 'user,value'"),
     "both": (b"user,epoch,time,value\n", "the header names both epoch and time; rename"),
     "twice": (b"user,epoch,value,User\n", "the header names the column user twice"),
-    "broken header": (b'user,epoch,"value\n', ":1: broken CSV: unexpected end of data"),
     "UTF-16 without a mark": (
         "user,epoch,value\n".encode("utf-16-le"),
         "the first line is not UTF-8 text.*--encoding",
     ),
     "binary": (bytes(range(256)) * 9, "the first line is not UTF-8 text|broken CSV"),
-    "one long line": (b"x" * 10_000_000, "the first line must name .*; it is 'xxx"),
     "header only": (b"user,epoch,value\r\n", "there is a header but no row"),
     "too late": (b"user,epoch,value\nann,171,1\n", "no row is left .*1 row after epoch 170"),
     "gzip cut": (PACKED[:-30], "damaged gzip file .*; fetch or pack it again"),
-    "gzip cut early": (PACKED[:5], "damaged gzip file"),
-    "gzip trailer": (PACKED + b"more", "damaged gzip file"),
     "gzip changed": (PACKED[:40] + b"\xff" * 9 + PACKED[49:], "damaged gzip file"),
     "gzip sum": (PACKED[:-8] + bytes(8), "damaged gzip file"),
 }

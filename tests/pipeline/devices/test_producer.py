@@ -174,9 +174,6 @@ def _no_space(*arguments: object, **options: object) -> None:
     [
         ("dpstream.pipeline.state.os.pwrite", _no_space),
         ("dpstream.pipeline.devices.producer_store.Path.touch", _no_space),
-        ("dpstream.pipeline.devices.producer_store.sqlite3.connect", _full),
-        ("dpstream.pipeline.devices.producer.ProducerStore.set_fact", _full),
-        ("dpstream.pipeline.devices.producer.ProducerStore.users", _full),
         ("dpstream.pipeline.devices.producer.ProducerStore.outbox", _full),
     ],
 )
@@ -193,15 +190,6 @@ def test_a_producer_that_cannot_be_opened_says_so_and_can_be_later(
         with pytest.raises(ProducerError, match=r"cannot use the state of producer .* in .*/state"):
             open_producer(job, tmp_path / "state", log)
     open_producer(job, tmp_path / "state", log).shut()
-
-
-def test_a_file_that_is_no_state_is_named(job: DeployedJob, log: MemoryLog, tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    file = tmp_path / "state" / "producer.sqlite3"
-    file.touch(mode=0o600)
-    file.write_bytes(b"no database " * 1000)
-    with pytest.raises(ProducerError, match="not a database; nothing was drawn"):
-        open_producer(job, tmp_path / "state", log)
 
 
 @pytest.mark.skipif(not may_mount(), reason="only root may mount small disks")
@@ -368,31 +356,6 @@ def test_randomness_is_cryptographic_unless_injected(job: DeployedJob, log: Memo
     with Producer(job, None, name="gateway", transport=MemoryDriver(log)) as producer:
         generator = producer._generators("report", 1)
     assert isinstance(generator.bit_generator, AESCounter)
-
-
-def test_values_may_be_given_as_they_stand_in_a_change_log(log: MemoryLog) -> None:
-    job = deploy_job(
-        make_job(
-            {
-                "name": "modes",
-                "protocol": "hadamard_values",
-                "parameters": {"epsilon": 1.0, "changes": 2, "domain": ["walk", "bus"]},
-                "epochs": {"count": 8},
-            }
-        ),
-        deployed_at=0,
-    )
-    sent = []
-    texts: dict[str, int | str] = {"a": "walk", "b": "bus", "c": ""}
-    numbers: dict[str, int | str] = {"a": 1, "b": "bus", "c": 0}
-    for values in (texts, numbers):
-        log = MemoryLog()
-        with open_producer(job, None, log) as producer:
-            producer.enrol(["a", "b", "c"])
-            producer.report(1, values)
-            producer.close(1)
-        sent.append(list(words(log)))
-    assert sent[0] == sent[1]
 
 
 def test_a_text_that_is_no_value_is_refused_with_its_user(job: DeployedJob, log: MemoryLog) -> None:

@@ -543,28 +543,6 @@ def test_commands_say_and_publish_the_same_of_neighbours(
     assert {users for _, *counts in published[0] for users in counts} == {3}
 
 
-def test_produce_says_what_of_its_input_is_public(dpstream: Commands, tmp_path: Path) -> None:
-    path, roster = tmp_path / "rows.csv", tmp_path / "roster.csv"
-    path.write_text(HEADER + "ann,1,1\neve,2,1\n")
-    roster.write_text("name,user\nAnn,ann\nBob,bob\n")
-    job = job_file(tmp_path, "future_rand")
-    dpstream("deploy", job)
-    for command in (["simulate", job], ["produce", "job", "--name", "rows"]):
-        said = dpstream(*command, "--input", path)
-        everything = said.output + said.errors
-        assert "2 users with a row in the input; that they have one is public" in everything
-        assert "stranger" not in everything
-    said = dpstream("simulate", job, "--input", path, "--users", roster)
-    assert "2 users on the roster; that they are on it is public" in said.output
-    assert "who is enrolled from when until when" in dpstream("plan", job).output
-    assert "not on the roster: 1 user with rows, which are not used" in said.errors
-    said = dpstream("produce", "job", "--input", path, "--users", roster, "--name", "roster")
-    assert "1 stranger with rows, which are not used; put" in said.output
-    again = ["produce", "job", "--input", path, "--users", roster, "--name", "roster", "--json"]
-    told = dpstream(*again).json
-    assert (told["users"], told["strangers"]) == (2, 1)
-
-
 @contextmanager
 def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[None]:
     """Let standard input be a pipe that holds this and is at its end."""
@@ -577,10 +555,7 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> Iterator[None]
 
 
 def test_live_input_without_a_roster_is_refused_in_a_sentence(
-    dpstream: Commands,
-    cluster: MemoryCluster,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    dpstream: Commands, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     dpstream("deploy", job_file(tmp_path, "future_rand", start="2999-01-01"))
     for rows in ("user,value\nann,1\n", HEADER + "ann,1,1\n", HEADER + "ann,1,1\nann,0,\n"):

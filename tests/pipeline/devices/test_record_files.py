@@ -133,8 +133,7 @@ def test_the_same_rows_say_the_same_in_every_format(
 
 
 @pytest.mark.parametrize(
-    ("suffix", "form"),
-    [(".csv", AS_IT_IS), (".JSONL", AS_IT_IS), ("", form_of(format="json"))],
+    ("suffix", "form"), [(".csv", AS_IT_IS), (".JSONL", AS_IT_IS), ("", form_of(format="json"))]
 )
 def test_json_is_known_by_how_it_begins_by_name_or_by_word(
     tmp_path: Path, suffix: str, form: InputForm
@@ -175,24 +174,17 @@ def test_a_name_that_is_missing_is_answered_by_those_there_are(tmp_path: Path, w
 @pytest.mark.parametrize(
     ("line", "reason", "named"),
     [
-        ('{"user": "ann", "epoch": 1, "value": 2}', "value '2' is not 0 or 1", "ann"),
         (
             '{"user": "ann", "epoch": 1, "value": [1]}',
             "'value' is no single value: '{\"user\"",
             "ann",
         ),
         ('{"user": "ann", "epoch": 1}', "there is no 'value'", "ann"),
-        ('{"user": "ann", "value": 1}', "there is no 'epoch'", "ann"),
-        ('{"epoch": 1, "value": 1}', "there is no 'user'", None),
-        ('{"user": null, "epoch": 1, "value": 1}', "the user is empty", ""),
         ('{"user": "\\ud800", "epoch": 1, "value": 1}', "is not valid UTF-8", ""),
         ('{"user": {"id": 1}, "epoch": 1, "value": 1}', "'user' is no single value", None),
         ('{"user": "ann", "epoch": 1, "value": 1', "no JSON: Expecting ',' delimiter", None),
         ('["ann", 1, 1]', "no JSON object: '[\"ann\", 1, 1]'", None),
         ("[" * 10_000, "no JSON", None),
-        ('{"user": "ann", "epoch": 1.5, "value": 1}', "epoch '1.5' is not a whole number", "ann"),
-        ('{"user": "ann", "epoch": 1, "value": 1e999}', "value 'Infinity' is not 0 or 1", "ann"),
-        ('{"user": "ann", "epoch": 1, "value": "' + "x" * (1 << 21) + '"}', "no JSON", None),
     ],
 )
 def test_a_bad_line_of_json_is_told_and_may_be_skipped(
@@ -217,7 +209,6 @@ def test_a_bad_line_of_json_is_told_and_may_be_skipped(
     [
         (b'[{"user": "ann"}]', "a JSON array: give one object a line"),
         (b'{"user": 1,\n "epoch": 2}\n', "no line is a JSON object\n.*rows.json:1: no JSON"),
-        (b"", "no line is a JSON object"),
         (as_lines([{"user": "a", "time": 1, "epoch": 1, "value": 1}]), "both epoch and time"),
     ],
 )
@@ -233,10 +224,8 @@ MOMENT = datetime(2024, 3, 31, 1, 30, tzinfo=ZoneInfo("Europe/Berlin"))
     ("kind", "moment"),
     [
         (pa.timestamp("ns", "UTC"), MOMENT),
-        (pa.timestamp("s", "Asia/Kolkata"), MOMENT),
         (pa.timestamp("us", "Europe/Berlin"), MOMENT),
         (pa.timestamp("ms"), MOMENT.replace(tzinfo=None)),
-        (pa.string(), "2024-03-31T01:30+01:00"),
         (pa.dictionary(pa.int8(), pa.string()), "2024-03-31 01:30"),
     ],
 )
@@ -259,21 +248,12 @@ def test_days_of_parquet_are_days_there(tmp_path: Path) -> None:
         load(tmp_path, data, form=form_of(time_format="%d.%m.%Y"))
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.decimal128(21, 2), pa.string()]
-)
+@pytest.mark.parametrize("kind", [pa.int8(), pa.float64(), pa.decimal128(21, 2), pa.string()])
 def test_numbers_of_parquet(tmp_path: Path, kind: pa.DataType) -> None:
     rows = [{"user": "ann", "epoch": 1, "value": 12}, {"user": "bob", "epoch": 1, "value": None}]
     data = as_parquet(rows, value=kind)
     log = load(tmp_path, data, domain=NumericDomain(0, 20, 20, optional=True))
     assert log.values_at(1).tolist() == [13, 0]
-
-
-def test_a_bad_row_of_parquet_is_named_by_its_number(tmp_path: Path) -> None:
-    rows = [{"user": f"u{at}", "epoch": 1, "value": str(at % 2)} for at in range(9)]
-    rows[7]["value"] = "x"
-    with pytest.raises(BadRowsError, match="rows:row 8: value 'x' is not 0 or 1"):
-        load(tmp_path, as_parquet(rows))
 
 
 @pytest.mark.parametrize(
@@ -290,11 +270,6 @@ def test_a_parquet_file_that_cannot_be_read_is_refused(
     rows = [{"user": f"u{at}", "epoch": 1, "value": at % 2} for at in range(99)]
     with pytest.raises(InputError, match=message):
         load(tmp_path, damage(as_parquet(rows)))
-
-
-def test_lists_of_parquet_are_no_values(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"column value is of type list.*, no single value"):
-        load(tmp_path, as_parquet([{"user": "ann", "epoch": 1, "value": [1]}]))
 
 
 def test_parquet_comes_from_files_alone(tmp_path: Path) -> None:

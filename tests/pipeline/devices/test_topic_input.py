@@ -287,9 +287,7 @@ def test_events_say_what_the_same_rows_in_a_file_say(tmp_path: Path) -> None:
     assert source.bad_rows.first[0].reason.endswith("'no JSON' (partition 1)")
 
 
-def test_however_the_events_are_spread_and_read_in_parts_they_say_the_same(
-    tmp_path: Path,
-) -> None:
+def test_however_the_events_are_spread_and_read_in_parts_they_say_the_same(tmp_path: Path) -> None:
     expected = from_file(tmp_path, EVENTS, ROSTER)
     for partitions in (1, 3, 5):
         for to in range(EPOCHS):
@@ -436,14 +434,6 @@ def test_a_late_timestamp_is_after_the_end_however_short_epochs_are() -> None:
     assert notices == ("events: 1 event after epoch 4: not used",)
 
 
-def test_one_event_without_a_time_does_not_place_the_others_by_their_timestamps() -> None:
-    events = [{"user": "dan", "value": 1}, {"user": "ann", "value": 1, "time": time_of(1.5)}]
-    noted: Noted = {}
-    source = run_to(None, Events.of(events, 1), MemoryLog(), noted, to=2)
-    assert [noted[epoch]["ann"] for epoch in (1, 2)] == [0, 1]
-    assert "there is no 'time'" in source.bad_rows.first[0].reason
-
-
 def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
     tmp_path: Path, fuse: Fuse
 ) -> None:
@@ -493,33 +483,6 @@ def test_nobody_enrolled_is_refused(tmp_path: Path) -> None:
     events = Events.of([{"user": "ann", "time": time_of(0), "value": 1}])
     with pytest.raises(InputError, match="nobody is enrolled: say who there is, by --users"):
         run_to(tmp_path, events, MemoryLog(), {}, roster=(), everybody=False)
-
-
-@pytest.mark.parametrize(
-    ("rule", "held"),
-    [(None, 2), ("first", 2), ("last", 1), ("largest", 3), ("smallest", 1)],
-)
-def test_duplicates_are_resolved_by_the_rule(rule: str | None, held: int) -> None:
-    text = JOB.replace("future_rand", "hadamard_values").replace(
-        "changes: 2", "changes: 2, domain: [a, b, c]"
-    )
-    job = deployed(text)
-    form = (
-        AS_IT_IS
-        if rule is None
-        else InputForm.model_validate_json(json.dumps({"duplicates": rule}))
-    )
-    rows: list[Event | bytes] = [
-        {"user": "ann", "epoch": 1, "value": value} for value in ("b", "c", "a")
-    ]
-    noted: Noted = {}
-    with opened(None, MemoryLog(), noted, job=job) as producer:
-        source = TopicInput(producer, reader_of(job, form), "events", roster=["ann"])
-        produce_to(source, producer, Events.of(rows, 1), 1)
-        done = Done.of(source)
-    assert noted == {1: {"ann": held}}
-    assert done.bad_rows.total == (2 if rule is None else 0)
-    assert any("counts" in notice for notice in done.notices) == (rule is not None)
 
 
 def test_sets_are_those_of_a_file(tmp_path: Path) -> None:
@@ -581,16 +544,6 @@ def test_what_came_before_the_end_is_read_after_it() -> None:
     assert noted[1]["ann"] == 1
 
 
-def test_all_items_that_are_too_many_are_counted(tmp_path: Path) -> None:
-    job = deployed(SETS.replace("[a, b, c]", "[a, b, c, d]"))
-    held = [("ann", "a"), ("ann", "b"), ("ann", "c"), ("ann", "d"), ("bob", "d")]
-    events = Events.of([{"user": who, "epoch": 1, "value": what} for who, what in held], 1)
-    with opened(tmp_path, MemoryLog(), {}, job=job) as producer:
-        source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
-        produce_to(source, producer, events, 1)
-        assert "events: 2 events of users who hold more than 2 items: not used" in source.notices()
-
-
 def test_a_late_item_is_not_kept(tmp_path: Path) -> None:
     job = deployed(SETS)
     events = Events.of([{"user": "ann", "epoch": 1, "value": "a"}], 1)
@@ -616,20 +569,6 @@ def _sets_of(log: ItemLog) -> dict[tuple[int, str], list[int]]:
         for epoch, held in enumerate(map(np.copy, log.values_by_epoch()), 1)
         for user, values in zip(log.users, held.tolist(), strict=True)
     }
-
-
-def test_items_from_before_the_first_epoch_of_a_producer_are_counted() -> None:
-    job = deployed(SETS)
-    events = [{"user": "ann", "epoch": epoch, "value": "a"} for epoch in (-1, 0, 1, 2, 3)]
-    with opened(None, MemoryLog(), {}, job=job, first_epoch=3) as producer:
-        source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
-        log = Events.of(events, 1)
-        read_on(source, log, log.ends())
-        notices = source.notices()
-    assert notices == (
-        "events: 2 events for epochs before 3, the first of this producer: not used",
-        "events: 1 event for epochs that are not closed: kept",
-    )
 
 
 def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path) -> None:
@@ -723,13 +662,6 @@ def test_what_the_events_cannot_be_is_refused(tmp_path: Path) -> None:
             produce_to(source, producer, Events.of(EVENTS), 1)
 
 
-def test_a_first_event_of_no_use_does_not_stop_those_that_follow(tmp_path: Path) -> None:
-    noted: Noted = {}
-    source = run_to(None, Events.of([{"x": 1}, *EVENTS], 1), MemoryLog(), noted)
-    assert noted == from_file(tmp_path, EVENTS, ROSTER)
-    assert "there is no 'user'" in source.bad_rows.first[0].reason
-
-
 def test_tombstones_are_counted_and_are_no_bad_events() -> None:
     source = run_to(None, Events.of([b"", b"", EVENTS[0], b""], 1), MemoryLog(), {}, to=1)
     assert source.notices == ("events: 3 events that are empty, as tombstones are: not used",)
@@ -751,13 +683,3 @@ def test_of_events_with_one_timestamp_the_last_counts() -> None:
         source = TopicInput(producer, reader_of(producer.job, form), "events", roster=ROSTER)
         produce_to(source, producer, Events.of(events, 1), 1)
         assert (noted[1]["ann"], source.bad_rows.total) == (1, 2)
-
-
-def test_a_rate_is_kept(tmp_path: Path) -> None:
-    slept: list[float] = []
-    with opened(None, MemoryLog(), {}) as producer:
-        source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
-        produce_to(
-            source, producer, Events.of(EVENTS), 3, rate=4, clock=lambda: 5.0, sleep=slept.append
-        )
-    assert slept == [0, 0.25, 0.5]

@@ -53,16 +53,11 @@ def test_an_input_is_a_roster_too(tmp_path: Path) -> None:
     ("data", "message"),
     [
         ("", "there is no user; write one a line"),
-        ("user\n\n", "there is no user; write one a line"),
         ("ann\nbob,bill\n", ":2: 2 fields; a user stands alone, in quotes if it holds a comma, or"),
-        ("user,name\nann\n", ":2: 1 field; the header has 2"),
         ('ann\n""\n', ":2: the user is empty"),
         (b"ann\n\n\xff\n", r":3: the user '\udcff' is not valid UTF-8"),
-        ("ann\nbo\0b\n", ":2: the user holds a NUL byte"),
-        ('ann\n"bob\n', ":2: broken CSV: unexpected end of data"),
         (gzip.compress(b"ann\n", mtime=0)[:-3], "damaged gzip file"),
         ('{"user": "ann"}\n', "JSON; a roster is text, one user a line, or a CSV with a column"),
-        ('["ann", "zoe"]', "JSON; a roster is text"),
         (b"PAR1\x15\x04\x15\x10", "a Parquet file; a roster is text"),
     ],
 )
