@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.records import decode_producer_record
 from tests.support import cells
-from tests.support.world import BEGUN, World
+from tests.support.world import World
 
 NOW = 1_700_000_000_000
 
@@ -167,29 +166,6 @@ def test_what_comes_after_the_drain_began_is_not_waited_for(topics: Topics) -> N
     assert sorted(world.manifests()) == [1, 4]
     assert sorted(world.published()) == [1]
     assert watch.progress(NOW).done
-
-
-def test_live_workers_and_their_open_windows_are_named(topics: Topics) -> None:
-    world, job = topics.world, topics.world.job
-    world.close_epoch("north", 1)
-    for stage, age in (("shuffle", 1_000), ("publish", 60_000)):
-        beat = {
-            "deployment": job.deployment.hex(),
-            "stage": stage,
-            "worker": "w1",
-            "time": NOW - age,
-            "partitions": [0, 1],
-            "records_per_second": 0.0,
-            "windows": [{"epoch": 1, "reports": 15, "waits_for": ["south"]}],
-            "open_windows": 1,
-        }
-        key = f"{stage}/w1".encode()
-        world.now = (NOW - age - BEGUN) / 1000
-        topics.append(job.topic(Role.STATUS), json.dumps(beat).encode(), key)
-    watch = DrainWatch(topics.cluster, job, begin_drain(topics.cluster, job, NOW))
-    progress = watch.progress(NOW)
-    assert progress.idle == ("aggregate", "publish")
-    assert [(window.epoch, window.waits_for) for window in progress.windows] == [(1, ("south",))]
 
 
 def replaced(job: DeployedJob) -> bytes:

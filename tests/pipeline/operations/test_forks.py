@@ -107,13 +107,6 @@ def test_exit_codes_reasons_and_logs(start: Callable[[Child], Running], tmp_path
         assert failing.process.poll() == failing.process.returncode == 1
 
 
-def test_names_that_the_system_shows(forks: Forks, tmp_path: Path) -> None:
-    with RestartedProcesses(print, start=forks.start) as processes:
-        child = run(processes, tmp_path, "sleep")
-        wait_until_ready(child)
-        assert psutil.Process(child.process.pid).name() == "sleep"
-
-
 @pytest.mark.parametrize(
     ("what", "patience", "number"),
     thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", PATIENCE, signal.SIGTERM)], 2),
@@ -181,9 +174,7 @@ def test_whoever_waits_waits_until_all_is_imported(tmp_path: Path) -> None:
             assert forks._channel.recv(len(IMPORTED), socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
-def test_a_forker_that_cannot_import_says_so_in_its_log_and_holds_up_nobody(
-    tmp_path: Path,
-) -> None:
+def test_a_forker_that_cannot_import_says_so_in_its_log_and_holds_up_nobody(tmp_path: Path) -> None:
     with Forks(["pipeline.no_such_module"], tmp_path / "forker") as forks:
         forks.wait()
         with RestartedProcesses(print, start=forks.start) as processes:
@@ -201,17 +192,6 @@ def test_where_it_is_not_safe_nothing_is_forked(
             child = run(processes, tmp_path, "describe")
             assert isinstance(child.process, Process)
             described(child)
-
-
-def test_lines_that_somebody_hears_are_heard(forks: Forks, tmp_path: Path) -> None:
-    heard: list[str] = []
-    with RestartedProcesses(print, start=forks.start) as processes:
-        child = processes.start(
-            "tell", command("tell"), tmp_path / "log", endless=False, on_line=heard.append
-        )
-        child.process.wait(PATIENCE)
-        assert child.process.reason(PATIENCE) == "no noise key"
-    assert len(heard) == 1
 
 
 def test_only_modules_of_ours_are_forked(forks: Forks, tmp_path: Path) -> None:

@@ -10,12 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from dpstream.pipeline.cli import __main__ as command
 from dpstream.pipeline.errors import WRONG_INPUT
-from dpstream.pipeline.kafka.workers.log_lines import LogLines
-from dpstream.pipeline.operations.lifeline import VARIABLE, told
+from dpstream.pipeline.operations.lifeline import told
 from dpstream.pipeline.operations.processes import Process, dpstream_command, end_all
-from dpstream.topics.names import Role
 
 PATIENCE = 60.0
 TELLING = """
@@ -87,27 +84,3 @@ def test_a_command_tells_what_it_says_is_wrong() -> None:
         reason = process.reason()
     assert "'sideways' is not one of" in reason
     assert f"error: {reason}".splitlines() == printed
-
-
-def test_a_command_tells_of_an_error_that_nobody_expected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail() -> int:
-        raise ZeroDivisionError("of what?")
-
-    told: list[str] = []
-    monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(command, "main", fail)
-    monkeypatch.setattr(command, "tell", told.append)
-    with pytest.raises(ZeroDivisionError):
-        command._run()
-    assert told == ["ZeroDivisionError: of what?"]
-
-
-def test_a_worker_tells_why_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[str] = []
-    lines = LogLines("a", "shuffle", "w1", on_error=told.append)
-    lines.warning("Kafka does not answer")
-    lines.error(f"topic a.{Role.REPORTS} is gone")
-    assert told == ["topic a.reports is gone"]
-    assert len(capsys.readouterr().err.splitlines()) == 2

@@ -53,13 +53,6 @@ STUBBORN = (
 )
 
 
-def test_closing_leaves_no_process(tmp_path: Path) -> None:
-    with RestartedProcesses(print, patience=PATIENCE) as processes:
-        children = [start_and_wait(processes, tmp_path / str(n), SLEEP) for n in range(3)]
-        assert all(psutil.pid_exists(child.process.pid) for child in children)
-    assert [child.process.returncode for child in children] == [-signal.SIGTERM] * 3
-
-
 @pytest.mark.parametrize(("patience", "hurry"), [(0.0, False), (PATIENCE, True)])
 def test_a_process_that_ignores_sigterm_is_killed(
     tmp_path: Path, patience: float, hurry: bool
@@ -80,12 +73,6 @@ def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert children[0].process.returncode is not None
-
-
-def test_ctrl_c_reaches_the_children_only_through_their_starter(tmp_path: Path) -> None:
-    with RestartedProcesses(print) as processes:
-        child = start_and_wait(processes, tmp_path / "log", SLEEP)
-        assert os.getsid(child.process.pid) == child.process.pid != os.getsid(0)
 
 
 def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
@@ -161,15 +148,6 @@ def test_a_process_may_end_if_it_has_an_end(tmp_path: Path) -> None:
     assert told == ["shuffle has ended with exit code 0, starting it again in 0.5 s"]
 
 
-def test_a_killed_process_is_said_to_be(tmp_path: Path) -> None:
-    told: list[str] = []
-    with RestartedProcesses(told.append) as processes:
-        child = start_and_wait(processes, tmp_path / "log", SLEEP)
-        child.process.kill()
-        check_until_ended(processes, child)
-    assert "by signal 9" in told[0]
-
-
 def test_a_command_runs_wherever_the_user_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,9 +165,7 @@ def test_a_command_runs_wherever_the_user_stands(
     assert any(re.search(r"Usage: dpstream run", line) for line in run("run", "--help"))
 
 
-def test_signals_are_noted_and_stop_nothing_by_themselves(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_signals_are_noted_and_stop_nothing_by_themselves(request: pytest.FixtureRequest) -> None:
     # Who runs the tests in the background of a script has it ignored.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))

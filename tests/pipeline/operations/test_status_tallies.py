@@ -16,7 +16,6 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.status import gather_status
 from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.decision_log import Decisions
 from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
 from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
 from dpstream.topics.names import Role
@@ -79,7 +78,7 @@ def tally_at(job: DeployedJob, records: list[LogRecord], offset: int) -> Tally:
 
 def test_whoever_believes_a_tally_knows_what_the_whole_log_says(job: DeployedJob) -> None:
     believed = 0
-    for seed in range(6):
+    for seed in range(3):
         records = list(decided(job, seed))
         whole = TalliedDecisions(job)
         for record in records:
@@ -100,31 +99,7 @@ def test_whoever_believes_a_tally_knows_what_the_whole_log_says(job: DeployedJob
                 assert found.log.missed(index, 1, following) == whole.log.missed(
                     index, 1, following
                 )
-    assert believed > 60
-
-
-def test_decisions_that_are_read_together_are_counted_as_one_by_one(
-    job: DeployedJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of windows decided in order, in which the same are in, many are read at once."""
-    monkeypatch.setattr("dpstream.pipeline.stages.decision_log.EPOCHS_AHEAD", EPOCHS)
-    base = decode_manifest(next(decided(job, 1)).value)
-    manifests = [_released(base, epoch) for epoch in range(1, EPOCHS + 1)]
-    manifests[40:60] = [_too_small(base, each.epoch) for each in manifests[40:60]]
-    found, together = TalliedDecisions(job), list[int]()
-    note_all = found.log._on_decisions
-    assert note_all is not None
-
-    def note(decisions: Decisions) -> None:
-        together.append(len(decisions.offsets))
-        note_all(decisions)
-
-    found.log._on_decisions = note
-    found.apply_all(
-        LogRecord(offset, encode_manifest(each)) for offset, each in enumerate(manifests)
-    )
-    assert +found.windows == {"released": EPOCHS - 20, "too small": 20}
-    assert sum(together) > EPOCHS // 2
+    assert believed > 30
 
 
 def test_a_tally_is_not_believed_where_an_epoch_may_still_be_open(job: DeployedJob) -> None:
@@ -163,16 +138,6 @@ def test_a_tally_of_something_else_is_thrown_away(job: DeployedJob, kind: str) -
     for record in records:
         found.apply(record)
     assert found.windows.total() == EPOCHS
-
-
-@pytest.mark.parametrize(
-    "body",
-    [None, 7, [], {}, {"offset": "a"}, {"offset": 1, "checksum": 1, "windows": 3},
-     {"offset": -1, "checksum": 1, "windows": {}},
-     {"offset": 5, "checksum": 1, "windows": {"released": -1}}],
-)  # fmt: skip
-def test_other_words_are_no_tally(body: object) -> None:
-    assert Tally.from_json(body) is None
 
 
 class CountingCluster(MemoryCluster):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 import pytest
 from kafka.errors import KafkaConnectionError
-from rich.console import Console
 
 from dpstream.pipeline.cli.status import Statuses, status_reader, watch_status
 from dpstream.pipeline.jobs.phases import Phase
@@ -131,29 +128,6 @@ def watched(
     return shown
 
 
-def test_the_screen_names_stages_windows_and_problems(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    (shown,) = watched([status_of(["the house is on fire"], Phase.DRAINING)], capsys)
-    assert max(map(len, shown.splitlines())) <= 80
-    lines = [" ".join(line.split()) for line in shown.splitlines()]
-    for line in (
-        "small, draining",
-        "windows: 3 released, 1 too small, 0 empty; producers: 3",
-        "shuffle 4 w1 0.5 s ago 0 1 - - 1 min 1 s",
-        "aggregate - none - - - 0 -",
-        "open window devices so far waits for at most",
-        "epoch 5 1,234 gateway-2, gateway-3 12 s",
-        "epoch 6 0 producers that may still register its time",
-        "and 7 more",
-        "dead letters: 2 enrolment, 7 fed back",
-        "note: something is good to know",
-        "problem: the house is on fire",
-    ):
-        assert line in lines, shown
-
-
 def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str]) -> None:
     away = KafkaConnectionError("nobody listens")
     before, during, after = watched([status_of(["fire"]), away, status_of()], capsys)
@@ -169,49 +143,6 @@ def test_an_outage_leaves_the_picture_standing(capsys: pytest.CaptureFixture[str
     assert "looking on" not in after
 
 
-def test_nothing_of_the_past_is_said_to_be_well(capsys: pytest.CaptureFixture[str]) -> None:
-    before, during = watched([status_of(), KafkaConnectionError()], capsys)
-    assert "all is well" in before
-    assert "epoch 5" in during
-    assert "all is well" not in during
-
-
-@pytest.mark.parametrize("seen", [True, False], ids=["later", "at first"])
-def test_who_waits_for_an_answer_is_told_so_meanwhile(
-    seen: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = threading.Event()
-
-    class Screen(io.StringIO):
-        def write(self, text: str) -> int:
-            if "looking on" in text:
-                told.set()
-            return super().write(text)
-
-    screen = Screen()
-    monkeypatch.setattr(
-        "dpstream.pipeline.cli.status.console", lambda: Console(file=screen, width=80)
-    )
-    looks = 0
-
-    def read() -> Statuses:
-        nonlocal looks
-        looks += 1
-        if looks == 1 and seen:
-            return Statuses((status_of(),))
-        assert told.wait(30), "nothing was said while Kafka kept still"
-        raise KeyboardInterrupt
-
-    watch_status(read, 2.0, lambda seconds: None, patience=0.01)
-    said = screen.getvalue()
-    if seen:
-        assert "Kafka does not answer since" in said
-        assert "below is how it was then" in said
-    else:
-        assert "no answer from Kafka since" in said
-        assert "below" not in said
-
-
 def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -220,43 +151,6 @@ def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
     assert "job small is not deployed; looking on" in gone
     with pytest.raises(DeploymentError):
         watched([DeploymentError("job small is not deployed")], capsys)
-
-
-def test_how_often_to_look_is_for_who_watches(
-    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused = Commands(capsys)("status", "--every", "5")
-    assert (refused.code, refused.output) == (2, "")
-    assert "--every is for --watch" in refused.errors
-
-
-def test_an_outage_before_the_first_picture_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    (said,) = watched([KafkaConnectionError()], capsys)
-    assert "Kafka does not answer since" in said
-    assert "KafkaConnectionError; looking on" in said
-
-
-def test_json_has_everything() -> None:
-    body = json.loads(json.dumps(status_of(["fire"]).to_json()))
-    assert body["phase"] == "running"
-    assert body["stages"][0]["workers"][0]["windows"][0]["waits_for"] == ["gateway-2", "gateway-3"]
-    assert (body["late_reports"], body["redriven"], body["problems"]) == (0, 7, ["fire"])
-
-
-def test_a_paused_job_needs_nobody(
-    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    dpstream = Commands(capsys)
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    assert dpstream("deploy", path).code == 0
-    assert dpstream("status", "small").code == 1
-    assert dpstream("pause", "small").code == 0
-    paused = dpstream("status")
-    assert paused.code == 0, paused.output
-    assert "small, paused" in paused.output
-    assert "note: paused: dpstream resume small goes on" in paused.output
-    assert "all is well" in paused.output
 
 
 def test_who_watches_sees_jobs_come_and_go(

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -99,14 +98,6 @@ def test_workers_are_leaders_of_sessions_with_a_socket_each(
     ports = [children.port(job) for job in ("a", "b")]
     assert None not in ports
     assert len(set(ports)) == 2
-
-
-def test_linux_ends_a_worker_before_its_supervisor(children: Children, heard: Heard) -> None:
-    pid = children.start("a")
-    scores = [Path(f"/proc/{each}/oom_score_adj") for each in (pid, "self")]
-    if scores[1].exists():
-        worker, supervisor = (int(score.read_text()) for score in scores)
-        assert worker > supervisor or supervisor == 1000
 
 
 def test_no_worker_is_left(monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:

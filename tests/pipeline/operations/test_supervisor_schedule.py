@@ -114,18 +114,6 @@ def test_in_the_end_what_is_wanted_runs(events: list[Event], stubborn: frozenset
 
 
 @given(EVENTS)
-def test_in_the_end_nothing_runs_if_nothing_is_wanted(events: list[Event]) -> None:
-    machine = Machine(frozenset(JOBS))
-    for event in events:
-        machine.happen(event)
-    machine.schedule.wanted({})
-    machine.wanted = {}
-    machine.settle()
-    assert not machine.running
-    assert not machine.schedule.jobs
-
-
-@given(EVENTS)
 def test_what_happens_to_one_job_changes_nothing_for_another(events: list[Event]) -> None:
     together = Machine()
     for event in events:
@@ -182,29 +170,6 @@ def test_who_ran_for_long_has_recovered() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 1.0, 2.0]
 
 
-def test_years_of_failures_overflow_nothing() -> None:
-    schedule = Schedule()
-    schedule.wanted({"a": b"1"})
-    now = 0.0
-    for _ in range(5_000):
-        list(schedule.steps(now))
-        wait = schedule.ended("a", now)
-        assert wait is not None
-        now += wait
-    assert wait == BACK_OFF_MAX
-
-
-def test_another_version_takes_the_place_of_the_one_before_and_waits_for_its_end() -> None:
-    schedule = Schedule()
-    schedule.wanted({"a": b"1"})
-    assert list(schedule.steps(0.0)) == [Start("a", b"1")]
-    schedule.wanted({"a": b"2"})
-    assert list(schedule.steps(1.0)) == [Terminate("a")]
-    assert not list(schedule.steps(2.0))
-    assert schedule.ended("a", 2.0) is None
-    assert list(schedule.steps(2.0)) == [Start("a", b"2")]
-
-
 def test_another_version_does_not_wait_for_the_failures_of_the_one_before() -> None:
     schedule = Schedule()
     schedule.wanted({"a": b"1"})
@@ -214,20 +179,6 @@ def test_another_version_does_not_wait_for_the_failures_of_the_one_before() -> N
     schedule.wanted({"a": b"2"})
     assert list(schedule.steps(20.1)) == [Start("a", b"2")]
     assert schedule.ended("a", 20.2) == BACK_OFF_FIRST
-
-
-def test_a_change_of_mind_does_not_keep_a_worker_that_was_asked_to_end() -> None:
-    schedule = Schedule()
-    schedule.wanted({"a": b"1"})
-    list(schedule.steps(0.0))
-    schedule.wanted({})
-    assert list(schedule.steps(1.0)) == [Terminate("a")]
-    schedule.wanted({"a": b"1"})
-    assert not list(schedule.steps(2.0))
-    assert list(schedule.steps(1.0 + PATIENCE)) == [Kill("a")]
-    assert not list(schedule.steps(100.0))
-    assert schedule.ended("a", 100.0) is None
-    assert list(schedule.steps(100.0)) == [Start("a", b"1")]
 
 
 def test_in_a_hurry_there_is_no_patience() -> None:

@@ -34,15 +34,6 @@ def wanted(tasks: Tasks, stage: str) -> dict[str, bytes]:
     return {job: task.version for job, task in tasks.tasks.items() if task.is_for(stage)}
 
 
-def test_only_what_is_new_is_read(cluster: MemoryCluster, reader: JobsReader) -> None:
-    deployed(cluster, "one")
-    assert reader.read()
-    assert not reader.read()
-    deployed(cluster, "two")
-    assert reader.read()
-    assert reader.topic.jobs.keys() == {"one", "two"}
-
-
 def test_workers_are_wanted_while_a_job_works(cluster: MemoryCluster, reader: JobsReader) -> None:
     job = deployed(cluster, "one")
     for phase, works in (

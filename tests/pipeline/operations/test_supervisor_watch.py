@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dpstream.pipeline.operations.supervisor.lines import Lines
 from dpstream.pipeline.operations.supervisor.watch import (
     View,
     Watched,
@@ -119,19 +122,6 @@ def test_who_does_not_know_the_jobs_or_has_no_broker_is_not_ready() -> None:
     assert readiness(nothing, 100.5, asking()).line == "ready, workers: 0"
 
 
-RESTING = replace(VIEW, workers=(VIEW.workers[0], Watched("b", None, since=50.0, rested="")))
-
-
-def test_one_that_rests_is_no_fault_and_ready() -> None:
-    answers: dict[int, tuple[int, str]] = {1: (200, "fine")}
-    for check, line in (
-        (liveness, "alive, workers: 1, 1 resting"),
-        (readiness, "ready, workers: 1, 1 resting"),
-    ):
-        health = check(RESTING, 101.0, lambda port, path: answers.get(port))
-        assert (health.good, health.line) == (True, line)
-
-
 def test_one_that_rests_tells_what_it_told_last() -> None:
     rested = Watched("b", None, since=50.0, rested=SCRAPE.format(job="b", value=6))
     view = replace(VIEW, workers=(VIEW.workers[0], rested))
@@ -144,3 +134,15 @@ def test_one_that_rests_tells_what_it_told_last() -> None:
     assert windows == {"b": 6}
     told = families["dpstream_worker_resting"].samples
     assert {s.labels["dpstream_job"]: s.value for s in told} == {"a": 0, "b": 1}
+
+
+def test_every_line_is_json_whatever_a_worker_prints() -> None:
+    stream = io.StringIO()
+    lines = Lines("shuffle", "w1", as_json=True, stream=stream)
+    lines.relay("students", '{"message": "partitions: 0"}')
+    lines.relay("students", "Traceback (most recent call last):")
+    lines.info(None, "stopped")
+    found = [json.loads(line) for line in stream.getvalue().splitlines()]
+    said = ["partitions: 0", "Traceback (most recent call last):", "stopped"]
+    assert [line["message"] for line in found] == said
+    assert [line.get("job") for line in found[1:]] == ["students", None]

@@ -34,13 +34,3 @@ def test_imports_are_quick_to_make_and_safe_to_fork() -> None:
     assert SLOW.isdisjoint(seen["imported"])
     assert {"faust", "aiokafka", "aiohttp", "pydantic"} <= set(seen["imported"])
     assert (seen["generators"], seen["threads"]) == (0, 1)
-
-
-def test_the_command_itself_begins_without_what_it_may_need_in_the_end() -> None:
-    found = subprocess.run(
-        [sys.executable, "-c", LOOKING, "dpstream.pipeline.cli.up"],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
-    assert SLOW.isdisjoint(json.loads(found.stdout)["imported"])

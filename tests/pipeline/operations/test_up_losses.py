@@ -59,11 +59,7 @@ def test_what_every_job_takes_is_said_and_nothing_is_done(cluster: Cluster) -> N
 
 @pytest.mark.parametrize(("deployed", "agreed"), [(True, False), (True, True), (False, False)])
 def test_jobs_begin_only_if_nothing_is_lost_or_it_is_agreed(
-    cluster: Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    deployed: bool,
-    agreed: bool,
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deployed: bool, agreed: bool
 ) -> None:
     begun: list[str] = []
     monkeypatch.setattr(JobRun, "begin", lambda self, connection: begun.append(self.job.name))

@@ -1,33 +1,36 @@
 """What a run leaves behind: the table, the plot, the comparison with the truth."""
 
 import csv
-import json
-import re
+import io
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.operations.up.comparison import COMPARED, compared, write_comparison
+from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.operations.up.curves import write_rows
 from dpstream.pipeline.operations.up.outcome import (
     CSV_COLUMNS,
     NOT_PRIVATE,
     Outcome,
-    next_steps,
     summary,
     write_csv,
 )
-from dpstream.pipeline.operations.up.plot import draw_plot
 from dpstream.pipeline.operations.up.progress import Progress, Row
+from dpstream.pipeline.operations.up.screen import View, render
 from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.plots import PlotError
-from tests.support.small_run import EPOCHS, USERS, SmallRun, job_text, run_small_job
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.labelled_examples import packed_examples
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from tests.support.small_run import EPOCHS, USERS, SmallRun, run_small_job
 
 
 def outcome_of(run: SmallRun) -> Outcome:
@@ -67,8 +70,7 @@ def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
     assert low is not None
     outside = replace(first, truths=np.array([int(low) - 10]))
     flagged = replace(
-        outside,
-        record=replace(outside.record, estimate=replace(outside.estimate, flags=("gap",))),
+        outside, record=replace(outside.record, estimate=replace(outside.estimate, flags=("gap",)))
     )
     rows = (outside, flagged, without_estimate(outside))
     assert replace(outcome, rows=rows).covered == (0, 1)
@@ -86,86 +88,6 @@ def test_the_table_has_a_row_for_every_epoch(outcome: Outcome, tmp_path: Path) -
     assert int(read[5][f"truth ({NOT_PRIVATE})"]) == rows[5].truth
 
 
-def test_the_summary_compares_and_says_that_the_truth_is_not_private(outcome: Outcome) -> None:
-    said = dict(summary(outcome))
-    assert f"{outcome.rmse:,.0f} users" in said["RMSE"]
-    assert f"{outcome.predicted_rmse:,.0f} users" in said["predicted RMSE"]
-    assert re.search(r" users \(\d+\.\d %\), by dpstream plan", said["predicted RMSE"])
-    # People are called what readers are told.
-    job = deploy_job(parse_job(job_text() + "unit: homes\n"), deployed_at=0)
-    homes = dict(summary(replace(outcome, job=job)))
-    assert f"{outcome.rmse:,.0f} homes" in homes["RMSE"]
-    assert "epsilon 2" in said["guarantee"]
-    assert NOT_PRIVATE in said["truth"]
-    assert "nothing" in dict(summary(replace(outcome, rows=())))["RMSE"]
-
-
-def test_json_has_the_names_of_simulate(outcome: Outcome) -> None:
-    body = json.loads(json.dumps(outcome.to_json(), allow_nan=False))
-    assert body["rmse"] == outcome.rmse
-    assert body["guarantee"]["epsilon"] <= 2
-    assert {"estimate", "standard_deviation", "low", "high", "truth", "reports", "population"} <= (
-        body["epochs"][0].keys()
-    )
-    assert body["epochs"][-1]["truth"] == USERS
-
-
-def test_the_next_steps_are_commands() -> None:
-    example = dict(next_steps(Path("/a b/demo.yaml"), "venv/dpstream", example=True))
-    commands = [command for steps in example.values() for command in steps]
-    assert "cp '/a b/demo.yaml' job.yaml" in commands
-    assert "venv/dpstream up job.yaml --input FILE" in commands
-    assert all(command.startswith(("cp ", "export ", "venv/dpstream ")) for command in commands)
-    (own,) = dict(next_steps(Path("mine.yaml"), "dpstream", example=False)).values()
-    assert "dpstream run aggregate mine.yaml" in own
-
-
-def test_the_plot_is_a_picture(outcome: Outcome, tmp_path: Path) -> None:
-    write_rows(outcome.job, outcome.rows, tmp_path / "estimates.png")
-    data = (tmp_path / "estimates.png").read_bytes()
-    assert data.startswith(b"\x89PNG")
-    assert len(data) > 10_000
-
-
-def test_runs_stand_side_by_side_in_a_table_and_a_picture(outcome: Outcome, tmp_path: Path) -> None:
-    other = replace(outcome, reports=3 * USERS, rows=outcome.rows[:4])
-    first, second = (dict(zip(COMPARED, row, strict=True)) for row in compared([outcome, other]))
-    assert first["RMSE"] == f"{outcome.rmse:,.0f}"
-    assert first["predicted"] == f"{outcome.predicted_rmse:,.0f}"
-    assert (first["smoothed"], first["to be trusted"]) == ("-", "nobody")
-    assert second["messages"] == "3"
-    write_comparison([outcome, other], tmp_path / "comparison.png")
-    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_an_epoch_without_estimate_interrupts_line_and_band(outcome: Outcome) -> None:
-    rows = (*outcome.rows[:5], without_estimate(outcome.rows[5]), *outcome.rows[6:])
-    axes = draw_plot(outcome.job, rows).axes[0]
-    estimate, truth = axes.lines
-    assert np.flatnonzero(np.isnan(np.asarray(estimate.get_ydata(), float))).tolist() == [5]
-    assert not np.isnan(np.asarray(truth.get_ydata(), float)).any()
-    # One polygon on either side of the gap.
-    assert len(axes.collections[0].get_paths()) == 2
-    assert NOT_PRIVATE in str(truth.get_label())
-    assert "epsilon 2" in axes.get_title("left")
-
-
-def test_epochs_with_missing_reports_are_marked(tmp_path: Path) -> None:
-    outcome = outcome_of(run_small_job(tmp_path, silent=frozenset({1, 2, 3})))
-    flagged = [row.epoch for row in outcome.rows if "gap" in row.notes]
-    assert flagged
-    marks = draw_plot(outcome.job, outcome.rows).axes[0].lines[-1]
-    assert np.asarray(marks.get_xdata()).tolist() == flagged
-
-
-def test_epochs_that_have_times_are_drawn_at_them(tmp_path: Path) -> None:
-    run = run_small_job(tmp_path, more=", start: 2024-01-01, length: P1W")
-    axes = draw_plot(run.job, outcome_of(run).rows).axes[0]
-    assert axes.get_xlabel() == "week (UTC)"
-    second = np.asarray(axes.lines[0].get_xdata(orig=True))[1]
-    assert second == np.datetime64("2024-01-08")
-
-
 def test_without_matplotlib_it_says_how_to_install_it(
     outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,3 +95,34 @@ def test_without_matplotlib_it_says_how_to_install_it(
     with pytest.raises(PlotError, match=r"pip install 'dpstream\[plot\]'"):
         write_rows(outcome.job, outcome.rows, tmp_path / "estimates.png")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_job_that_learns_has_no_truth(tmp_path: Path) -> None:
+    tested = packed_examples(np.array([[1, 900, -300], [2, -900, 500]]))
+    asked = {"epsilon": 3, "delta": 0.01, "features": 2, "classes": 2, "test_set": tested}
+    values = {
+        "name": "learning",
+        "protocol": "ldp_sgd",
+        "parameters": asked,
+        "epochs": {"count": 2},
+    }
+    job = deploy_job(make_job({**values, "shuffle": {"minimum": 5}}), deployed_at=0)
+    progress = Progress(job, CountedTruths(np.zeros((2, 0), np.int64)))
+    for epoch, estimate in ((1, None), (2, Estimate.around(96.25, 1.0, 1.96, 900, USERS))):
+        fate = Fate.RELEASED if estimate else Fate.TOO_SMALL
+        said = job.guarantee().to_json()
+        record = EstimateRecord(job.deployment, epoch, fate, epoch, 900, USERS, estimate, said)
+        progress.apply(Role.ESTIMATES, record.to_bytes())
+    outcome = Outcome(job, progress.rows(), USERS, seconds=2.5, reports=1_800)
+    write_csv(job, outcome.rows, tmp_path / "estimates.csv")
+    write_rows(job, outcome.rows, tmp_path / "estimates.png")
+    with (tmp_path / "estimates.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["estimate"] for row in rows] == ["", "96.250"]
+    assert {row[f"truth ({NOT_PRIVATE})"] for row in rows} == {""}
+    assert outcome.to_json()["rmse"] is None
+    said = dict(summary(outcome))["last estimate"]
+    assert said.startswith("The accuracy on the test set is 96.2 % at epoch 2")
+    console = Console(record=True, width=120, height=30, file=io.StringIO())
+    console.print(render(View("learning", "", (), USERS, progress), 120, 30))
+    assert "truth" not in console.export_text()

@@ -1,6 +1,5 @@
 """What `dpstream up` makes of the records it sees."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.operations.up.progress import Progress, WindowSizes
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from tests.support.small_run import EPOCHS, USERS, SmallRun, run_small_job
 
@@ -95,38 +93,3 @@ def test_a_window_is_counted_once_by_its_first_complete_writing(small_run: Small
         sizes.apply(value)
     assert sizes.reports == {whole.epoch: 2 * whole.words.messages}
     assert isinstance(whole, Chunk)
-
-
-def test_the_rate_is_that_of_the_windows_before(small_run: SmallRun) -> None:
-    progress = progress_of(small_run)
-    progress.records = [
-        replace(record, closed_at=500 * record.epoch) for record in progress.records
-    ]
-    rows = progress.rows()
-    sizes = [row.reports or 0 for row in rows]
-    assert rows[0].rate is None
-    assert rows[1].rate == sizes[1] / 0.5
-    assert rows[-1].rate == sum(sizes[-10:]) / 5
-    assert progress.rows(last=2) == rows[-2:]
-    assert progress.rows(last=0) == ()
-
-
-def test_an_epoch_that_nobody_reported_is_said_to_be_empty(tmp_path: Path) -> None:
-    progress = progress_of(run_small_job(tmp_path, silent=frozenset({3, 4})))
-    third = progress.rows()[2]
-    assert third.record.fate is Fate.EMPTY
-    assert third.reports is None
-    assert "empty" in third.notes
-    assert progress.complete
-
-
-def test_only_heartbeats_of_this_deployment_are_heard(small_run: SmallRun) -> None:
-    progress = Progress(small_run.job, CountedTruths(small_run.truth))
-    for time, lag in ((999, 7), (1_001, 3)):
-        heartbeat = {"stage": "shuffle", "worker": "up", "time": time, "lag": lag}
-        progress.apply(Role.STATUS, json.dumps(heartbeat).encode())
-        if time < small_run.job.deployed_at:
-            assert not progress.heartbeats
-    progress.apply(Role.STATUS, b"{}")
-    progress.apply(Role.STATUS, b"not JSON")
-    assert progress.heartbeats["shuffle"]["lag"] == 3
