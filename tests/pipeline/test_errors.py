@@ -19,9 +19,7 @@ from dpstream.pipeline.cli.errors import explain
 from dpstream.pipeline.errors import FAILED, WRONG_INPUT, DpstreamError
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
 
-OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {
-    NotAskedForError: WRONG_INPUT,
-}
+OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {NotAskedForError: WRONG_INPUT}
 HANDLED_BEFORE = {
     "dpstream.aggregators.counts.NoValuesError": (
         "becomes a QueryError; of published epochs, no answer"
@@ -106,9 +104,7 @@ def test_every_exception_has_an_exit_code_or_is_handled_before_it_ends_a_command
 
 
 @pytest.mark.parametrize(
-    "error",
-    [each for each in exceptions() if issubclass(each, DpstreamError)],
-    ids=name_of,
+    "error", [each for each in exceptions() if issubclass(each, DpstreamError)], ids=name_of
 )
 def test_an_error_ends_a_command_with_its_message_and_exit_code(error: type[DpstreamError]) -> None:
     raised = error.__new__(error)

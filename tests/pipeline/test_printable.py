@@ -25,15 +25,6 @@ HOSTILE = "evil\x1b[2J\x07\x9b31m\u202ename\x7f\nerror: all is lost"
 ALLOWED = re.compile(r"[\n]|[^\x00-\x1f\x7f-\x9f\u202a-\u202e]")
 
 
-@pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Commands:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "200")
-    return Commands(capsys)
-
-
 def expect_harmless(said: Result) -> None:
     for text in (said.output, said.errors):
         assert "".join(ALLOWED.findall(text)) == text, repr(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import subprocess
@@ -118,17 +117,16 @@ def test_certificates_are_regular_files_too(tmp_path: Path) -> None:
 def test_commands_say_so_in_one_line_and_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a process of its own, that would hang or need all memory there is."""
+    """In a process of its own, that would hang."""
     fifo = path_of(tmp_path, "fifo")
-    for path in (fifo, "/dev/zero"):
-        done = subprocess.run(
-            [sys.executable, "-m", "dpstream.pipeline.cli", "plan", str(path), "--users", "1000"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 2, done.stderr
-        assert done.stderr == f"error: {path}: cannot read the job file: not a regular file\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "dpstream.pipeline.cli", "plan", str(fifo), "--users", "1000"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == f"error: {fifo}: cannot read the job file: not a regular file\n"
     said = Commands(capsys)("plan", tmp_path, "--users", "1000")
     assert (said.code, said.errors.count("\n")) == (2, 1)
 
@@ -162,14 +160,6 @@ class TestWritten:
             fail()
         assert path.read_bytes() == b"before"
         assert list(tmp_path.iterdir()) == [path]
-
-    def test_a_disk_that_is_full_is_named(self) -> None:
-        with (
-            pytest.raises(OSError, match="/dev/full") as caught,
-            written_whole(Path("/dev/full")) as file,
-        ):
-            file.write(b"rows")
-        assert caught.value.errno == errno.ENOSPC
 
     def test_errors_of_what_is_written_stay_as_they_are(self, tmp_path: Path) -> None:
         with pytest.raises(ConnectionError, match=r"^nobody$"), written_whole(tmp_path / "a"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,8 +230,3 @@ def test_epochs_that_are_charged_each_add_up() -> None:
     assert epsilon >= 2.0
     stream = Guarantee(0.25, 1e-6, "stream", "any two streams", "nobody", "exact")
     assert whole_loss(stream, 8) == (0.25, 1e-6)
-
-
-def test_rows_are_json(tmp_path: Path) -> None:
-    body = rows_of(job_of("count_min", parameters={"delta": 1e-6, "domain": ITEMS}))
-    assert body["shuffle operator"].to_json()["epsilon"] is None

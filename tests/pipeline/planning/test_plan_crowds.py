@@ -17,7 +17,6 @@ from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.randomizers.crowds.calibration import calibrate
 from dpstream.randomizers.noise_tables import TABLE_BITS, discrete_laplace_table
-from tests.support.commands import Commands
 
 JOB: dict[str, Any] = {
     "name": "features",
@@ -96,32 +95,3 @@ def test_errors_by_crowd_are_as_planned(tmp_path: Path) -> None:
     assert made.crowds is not None
     assert np.abs(sizes).max() < 12 * made.crowds.deviation
     assert np.sqrt(np.mean(sizes**2)) > made.crowds.deviation / 3
-
-
-def test_commands_show_crowds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    dpstream, path = Commands(capsys), tmp_path / "job.yaml"
-    path.write_text(
-        "name: features\nprotocol: single_message\n"
-        "parameters: {epsilon: 2, delta: 1.0e-3, domain: [dark, light, auto, none]}\n"
-        "epochs: {count: 12}\nshuffle: {minimum: 200}\n"
-        "crowds: {by: version, values: [1, 2, 3], epsilon: 0.5, delta: 1.0e-3}\n"
-    )
-    planned = dpstream("plan", path, "--users", "3000")
-    assert planned.code == 0, planned.errors
-    assert "3 crowds" in planned.output
-    assert "numbers of all crowds" in planned.output
-    rows = write_rows(tmp_path)
-    for options, names in (
-        (("--crowd", "2"), ["2", "2: dark", "2: light", "2: auto", "2: none"]),
-        (("--crowd", "2", "--top", "1"), ["2: dark"]),
-        (("--crowd", "2", "--item", "dark"), ["2: dark"]),
-        (("--crowd", "3"), []),
-    ):
-        done = dpstream("simulate", path, "--input", rows, "--seed", "1", "--json", *options)
-        assert done.code == 0, done.errors
-        said = done.json["epochs"][0]
-        assert [each["name"] for each in said["estimates"]] == names
-        assert said["flags"] == ["crowds-withheld"]
-    refused = dpstream("simulate", path, "--input", rows, "--crowd", "4")
-    assert refused.code == 2
-    assert "--crowd" in refused.errors

@@ -13,13 +13,8 @@ from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.planning.plan import ANY_NUMBER, plan
-from dpstream.pipeline.protocols.describe_code import describe_code
+from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.simulation.simulate import simulate
-from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
-from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
-from dpstream.randomizers.cell_codes.levels import Levels
-from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.row_errors import zipf_counts
 from tests.support.commands import Commands
@@ -33,12 +28,7 @@ def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
         {
             "name": "items",
             "protocol": protocol,
-            "parameters": {
-                "epsilon": 1,
-                "delta": 1e-6,
-                "domain": {"bits": 9},
-                **parameters,
-            },
+            "parameters": {"epsilon": 1, "delta": 1e-6, "domain": {"bits": 9}, **parameters},
             "epochs": {"count": EPOCHS},
             "shuffle": {"minimum": minimum},
         }
@@ -138,22 +128,6 @@ def test_users_needed_are_never_fewer_than_a_window_needs() -> None:
     assert few > MINIMUM
 
 
-def test_an_error_that_does_not_grow_with_users_holds_for_any_number() -> None:
-    by_stage = plan(job_of("count_min", dummies="shuffle"), USERS, error=50)
-    assert by_stage.most_users is not None
-    assert by_stage.most_users.users == ANY_NUMBER
-
-
-def test_fewer_honest_contributors_mean_a_larger_epsilon() -> None:
-    made = plan(job_of("count_min", domain=["a", "b"]), USERS, compared=True)
-    shown = {honest.share: honest for honest in made.contributors}
-    assert shown[0.5].contributors == MINIMUM // 2
-    assert shown[0.5].epsilon == pytest.approx(1.69, abs=0.01)
-    assert shown[0.1].epsilon is None
-    by_stage = plan(job_of("count_min", dummies="shuffle"), USERS, compared=True)
-    assert by_stage.contributors == ()
-
-
 def test_a_tree_s_values_have_the_errors_of_their_places() -> None:
     numbers = {"low": 0, "high": 64, "buckets": 64}
     made = plan(job_of("count_min", domain=numbers, queries="published_ranges"), USERS)
@@ -162,31 +136,7 @@ def test_a_tree_s_values_have_the_errors_of_their_places() -> None:
     assert made.predicted_error < 0.99 * math.sqrt(2 / math.pi) * made.rmse
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (HashedRows.histogram(1000), "a histogram, with a cell for each of 1,000 items"),
-        (HashedRows(1000, 1, 50, "x"), "1 row of 50 hashed buckets"),
-        (Levels(64, (8, 8)), "a tree of 64 values, branching 8 x 8"),
-        (KeptNodes(64), "the root and all left children of a binary tree of 64 values"),
-        (
-            PrefixCells((PrefixLevel(2, 4), PrefixLevel(8, 100)), "x"),
-            "prefixes of 2 bits in 4 cells, 8 bits in 100 hashed cells",
-        ),
-    ],
-)
-def test_cells_are_told_in_words(code: Any, words: str) -> None:
-    assert describe_code(code) == words
-
-
 class TestCommand:
-    @pytest.fixture
-    def dpstream(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> Commands:
-        monkeypatch.setenv("COLUMNS", "80")
-        return Commands(capsys)
-
     @staticmethod
     def job_file(folder: Path, parameters: str = "", minimum: str = "{minimum: 1000}") -> Path:
         path = folder / "items.yaml"
@@ -197,30 +147,6 @@ class TestCommand:
             f"epochs: {{count: 3}}\n{shuffle}"
         )
         return path
-
-    def test_plan_prints_guarantee_errors_and_messages(
-        self, dpstream: Commands, tmp_path: Path
-    ) -> None:
-        said = dpstream("plan", self.job_file(tmp_path), "--users", 2000)
-        assert (said.code, said.errors) == (0, "")
-        assert max(map(len, said.output.splitlines())) <= 80
-        words = " ".join(said.output.split())
-        for text in (
-            "epsilon 1, delta 1e-06 for a user's value of one epoch, 1.71",
-            "epsilon, if only so many contributors of a window are honest",
-            "50% 500 1.69",
-            "10% 100 no number",
-            "counted are a histogram, with a cell for each of 3 items",
-            "mean absolute error, not below 0 7.4 users",
-            "of 1% or more 1,000, as many as a window needs anyway",
-            "traffic of a user in every epoch reports 1.1",
-        ):
-            assert text in words, words
-        body = dpstream("plan", self.job_file(tmp_path), "--users", 2000, "--json").json
-        assert body["messages_unit"] == "epoch"
-        assert body["messages_per_user"] == pytest.approx(1.128, abs=0.001)
-        assert body["contributors"][-1] == {"share": 0.1, "contributors": 100, "epsilon": None}
-        assert body["guarantee"]["stream_epsilon"] > 1.5
 
     def test_counts_are_taken_from_files(self, dpstream: Commands, tmp_path: Path) -> None:
         job = self.job_file(tmp_path, ", rows: 2, buckets: 2")
@@ -237,54 +163,3 @@ class TestCommand:
         refused = dpstream("plan", job, "--like", log)
         assert refused.code == 2
         assert "'d' is not in the domain" in refused.errors
-
-    def test_published_dummies_are_refused_with_the_contributors_they_need(
-        self, dpstream: Commands, tmp_path: Path
-    ) -> None:
-        published = ", calibration: published, dummies: bernoulli"
-        said = dpstream("plan", self.job_file(tmp_path, published))
-        assert said.code
-        assert "with a probability of 1.31, above 1" in said.errors
-        (needed,) = (word for word in said.errors.split() if word.isdecimal())
-        job = self.job_file(tmp_path, published, f"{{minimum: {int(needed) - 1}}}")
-        assert "with a probability of 1," in dpstream("plan", job).errors
-        job = self.job_file(tmp_path, published, f"{{minimum: {10 * int(needed)}}}")
-        said = dpstream("plan", job, "--users", 10 * int(needed), "--json")
-        # Many times more dummies than are needed.
-        assert said.json["contributors"][0]["epsilon"] < 0.2
-        assert said.json["guarantee"]["basis"] == "bound"
-
-    def test_the_smallest_window_must_be_given(self, dpstream: Commands, tmp_path: Path) -> None:
-        for shuffle in ("", "{order: random}"):
-            said = dpstream("plan", self.job_file(tmp_path, minimum=shuffle))
-            assert said.code
-            assert "shuffle" in said.errors
-            assert "is required" in said.errors
-
-    def test_dummies_of_the_stage_ask_for_trust_in_it_alone(
-        self, dpstream: Commands, tmp_path: Path
-    ) -> None:
-        said = dpstream("plan", self.job_file(tmp_path, ", dummies: shuffle"))
-        words = " ".join(said.output.split())
-        assert "trusted the shuffle stage: to add its dummies" in words
-        assert "honest" not in words
-        assert "reports 1.0 bytes" in words
-
-    def test_more_messages_than_allowed_are_refused_with_the_alternative(
-        self, dpstream: Commands, tmp_path: Path
-    ) -> None:
-        said = dpstream("plan", self.job_file(tmp_path, ", messages_per_user: 0.5"))
-        assert said.code
-        assert "dummies: shuffle" in said.errors
-
-    def test_like_is_refused_for_jobs_that_are_not_over_items(
-        self, dpstream: Commands, tmp_path: Path
-    ) -> None:
-        path = tmp_path / "stream.yaml"
-        path.write_text(
-            "name: s\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"
-            "epochs: {count: 2}\n"
-        )
-        said = dpstream("plan", path, "--like", path)
-        assert said.code == 2
-        assert "--like is for items counted epoch by epoch" in said.errors
