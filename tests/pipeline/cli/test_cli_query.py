@@ -217,19 +217,3 @@ class TestRefusals:
         said = dpstream("query", "other")
         assert (said.code, said.errors.count("\n")) == (1, 1)
         assert "epochs do not stand alone: ask dpstream estimates other" in said.errors
-
-    @pytest.mark.parametrize(
-        ("command", "old", "new"),
-        [
-            (["query", "sets"], ["--items", "a,b"], "--item X"),
-            (["query", "sets"], ["--range", 10, 60], "LOW:HIGH, such as 10:20"),
-            (["estimates", "sets"], ["--items", "a,b"], "--item X"),
-        ],
-    )
-    def test_an_option_of_another_name_is_answered_with_the_name(
-        self, dpstream: Commands, command: list[object], old: list[object], new: str
-    ) -> None:
-        said = dpstream(*command, *old)
-        assert (said.code, said.output) == (2, "")
-        assert said.errors.startswith("error: ")
-        assert f"give {new}" in said.errors

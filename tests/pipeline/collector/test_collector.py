@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from dpstream.topics.loose_batches import Watermark, decode_watermark
 from tests.support.collector_server import Client, report
 from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job
 from tests.support.memory_writer import MemoryWriter
+from tests.support.waiting import until
 
 IDENTITY = b"i" * 16
 
@@ -79,11 +79,6 @@ class World:
 
 def is_ours(value: bytes) -> bool:
     return value.startswith(b"dpst")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 async def test_the_life_of_a_collector(job: DeployedJob, key_file: Path) -> None:

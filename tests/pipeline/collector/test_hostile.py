@@ -23,6 +23,7 @@ from tests.pipeline.collector.test_http import APP
 from tests.support.certificates import write_certificate
 from tests.support.collector_server import NOW, Server, collecting, report, request
 from tests.support.device_jobs import body, device_job, envelope
+from tests.support.waiting import until
 
 BAD_ORIGIN = b"Host: collector\r\nOrigin: https://\xe9.example"
 CHUNKED = (
@@ -34,11 +35,6 @@ CHUNKED = (
 @pytest.fixture(scope="module")
 def job() -> DeployedJob:
     return device_job()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def raw(server: Server) -> socket.socket:

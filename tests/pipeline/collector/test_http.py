@@ -22,6 +22,7 @@ from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 from dpstream.topics.loose_batches import decode_loose_batch
 from tests.support.collector_server import Client, collecting, report, request
 from tests.support.device_jobs import BEGIN, DAY, LATE, body, device_job, envelope
+from tests.support.waiting import until
 
 APP = "https://app.example.org"
 
@@ -308,8 +309,8 @@ async def test_slow_clients_are_dropped(job: DeployedJob) -> None:
         half.send(report(body(job))[:-1])
         assert (await idle.ask("GET", "/healthz")).status == 200
         assert (await brisk.ask("GET", "/healthz")).status == 200
-        await _until(lambda: sum(bool(c._in_body) for c in server.connections.open) == 1)
-        await _until(lambda: sum(bool(c._in_head) for c in server.connections.open) == 1)
+        await until(lambda: sum(bool(c._in_body) for c in server.connections.open) == 1)
+        await until(lambda: sum(bool(c._in_head) for c in server.connections.open) == 1)
         server.connections.tick(10.0)
         assert await silent.closed()
         await _no_answer_or(head, "timeout")
@@ -319,11 +320,6 @@ async def test_slow_clients_are_dropped(job: DeployedJob) -> None:
         server.connections.tick(30.0)
         assert await idle.closed()
         assert (await brisk.ask("GET", "/healthz")).status == 200
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 async def test_who_takes_no_answers_is_dropped(job: DeployedJob) -> None:
@@ -337,7 +333,7 @@ async def test_who_takes_no_answers_is_dropped(job: DeployedJob) -> None:
         other = await server.connect()
         assert (await other.report(body(job))).status == 202
         server.connections.tick(31.0)
-        await _until(lambda: len(server.connections.open) == 1)
+        await until(lambda: len(server.connections.open) == 1)
 
 
 def test_idle_connections_make_room(job: DeployedJob) -> None:

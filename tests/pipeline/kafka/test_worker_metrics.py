@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.noise_keys import NoiseKey
-from dpstream.pipeline.kafka.workers.errors import WorkerError
 from dpstream.pipeline.kafka.workers.execution import Execution, Log
 from dpstream.pipeline.kafka.workers.health import Health, liveness, readiness
 from dpstream.pipeline.kafka.workers.job_facts import JobFacts
@@ -248,15 +247,6 @@ def test_lag_is_that_of_the_oldest_record_not_committed() -> None:
     assert history.seconds_behind(100, 4) == 100
 
 
-def test_lag_is_remembered_for_long_in_little_space() -> None:
-    history = EndHistory()
-    for second in range(100_000):
-        history.note(second, second)
-    for behind in (10, 1_000, 50_000, 99_000):
-        assert history.seconds_behind(99_999, 99_999 - behind) == pytest.approx(behind)
-    assert len(history._points) <= 256
-
-
 def watchdog_after(pulse: Pulse, seconds: int, *, beats: bool = True) -> Watchdog:
     watchdog = Watchdog(Timings(blocked=30, unrestored=60, stalled=120))
     watchdog.beat(pulse)
@@ -352,15 +342,3 @@ def test_health_is_a_status_and_a_line(served: Callable[..., str]) -> None:
     assert get(address, "/healthz") == (200, "alive\n")
     assert get(address, "/readyz?verbose") == (503, "not yet\n")
     assert get(address, "/")[0] == 404
-
-
-def test_an_address_in_use_says_so(served: Callable[..., str]) -> None:
-    snapshot = WorkerSnapshot("j", "publish", "g", "t", False)
-    port = int(served(snapshot, Health(True, "")).rpartition(":")[2])
-    with pytest.raises(WorkerError, match=r"127\.0\.0\.1:\d+ \(Address already in use\): choose"):
-        serve(
-            MonitorAddress(port),
-            registry_of(lambda: snapshot),
-            alive=lambda: Health(True, ""),
-            ready=lambda: Health(True, ""),
-        )

@@ -17,7 +17,7 @@ from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-9
-USERS, EPOCHS, RUNS = 500, 16, 150
+USERS, EPOCHS, RUNS = 500, 16, 200
 
 
 @pytest.mark.parametrize(

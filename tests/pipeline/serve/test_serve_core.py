@@ -16,7 +16,6 @@ from dpstream.aggregators.published import Published
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.series import VALUE
 from dpstream.pipeline.serve.history import History, Point
@@ -202,19 +201,3 @@ def test_a_budget_adds_up_what_all_deployments_took() -> None:
     assert body["remaining"]["epsilon"] == 11.8
     assert budget_line(body) == "epsilon 8.2 of 20 charged"
     assert any("3 deployments have charged" in words for words in body["words"])
-
-
-def test_charges_that_a_budget_composes_count_as_what_its_filter_says() -> None:
-    job = deployed(COUNT)
-    people = job.population_name
-    charges = [Charge(people, "weekly", f"{each:032x}", 0.25, 0.0, 5) for each in range(100)]
-    budget = StatedBudget(people, 17.0, 1e-6, "a", BY_COMMAND, 5, True, "a", composed=True)
-    body = budget_of(job, charges, [budget])
-    assert body["charged"]["epsilon"] == 25
-    assert 13 < body["filtered"] < 17
-    assert body["remaining"]["epsilon"] == pytest.approx(17 - body["filtered"])
-    assert re.fullmatch(r"epsilon 15\.\d\d of 17 charged, composed", budget_line(body))
-    assert any("Composed by the filter of their budget" in each for each in body["words"])
-    body = budget_of(job, charges[:4], [budget])
-    assert budget_line(body) == "epsilon 1 of 17 charged"
-    assert body["remaining"]["epsilon"] == 16
