@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.state import producer_folder
@@ -107,24 +105,6 @@ def check_estimates(dpstream: Commands, job_name: str, followed: list[dict[str, 
     assert lines[0].startswith("epoch,begins,ends,estimate,standard_deviation,low,high")
     assert [float(row["estimate"]) for row in csv.DictReader(lines)] == values_of(followed)
     assert len(dpstream("estimates", job_name).output.splitlines()) == EPOCHS + 1
-    check_smoothed(dpstream, job_name, followed)
-
-
-def check_smoothed(dpstream: Commands, job_name: str, followed: list[dict[str, Any]]) -> None:
-    said = dpstream("estimates", job_name, "--smoothed", "--json")
-    records = [json.loads(line) for line in said.output.splitlines()]
-    for record, other in zip(records, followed, strict=True):
-        assert {key: record[key] for key in other} == other
-        assert set(record) - set(other) == {"smoothed", "biased"}
-    # At the last epoch nothing is known that was not known online.
-    assert records[-1]["smoothed"]["estimate"] == pytest.approx(values_of(followed)[-1])
-    deviations = [record["smoothed"]["standard_deviation"] for record in records]
-    assert max(deviations) <= max(record["estimate"]["standard_deviation"] for record in followed)
-    said = dpstream("estimates", job_name, "--smoothed")
-    assert "shrunk*" in said.output.splitlines()[0]
-    missing = dpstream("estimates", job_name, "--smoothed", "--horizon", 2)
-    assert (missing.code, missing.output) == (1, "")
-    assert "no finished epoch in horizon 2" in missing.errors
 
 
 def values_of(records: list[dict[str, Any]]) -> list[float]:
@@ -223,12 +203,3 @@ def test_a_new_deployment_starts_over_and_a_live_source_closes_by_the_clock(
     now = 1 + (datetime.now(UTC) - midnight).total_seconds()
     assert int(running) <= producer["first_epoch"] <= now
     assert json.loads(values.read_text()) == {"ann": 1}
-
-
-def test_a_live_source_needs_a_calendar(dpstream: Commands, job_name: str, tmp_path: Path) -> None:
-    job_file = tmp_path / "job.yaml"
-    job_file.write_text(job_text(job_name))
-    assert dpstream("deploy", job_file).code == 0
-    said = dpstream("produce", job_file, "--input", "-")
-    assert (said.code, said.output) == (2, "")
-    assert "epochs.start and epochs.length" in said.errors

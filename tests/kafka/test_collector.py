@@ -1,7 +1,6 @@
 """Two collectors on a real broker: whatever they acknowledged is in the log, however they end."""
 
 import http.client
-import json
 import secrets
 import select
 import signal
@@ -22,7 +21,6 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.state import collector_key_file
 from dpstream.topics.envelopes import CONTENT_TYPE
 from dpstream.topics.frames import Kind, kind_of
@@ -151,37 +149,6 @@ def test_by_tls_and_not_without(servers: str, job_name: str, start: Start, tmp_p
         status = connection.getresponse().status
         connection.close()
     assert post(port, job_name, body(job)) is None
-
-
-@pytest.mark.verify
-def test_epochs_that_are_over_are_said_to_be(servers: str, job_name: str, start: Start) -> None:
-    job = deployed(servers, job_name, datetime.now(UTC), "2s", "1s")
-    process, _ = collector(start, job_name)
-    deadline = time.monotonic() + PATIENCE
-    with Cluster(Connection((servers,))) as cluster:
-        marks: list[tuple[int, bytes]] = []
-        while len(marks) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-            marks = sorted(
-                (mark.epoch, mark.collector)
-                for partition in range(2)
-                for record in cluster.read(job.topic(Role.REPORTS), partition)
-                for mark in [decode_watermark(record.value)]
-            )
-        process.terminate()
-        assert process.wait(PATIENCE) == 0
-        beats = list(cluster.read(job.topic(Role.STATUS)))
-    epochs = [epoch for epoch, _ in marks]
-    assert epochs == list(range(epochs[0], epochs[0] + len(epochs)))
-    (identity,) = {who for _, who in marks}
-    assert {beat.key for beat in beats} == {f"collect/{identity.hex()}".encode()}
-    assert json.loads(beats[-1].value)["stopped"] is True
-    heard = Heartbeats(job.deployment)
-    for beat in beats[:-1]:
-        heard.apply(beat)
-    (known,) = heard.collectors(beats[-1].timestamp)
-    assert known.collector == identity.hex()
 
 
 @pytest.mark.verify

@@ -372,38 +372,6 @@ def is_for_other_replays(role: str, operation: str, name: str) -> bool:
     )
 
 
-def test_a_page_of_all_jobs_shows_those_that_its_user_may_see(
-    origin: SecuredJob, dpstream: Commands, tmp_path: Path
-) -> None:
-    job_file = tmp_path / "job.yaml"
-    job_file.write_text(JOB.replace(WATCHED, "hidden"))
-    hidden = secured_job(origin.kafka, load_job(job_file))
-    assert dpstream(*hidden.as_role(OPERATOR, "deploy", job_file)).code == 0
-    with running(*origin.as_role(PAGE, "serve", "--port", "0")) as served:
-        assert served.stdout is not None
-        assert served.stderr is not None
-        address = served.stdout.readline().rpartition(" ")[2].strip()
-
-        def shown(name: str) -> Any:
-            body = json.loads(asked(address, "api/jobs"))
-            answers = body["kafka"]["answers"]
-            return answers and [each["last_epoch"] for each in body["jobs"] if each["job"] == name]
-
-        wait_for(lambda: shown(ORIGIN) == [LAST])
-        pipeline = f"api/jobs/{ORIGIN}/pipeline"
-        wait_for(lambda: json.loads(asked(address, pipeline)).get("stages", []) != [])
-        assert shown("hidden") == [None]
-        said = ""
-        while "dpstream acl hidden --role page" not in said:
-            said = served.stderr.readline()
-            assert said
-    listed = dpstream(*origin.as_role(PAGE, "status", "--json"))
-    assert ORIGIN in [each["job"] for each in json.loads(listed.output)]
-    told = " ".join(listed.errors.split())
-    assert "job hidden is not shown: Kafka does not allow" in told
-    assert "dpstream acl hidden --role page" in told
-
-
 # Verbs, and who of those that run no stage may give them. Who drains is not asked of a producer: it
 # may write all that the topic of producers holds.
 VERBS = {

@@ -153,36 +153,3 @@ def test_replays_are_as_the_live_job(
         assert state.phase(f"{live}-replay") is Phase.DRAINED
         charged = [charge.job for charge in charges(cluster) if charge.job.startswith(live)]
     assert charged == [live]
-
-
-@pytest.mark.verify
-def test_a_replay_that_was_killed_goes_on(
-    dpstream: Commands,
-    start: Start,
-    bootstrap_servers: str,
-    live: str,
-) -> None:
-    name = f"{live}-killed"
-    killed = start("replay", live, "--as", name, "--speed", "0.5")
-    wait_until_published(bootstrap_servers, name, epochs=2)
-    killed.kill()
-    killed.wait(PATIENCE)
-    assert dpstream("diff", live, name).code == 1
-    done = dpstream("replay", live, "--as", name)
-    assert done.code == 0, done.errors
-    assert "goes on: a replay of" in done.errors
-    assert dpstream("diff", live, name).code == 0
-    finished = dpstream("status", name)
-    assert finished.code == 0, finished.output
-
-
-def test_another_estimator_side_by_side(dpstream: Commands, live: str, tmp_path: Path) -> None:
-    job_file = tmp_path / "other.yaml"
-    text = job_text(f"{live}-prefix")
-    job_file.write_text(text.replace("changes: 2", "changes: 2, estimator: prefix"))
-    done = dpstream("replay", live, "--job", job_file)
-    assert done.code == 0, done.errors
-    compared = dpstream("diff", live, f"{live}-prefix", "--json")
-    assert compared.code == 1
-    assert '"integers": []' in compared.output
-    assert "counts" not in compared.output

@@ -24,7 +24,6 @@ from dpstream.pipeline.jobs.noise_keys import noise_key_at
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
 from dpstream.pipeline.operations.deployed_jobs import set_phase
 from dpstream.pipeline.operations.deployments import deploy, undeploy
@@ -276,42 +275,3 @@ def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: s
     )
     elsewhere.replace(place)
     operator.wait_until_ready(shuffle)
-
-
-@pytest.mark.verify
-def test_a_broker_that_is_away_is_waited_for(tmp_path: Path) -> None:
-    port = free_port()
-    servers = f"127.0.0.1:{port}"
-    broker = LocalKafka(tmp_path / "kafka")
-    supervisor = Supervisor("publish", "*", servers, tmp_path)
-
-    def deploy_one(name: str) -> str:
-        with Cluster(Connection((servers,))) as cluster:
-            job = parse_job(job_text(name))
-            return deploy(cluster, job, deployment=secrets.token_bytes(16), now=0).name
-
-    try:
-        away = f"Kafka does not answer (nobody listens at {servers}); waiting for it"
-        wait_until(lambda: away in supervisor.lines(None), "it notices that there is no broker")
-        assert supervisor.get("/readyz")[0] == 503
-        assert supervisor.get("/healthz") == (200, "alive, workers: 0\n")
-        broker.start(port)
-        first = deploy_one("first")
-        wait_until(lambda: supervisor.get("/readyz") == (200, "ready, workers: 1\n"), "it works")
-        before = supervisor.children()[first].pid
-
-        pid = broker.status().pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        broker.start()
-        deploy_one("second")
-        wait_until(lambda: supervisor.get("/readyz") == (200, "ready, workers: 2\n"), "both work")
-        assert supervisor.children()[first].pid == before, "workers wait for the broker themselves"
-        assert supervisor.lines(None).count(away) == 1
-        supervisor.process.send_signal(signal.SIGTERM)
-        assert supervisor.process.wait(PATIENCE) == 0
-    finally:
-        supervisor.process.kill()
-        supervisor.process.wait()
-        broker.stop(grace=0.0)
-        print(supervisor.log.read_text())

@@ -18,13 +18,12 @@ import pytest
 from kafka import KafkaProducer
 
 from dpstream.pipeline.connect import open_producer
-from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
-from dpstream.pipeline.operations.dead_letters import DeadLetterLog
+from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.status import JobStatus, gather_status
+from dpstream.pipeline.operations.status import gather_status
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, Role
@@ -84,79 +83,6 @@ class Gateways:
     def shut(self) -> None:
         for opened in self._opened.values():
             opened.__exit__(None, None, None)
-
-
-def test_a_gateway_far_ahead_costs_nobody_an_epoch_and_status_names_it(
-    cluster: Cluster,
-    start: Callable[..., subprocess.Popen[str]],
-    job_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    job = deployed(cluster, job_name)
-    start("run", "shuffle", job_name, "--name", "w1")
-    gateways = Gateways(cluster, job, tmp_path)
-    for epoch in range(1, 6):
-        gateways.close(epoch)
-    gateways.close(2000, "north")
-    gateways.close(6, "south", "east", "west")
-
-    def now() -> JobStatus:
-        return gather_status(cluster, job, time.time_ns() // 1_000_000)
-
-    until(lambda: 6 in manifests(cluster, job), "epoch 6 is decided by the three others")
-    until(
-        lambda: any(
-            "producer north is 1,994 epochs ahead of time: what it sends waits until more than half"
-            in problem
-            for problem in now().problems
-        ),
-        "status names the one that is ahead",
-    )
-    for epoch in range(7, 11):
-        gateways.close(epoch, "south", "east", "west")
-    # Each of the two partitions decides its own epochs: the last is not always decided last.
-    until(lambda: len(manifests(cluster, job)) == 10, "the others go on")
-    decided = manifests(cluster, job)
-    assert sorted(decided) == [*range(1, 11)]
-    assert [each.fate for each in decided.values()] == [Fate.RELEASED] * 10
-    assert [decided[epoch].contributors for epoch in range(6, 11)] == [3] * 5
-    gateways.shut()
-
-
-def test_epochs_that_have_not_begun_are_refused_by_the_producer_and_by_the_stage(
-    cluster: Cluster,
-    start: Callable[..., subprocess.Popen[str]],
-    job_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    began = datetime.now(UTC) - timedelta(hours=2, minutes=30)
-    job = deployed(cluster, job_name, start=began.isoformat(), length="PT1H")
-    start("run", "shuffle", job_name, "--name", "w1")
-    with open_producer(cluster, job, tmp_path / "right", name="right") as producer:
-        producer.enrol(["ann"])
-        with pytest.raises(ProducerError, match=r"epoch 9 begins at .* 5\.5 h later by the broker"):
-            producer.close(9)
-        producer.close(3)
-    transport = KafkaTransport(cluster, job.name)
-    with Producer(job, tmp_path / "wrong", name="wrong", transport=transport) as unchecked:
-        unchecked.enrol(["bob"])
-        unchecked.close(9)
-    until(lambda: bool(list(DeadLetterLog(cluster, job).read())), "what it sent is refused")
-    letters = list(DeadLetterLog(cluster, job).read())
-    assert all(letter.reason.value == "epoch" for letter in letters)
-    assert "producer wrong is ahead of time: epoch 9 begins at" in letters[0].detail
-    until(
-        lambda: any(
-            "producer wrong is 6 epochs ahead of time" in problem
-            for problem in gather_status(cluster, job, time.time_ns() // 1_000_000).problems
-        ),
-        "status names it",
-    )
-    assert not manifests(cluster, job)
 
 
 def test_no_clock_of_a_writer_decides_what_retention_deletes(

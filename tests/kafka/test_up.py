@@ -197,17 +197,6 @@ def test_ctrl_c_while_the_broker_starts(home: Home) -> None:
     assert not LocalKafka(home.kafka).status().running
 
 
-def test_a_broker_that_cannot_be_had_is_explained(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DPSTREAM_JAVA", "no-such-java")
-    with home.up() as up:
-        code, output = up.end()
-    assert (code, output) == (1, "")
-    assert up.said[-1].splitlines()[-1].startswith("error: DPSTREAM_JAVA names no-such-java")
-    home.assert_nothing_is_left()
-
-
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
@@ -283,56 +272,3 @@ def windows_written(home: Home) -> set[tuple[int, bytes]]:
         ]
     assert all(chunk.total == 1 for chunk in chunks)
     return {(chunk.epoch, pack_words(chunk.words)[1]) for chunk in chunks}
-
-
-@pytest.mark.verify
-def test_a_job_over_items_renews(served_home: Home) -> None:
-    """Two horizons of six epochs: everybody moves from one item to the other in the second."""
-    served_home.job.write_text(
-        f"name: {served_home.name}\nprotocol: hadamard_values\n"
-        "parameters: {epsilon: 8, changes: 1, domain: [walk, bus]}\n"
-        "epochs: {count: 6, renew: true}\n"
-    )
-    rows = (f"user{user},1,walk\nuser{user},9,bus\n" for user in range(600))
-    served_home.input.write_text("user,epoch,value\n" + "".join(rows) + "user0,12,bus\n")
-    with served_home.up("--to-epoch", "12") as up:
-        result = up.result()
-    assert [epoch["epoch"] for epoch in result["epochs"]] == list(range(1, 13))
-    assert result["rmse"] < 3 * result["predicted_rmse"]
-    served_home.assert_nothing_is_left()
-
-
-@pytest.mark.parametrize(
-    ("protocol", "parameters"),
-    [
-        ("count_min", "{epsilon: 1, delta: 1e-6, items: 2, domain: [walk, bus, car]}"),
-        pytest.param(
-            "shuffled_counts",
-            "{epsilon: 1, delta: 1e-6, changes: 1}",
-            marks=pytest.mark.verify,
-        ),
-    ],
-)
-def test_counts_that_only_the_shuffle_stage_hides(
-    served_home: Home, protocol: str, parameters: str
-) -> None:
-    """Sets of items at epochs that stand alone, and values that change, through real workers."""
-    served_home.job.write_text(
-        f"name: {served_home.name}\nprotocol: {protocol}\nparameters: {parameters}\n"
-        "epochs: {count: 4}\nshuffle: {minimum: 600}\n"
-    )
-    if protocol == "count_min":
-        rows = [
-            f"user{user},{epoch},{item}\n"
-            for user in range(600)
-            for epoch in range(1, 5)
-            for item in (("",), ("walk",), ("walk", "bus"))[user % 3]
-        ]
-    else:
-        rows = [f"user{user},{1 + user % 4},1\n" for user in range(600)]
-    served_home.input.write_text("user,epoch,value\n" + "".join(rows))
-    with served_home.up() as up:
-        result = up.result()
-    assert [epoch["epoch"] for epoch in result["epochs"]] == [1, 2, 3, 4]
-    assert result["rmse"] < 4 * result["predicted_rmse"]
-    served_home.assert_nothing_is_left()
