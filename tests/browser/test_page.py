@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 from numpy.typing import NDArray
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, expect
 
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.operations.status.facts import STAGES
 from dpstream.pipeline.planning.largest_error import widening
 from dpstream.pipeline.results.changes import changes
@@ -345,16 +344,6 @@ def test_the_change_since_some_epochs_has_an_interval_of_its_own(
     again.assert_well_behaved()
 
 
-def test_changes_are_not_offered_where_their_errors_cannot_be_told(
-    served: ServedPage, watch: Watch
-) -> None:
-    served.publish(served.deploy(COUNT), 1, [estimate(5_000)] * 3)
-    seen = watch(served.address)
-    seen.open()
-    seen.wait_for_epoch(3)
-    expect(seen.page.get_by_label("Change since so many epochs ago")).to_have_count(0)
-
-
 @pytest.mark.parametrize(
     ("device", "width", "theme"),
     [
@@ -608,24 +597,6 @@ def test_jobs_are_listed_and_two_are_laid_over_each_other(
     seen.assert_well_behaved()
 
 
-@pytest.mark.parametrize("text", [COUNT, item_job(["one", "two"])], ids=["count", "items"])
-def test_the_only_job_stays_when_another_one_is_deployed(
-    served: ServedPage, watch: Watch, text: str
-) -> None:
-    seen = watch(served.address)
-    first = served.deploy(text)
-    seen.open()
-    expect(seen.page.locator("h1")).to_contain_text(first.name)
-    served.deploy(TRUSTED)
-    expect(seen.page.get_by_label("Job", exact=True)).to_be_visible()
-    served.publish(first, 1, [estimate(4_000, 400) if text == COUNT else items(np.ones(2))])
-    seen.wait_for_epoch(1)
-    # Whoever asks for all jobs sees them.
-    seen.page.locator("#home").click()
-    expect(seen.page.locator(".job")).to_have_count(2)
-    seen.assert_well_behaved()
-
-
 def test_epochs_that_close_while_the_figure_is_drawn_are_in_it(
     served: ServedPage, watch: Watch
 ) -> None:
@@ -653,97 +624,3 @@ def test_epochs_that_close_while_the_figure_is_drawn_are_in_it(
     seen.wait_for_epoch(2)
     assert seen.source("estimate-0") == {"x": [1, 2], "y": [4_000, 4_100]}
     seen.assert_well_behaved()
-
-
-def test_a_figure_that_nobody_waits_for_any_more_is_not_drawn(
-    served: ServedPage, watch: Watch
-) -> None:
-    job = served.deploy(COUNT)
-    served.publish(job, 1, [estimate(4_000, 400)])
-    seen = watch(served.address)
-    seen.open()
-    seen.wait_for_epoch(1)
-    colour = """() => Bokeh.documents[0].get_model_by_name("mark-0").glyph.fill_color.value"""
-    light = seen.page.evaluate(colour)
-    seen.page.evaluate(
-        """() => {
-          const embed = Bokeh.embed.embed_item;
-          window.waiting = [];
-          Bokeh.embed.embed_item = async (...figure) => {
-            const views = await embed(...figure);
-            await new Promise((done) => window.waiting.push(done));
-            return views;
-          };
-        }"""
-    )
-    # Dark, light, and dark again.
-    for begun in (1, 2, 3):
-        seen.page.locator("#theme").click()
-        seen.page.wait_for_function("(begun) => window.waiting.length === begun", arg=begun)
-    # The one that was asked for last is there first, and stays.
-    seen.page.evaluate("window.waiting[2]()")
-    seen.page.wait_for_function("() => Bokeh.documents.length === 3")
-    seen.page.evaluate("window.waiting[0]()")
-    seen.page.evaluate("window.waiting[1]()")
-    seen.page.wait_for_function("() => Bokeh.documents.length === 1")
-    assert seen.page.evaluate(colour) != light
-    assert seen.source("estimate-0") == {"x": [1], "y": [4_000]}
-    served.publish(job, 2, [estimate(4_100, 400)])
-    seen.wait_for_epoch(2)
-    seen.assert_well_behaved()
-
-
-@pytest.mark.verify
-def test_two_hundred_series_of_4096_epochs_stay_smooth(
-    served: ServedPage, watch: Watch, artefacts: Path
-) -> None:
-    job = served.deploy(item_job([f"item {place}" for place in range(200)], epochs=8_192))
-    phase = np.arange(200)
-
-    def at(epoch: int) -> ItemEstimates:
-        return items(3_000 / (1 + phase) ** 0.7 * (1.5 + np.sin(epoch / (60 + 3 * phase) + phase)))
-
-    served.publish(job, 1, [at(epoch) for epoch in range(1, 4_097)])
-    seen = watch(served.address)
-    seen.open("?series=" + ",".join(map(str, range(1, 13))))
-    seen.wait_for_epoch(4_096, "estimate-11")
-    # Minimum and maximum of every column are drawn, and not every epoch.
-    assert len(seen.source("estimate-0")["x"]) <= 3 * 1_280
-    # Of 200 rows only those in sight exist.
-    assert seen.page.locator(".row").count() < 60
-    frames = _frames_while(seen.page, lambda: _publish_slowly(served, seen, job, at))
-    print(f"\n200 series of 4,096 epochs, 12 drawn, 20 more epochs: {frames}")
-    seen.page.screenshot(path=artefacts / "two-hundred-series.png", full_page=True)
-    assert seen.source("estimate-11")["x"][-1] == 4_116
-    seen.assert_well_behaved()
-
-
-def _publish_slowly(
-    served: ServedPage, seen: Watched, job: DeployedJob, at: Callable[[int], ItemEstimates]
-) -> None:
-    for epoch in range(4_097, 4_117):
-        served.publish(job, epoch, [at(epoch)])
-        seen.wait_for_epoch(epoch, "estimate-11")
-
-
-def _frames_while(page: Page, work: Callable[[], None]) -> str:
-    """How long the browser was busy at once, while something was going on."""
-    page.evaluate(
-        """() => {
-          window.tasks = [];
-          window.updates = [];
-          new PerformanceObserver((list) => window.tasks.push(
-            ...list.getEntries().map((entry) => entry.duration))).observe({ type: "longtask" });
-          new PerformanceObserver((list) => window.updates.push(
-            ...list.getEntries().map((entry) => entry.duration))).observe({ type: "measure" });
-        }"""
-    )
-    work()
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    tasks, updates = page.evaluate("[window.tasks, window.updates]")
-    assert updates
-    return (
-        f"an update takes {np.median(updates):.0f} ms (median) and {max(updates):.0f} ms at most "
-        f"from message to paint, {len(tasks)} tasks were longer than 50 ms"
-        + (f" ({max(tasks):.0f} ms at most)" if tasks else "")
-    )

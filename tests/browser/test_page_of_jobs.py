@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.sealed import stage_roles
-from dpstream.randomizers.fragments import FragmentsLaw
 from dpstream.topics.names import FURTHER_REPORTS, HOPS, Role
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage
-from tests.support.shown_jobs import CROWDS, FRUIT, LEARNING, count, crowds
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -219,13 +215,7 @@ def _colour(drawn: Any) -> str:
 @pytest.mark.parametrize(
     ("epochs", "third", "last"),
     [
-        ("{count: 64, start: 2024-01-01, length: P1D}", "3 Jan 2024", "9 Jan 2024"),
         ("{count: 64, start: 2024-01-31, length: P1M}", "31 Mar 2024", "30 Sept 2024"),
-        (
-            "{count: 64, start: 2024-01-01T06:00:00Z, length: PT90M}",
-            "1 Jan 2024, 09:00 UTC",
-            "1 Jan 2024, 18:00 UTC",
-        ),
         # Of these days one has 23 hours.
         (
             "{count: 64, start: 2024-03-25, length: P1D, timezone: Europe/Berlin}",
@@ -256,178 +246,6 @@ def test_epochs_with_a_calendar_say_when_they_begin(
     seen.assert_well_behaved()
 
 
-def test_charts_side_by_side_of_the_same_unit_have_the_same_axis(
-    served: ServedPage, watch: Watch, artefacts: Path
-) -> None:
-    small = served.deploy(item_job("small", "walk, bus"))
-    large = served.deploy(item_job("large", "walk, bus"))
-    served.publish(small, 1, [items(120.0, 80.0)] * 5)
-    served.publish(large, 1, [items(9_000.0, 7_000.0)] * 5)
-    seen = watch(served.address)
-    seen.open("?job=small&with=large")
-    seen.page.wait_for_function(
-        "() => Bokeh.documents.length === 2 && Bokeh.documents.every("
-        "(each) => each.get_model_by_name('estimate-1')?.data.x.length === 5)"
-    )
-    low, high = _axis(seen, 0)
-    assert _axis(seen, 1) == (low, high)
-    expect(seen.page.locator(".topitems h2")).to_have_text(
-        ["Largest items: small", "Largest items: large"]
-    )
-    # Nobody is below none.
-    assert low == 0
-    assert high > 9_000 + 176.4
-    served.publish(large, 6, [items(20_000.0, 7_000.0)])
-    seen.page.wait_for_function(
-        "() => Bokeh.documents.every((each) => each.get_model_by_name('values').end > 20_000)"
-    )
-    assert _axis(seen, 0) == _axis(seen, 1)
-    seen.wait_for_paint()
-    seen.page.screenshot(path=artefacts / "two-item-jobs.png", full_page=True)
-    seen.assert_well_behaved()
-
-
-def _axis(seen: Watched, place: int) -> tuple[float, float]:
-    low, high = seen.page.evaluate(
-        """(place) => {
-          const { start, end } = Bokeh.documents[place].get_model_by_name("values");
-          return [start, end];
-        }""",
-        place,
-    )
-    return low, high
-
-
-def test_ticks_are_written_as_all_other_numbers(served: ServedPage, watch: Watch) -> None:
-    job = served.deploy(count_job("enrolment", epochs="{count: 2048}"))
-    served.publish(job, 1, [estimate(-2_000 + 2 * epoch) for epoch in range(1, 1_501)])
-    seen = watch(served.address)
-    # What is written onto a canvas can be read nowhere else.
-    seen.page.add_init_script(
-        """window.written = [];
-        const draw = CanvasRenderingContext2D.prototype.fillText;
-        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-          window.written.push(text);
-          return draw.call(this, text, ...rest);
-        };"""
-    )
-    seen.open()
-    seen.wait_for_epoch(1_500)
-    seen.page.wait_for_function("() => window.written.some((text) => text.endsWith('1,500'))")
-    written = set(seen.page.evaluate("window.written"))
-    assert {"\N{MINUS SIGN}2,000", "\N{MINUS SIGN}1,000", "0", "1,000"} <= written
-    assert not any("-" in text for text in written)
-    seen.assert_well_behaved()
-
-
-def test_a_second_job_that_is_not_there_is_named(
-    served: ServedPage, watch: Callable[..., Watched]
-) -> None:
-    served.publish(served.deploy(count_job("enrolment")), 1, [estimate(5_000)] * 9)
-    seen = watch(served.address)
-    seen.open("?job=enrolment&with=nothing")
-    expect(seen.page.get_by_text("nothing cannot be shown beside it")).to_be_visible()
-    expect(seen.page.get_by_text("Users, epoch by epoch")).to_be_visible()
-
-
-def test_one_crowd_is_looked_at_at_a_time(served: ServedPage, watch: Watch) -> None:
-    job = served.deploy(CROWDS)
-    served.publish(
-        job, 1, [crowds((40.0, 30.0, 5.0), None), crowds((50.0, 20.0, 6.0), (20.0, 9.0, 8.0))]
-    )
-    seen = watch(served.address)
-    page = seen.page
-    held: list[Route] = []
-    page.route("**/sparklines*", lambda route: held.append(route))
-    rows = page.locator(".items .row:not([hidden]) .label")
-    drawn = page.locator(".items .row:not([hidden])[aria-selected=true] .label")
-    seen.open("?job=themes")
-    page.get_by_label("Crowd").select_option("2.0")
-    page.wait_for_url("**crowd=2.0*")
-    # What was chosen before the items were there is not forgotten when they come.
-    for route in held:
-        route.continue_()
-    page.unroute("**/sparklines*")
-    expect(rows).to_have_text(["2.0", "2.0: dark", "2.0: light"])
-    expect(drawn).to_have_text(["2.0: dark", "2.0: light"])
-    page.wait_for_url("**series=5*")
-    page.reload()
-    expect(page.get_by_label("Crowd")).to_have_value("2.0")
-    expect(drawn).to_have_text(["2.0: dark", "2.0: light"])
-    page.get_by_label("Crowd").select_option("")
-    expect(rows).to_have_count(6)
-    page.go_back()
-    expect(rows).to_have_count(3)
-    seen.assert_well_behaved()
-
-
-def test_a_job_that_learns_is_not_said_to_count_users(served: ServedPage, watch: Watch) -> None:
-    served.publish(served.deploy(LEARNING), 1, [count(60.25), count(40.0)])
-    seen = watch(served.address)
-    seen.open("?job=digits")
-    seen.wait_for_epoch(2)
-    expect(seen.page.locator(".sentence").first).to_have_text(
-        "The gradient is 40 % of clip at epoch 2, between 30.2 and 49.8."
-    )
-    expect(seen.page.get_by_text("Gradient, % of clip, epoch by epoch")).to_be_visible()
-    expect(seen.page.locator(".legend .value")).to_have_text("40 ± 9.8")
-    expect(seen.page.locator(".chart")).not_to_contain_text("users")
-    seen.assert_well_behaved()
-
-
-def test_a_page_says_what_some_reports_of_a_device_tell(
-    served: ServedPage, watch: Watch, artefacts: Path
-) -> None:
-    def fruit(name: str, parameters: str) -> DeployedJob:
-        text = FRUIT.replace("name: fruit", f"name: {name}")
-        job = served.deploy(text.replace("PARAMETERS", parameters))
-        served.publish(job, 1, [items(9_000.0, 7_000.0)] * 3)
-        return job
-
-    several, lasting = fruit("several", "reports: 4"), fruit("lasting", "permanent: true")
-    fruit("single", "items: 1")
-    jobs = ((several, 4), (lasting, 6))
-    shown = {"light": jobs, "dark": jobs[1:], "phone": jobs[:1]}
-    for name, options in VIEWS:
-        for job, last in shown[name]:
-            seen = watch(served.address, **options)
-            seen.open(f"?job={job.name}")
-            exposure = seen.page.locator(".exposure")
-            law = job.law()
-            assert isinstance(law, FragmentsLaw)
-            rows = exposure.locator("tbody tr")
-            expect(rows.locator("td:first-child")).to_have_text(
-                [str(each) for each in (1, 2, 4, 6) if each <= last]
-            )
-            for row in (0, 1, -1):
-                cells = rows.nth(row).locator("td").all_inner_texts()
-                epsilon = law.exposed_epsilon(int(cells[0]))
-                assert epsilon <= float(cells[1]) <= 1.01 * epsilon
-                assert cells[2].endswith(" %")
-            drawn = exposure.get_by_role("img")
-            expect(drawn).to_have_attribute(
-                "aria-label", re.compile(rf"with 1 report to [\d.]+ with all {last}; it never")
-            )
-            # The curve rises to the right, and stays below the line that it never exceeds.
-            heights = [
-                dot.bounding_box() or {"x": 0.0, "y": 0.0} for dot in drawn.locator(".end").all()
-            ]
-            places = [(box["x"], -box["y"]) for box in heights]
-            assert places == sorted(places)
-            assert len(places) == last
-            width = seen.page.viewport_size["width"] if seen.page.viewport_size else 0
-            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-            seen.wait_for_paint()
-            seen.page.locator(".privacy").screenshot(
-                path=artefacts / f"exposure-{job.name}-{name}.png"
-            )
-            seen.assert_well_behaved()
-    seen = watch(served.address)
-    seen.open("?job=single")
-    expect(seen.page.locator(".privacy")).to_contain_text("Who has to be trusted")
-    expect(seen.page.locator(".exposure")).to_have_count(0)
-
-
 _BOXES = """(name) => {
   const drawing = document.querySelector("svg." + name);
   const parts = drawing.querySelectorAll(".stage rect, .topic path:not(.rim)");
@@ -449,35 +267,6 @@ def assert_nothing_overlaps(page: Page, drawing: str) -> None:
         for other in boxes[:index]:
             across = right <= other[0] or other[2] <= left
             assert across or bottom <= other[1] or other[3] <= top
-
-
-@pytest.mark.parametrize(
-    ("stages", "topics"),
-    [
-        (
-            ("shuffle", "instance-2", "instance-3", "aggregate", "publish"),
-            ["reports", "reports-2", "reports-3", "shuffled", "partials", "estimates"],
-        ),
-        (
-            ("shuffle", "shuffle-2", "aggregate-a", "aggregate-b", "publish"),
-            ["reports", "hop-1", "shuffled", "shuffled", "partials", "estimates"],
-        ),
-    ],
-    ids=["side by side", "in series"],
-)
-def test_the_drawing_has_every_stage_that_a_job_has(
-    served: ServedPage, watch: Watch, stages: tuple[str, ...], topics: list[str]
-) -> None:
-    job = served.deploy(count_job("enrolment"))
-    served.publish(job, 1, [estimate(5_000)] * 9)
-    served.show_pipeline(job, at_rest(*stages))
-    seen = watch(served.address)
-    seen.open("?tab=operators")
-    for drawing in (seen.page.locator("svg.across"), seen.page.locator("svg.folded")):
-        expect(drawing.locator(".stage .name")).to_have_text(["producers", *stages])
-        expect(drawing.locator(".topic .name")).to_have_text(topics)
-    assert_nothing_overlaps(seen.page, "across")
-    seen.assert_well_behaved()
 
 
 def collected(*collectors: dict[str, Any], needed: bool = True) -> dict[str, Any]:

@@ -8,14 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.jobs.sealed import SHARERS
-from dpstream.pipeline.jobs.sealing_keys import make_key_pair
 from dpstream.pipeline.serve.access import AccessSettings
 from dpstream.pipeline.serve.passwords import HashedPassword
 from tests.support.chromium import Watched
@@ -33,15 +29,6 @@ epochs: {count: 64, start: 2013-02-25, length: P1W, timezone: Europe/London}
 title: Students enrolled
 unit: students
 description: In at least one course.
-"""
-CLINIC = """
-name: clinic
-protocol: hadamard_values
-parameters: {epsilon: 4, changes: 2, domain: [chir, kard, uro]}
-epochs: {count: 64, start: 2024-03-25, length: P1D, timezone: Europe/Berlin}
-title: Departments visited
-unit: patients
-labels: {chir: Chirurgie, kard: "Kardiologie, Angiologie und Intensivmedizin"}
 """
 WRITTEN = """window.written = [];
 const draw = CanvasRenderingContext2D.prototype.fillText;
@@ -154,91 +141,6 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
         "fewer than 320",
     ]
     seen.assert_well_behaved()
-
-
-def test_items_that_cannot_be_told_apart_share_their_places(
-    served: ServedPage, watch: Watch, artefacts: Path
-) -> None:
-    job = served.deploy(CLINIC)
-    values = ItemEstimates(np.array([5_000.0, 5_200.0, -50.0]), 90.0, 176.4, 20_000, 20_000)
-    served.publish(job, 1, [values] * 9)
-    for width in (1280, 390):
-        seen = watch(served.address, viewport={"width": width, "height": 844})
-        seen.open()
-        seen.wait_for_epoch(9)
-        page = seen.page
-        expect(page.locator(".sentence strong")).to_have_text(
-            "Kardiologie, Angiologie und Intensivmedizin or Chirurgie"
-        )
-        expect(page.locator(".sentence")).to_contain_text("they cannot be told apart")
-        rows = page.locator(".topitems tbody tr")
-        expect(rows.locator("td:first-child")).to_have_text(["1 to 2", "1 to 2", "3"])
-        # Nobody is counted below zero, and no name is cut.
-        expect(rows.nth(2)).to_contain_text("fewer than 127")
-        expect(rows.nth(2)).not_to_contain_text("\N{MINUS SIGN}")
-        cut = "(cells) => cells.some((cell) => cell.scrollWidth > cell.clientWidth)"
-        assert not rows.locator("td").evaluate_all(cut)
-        assert not page.locator(".row:not([hidden]) .label").evaluate_all(cut)
-        # Each name has room in its own row.
-        assert page.locator(".row:not([hidden])").evaluate_all(
-            "(rows) => rows.every((row) => row.querySelector('.label').scrollHeight"
-            " <= row.clientHeight)"
-        )
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.screenshot(path=artefacts / f"alike-{width}.png", full_page=True)
-        seen.assert_well_behaved()
-
-
-TWO_PARTIES = """
-name: fruit
-protocol: fragments
-parameters: {{epsilon: 1, delta: 1e-4, domain: [fig, kiwi]}}
-epochs: {{count: 9, start: 2024-01-25, length: P1M}}
-shuffle: {{minimum: 2000}}
-unit: children
-sealed: {{shares: [{folder}/aggregate-a.pub, {folder}/aggregate-b.pub]}}
-"""
-
-
-def test_of_two_parties_either_is_drawn_as_the_one_to_be_trusted(
-    served: ServedPage, watch: Watch, artefacts: Path, tmp_path: Path
-) -> None:
-    for party in SHARERS:
-        make_key_pair(tmp_path / f"{party}.key", tmp_path / f"{party}.pub")
-    job = served.deploy(TWO_PARTIES.format(folder=tmp_path))
-    found = ItemEstimates(np.array([500.0, 300.0]), 20.0, 39.2, 2_500, 2_500)
-    served.publish(job, 1, [found] * 8)
-    for width, drawing in ((1280, ".sidewise"), (390, ".downwards")):
-        seen = watch(served.address, viewport={"width": width, "height": 844})
-        seen.page.add_init_script(WRITTEN)
-        seen.open()
-        seen.wait_for_epoch(8)
-        page = seen.page
-        trust = page.locator(".trust")
-        expect(trust.get_by_role("img")).to_have_attribute(
-            "aria-label", re.compile("party b .*: one of them has to be trusted; readers")
-        )
-        assert trust.locator(f"{drawing} .said").all_text_contents() == [
-            "has to be trusted",
-            "one of them has to be trusted",
-        ]
-        expect(trust.locator("figcaption")).to_contain_text("one of the two parties, whichever")
-        boxes = [
-            trust.locator(f"{drawing} .party", has_text=f"party {name}").bounding_box()
-            for name in "ab"
-        ]
-        # Beside each other, as seen along the way of a report, and inside one boundary.
-        first, second = boxes
-        assert first is not None
-        assert second is not None
-        away = first["x"] - second["x"] if width > 700 else first["y"] - second["y"]
-        assert away == pytest.approx(0, abs=1)
-        expect(trust.locator(f"{drawing} .boundary")).to_have_count(2)
-        # Months that begin with a 25th have ticks without a time of day.
-        page.wait_for_function("() => window.written.includes('Jul')")
-        assert not [text for text in page.evaluate("window.written") if "00:00" in text]
-        page.screenshot(path=artefacts / f"two-parties-{width}.png", full_page=True)
-        seen.assert_well_behaved()
 
 
 def test_a_page_with_a_password_is_opened_by_it_where_a_link_leads(
