@@ -173,18 +173,3 @@ def test_a_wrong_dead_letter_is_refused(name: str, content: bytes, message: str)
     headers = _HEADERS | {f"dpstream-{name}": content}
     with pytest.raises(CodecError, match=message):
         DeadLetter.from_record(b"", list(headers.items()))
-
-
-def test_reasons_are_the_documented_ones() -> None:
-    assert list(Reason) == [
-        "unreadable",
-        "fingerprint",
-        "deployment",
-        "version",
-        "oversized",
-        "enrolment",
-        "epoch",
-        "punctuation",
-        "protocol",
-        "sealed",
-    ]
