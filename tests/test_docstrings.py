@@ -12,11 +12,18 @@ import dpstream.aggregators
 import dpstream.pipeline
 import dpstream.randomizers
 import dpstream.topics
+import experiments
 
 
 def modules() -> list[str]:
-    """Every package and module that is installed."""
-    packages = (dpstream.aggregators, dpstream.pipeline, dpstream.randomizers, dpstream.topics)
+    """Every package and module that is installed, and the experiments."""
+    packages = (
+        dpstream.aggregators,
+        dpstream.pipeline,
+        dpstream.randomizers,
+        dpstream.topics,
+        experiments,
+    )
     inside = [
         module.name
         for package in packages

@@ -94,22 +94,6 @@ def test_bare_names_would_be_noticed(text: str) -> None:
     assert list(bare(text, modules()))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "python -m dpstream.pipeline.cli",
-        "topics.partitions: 4",
-        "job.topics.names",
-        "pipeline/cli",
-        "data come from topics, and go on",
-        "tests.pipeline.cli.test_cli",
-        "import dpstream.topics",
-    ],
-)
-def test_other_words_are_not_taken_for_bare_names(text: str) -> None:
-    assert not list(bare(text, modules()))
-
-
 @pytest.mark.slow
 def test_the_package_is_all_that_a_wheel_has_and_is_whole_from_a_source_archive(
     tmp_path: Path,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ import pytest
 import yaml
 
 from dpstream.pipeline.cli.verbs import build_command
-from dpstream.pipeline.demo.devices import fleet as fleet_module
-from dpstream.pipeline.demo.devices import job as job_module
 from dpstream.pipeline.kafka.local_kafka.broker import SETTINGS
 from dpstream.pipeline.state import (
     collector_key_file,
@@ -84,13 +82,6 @@ def test_ports_are_open_to_this_machine_alone() -> None:
     for service in SERVICES.values():
         assert "network_mode" not in service
         assert "privileged" not in service
-
-
-def test_the_page_is_published_where_it_listens() -> None:
-    command = shlex.split(OURS["page"]["command"])
-    port = command[command.index("--port") + 1]
-    assert OURS["page"]["ports"] == [f"127.0.0.1:{port}:{port}"]
-    assert f":{port}/" in OURS["page"]["healthcheck"]["test"][-1]
 
 
 def test_what_is_mounted_exists() -> None:
@@ -205,29 +196,6 @@ def test_two_collectors_answer_behind_a_proxy() -> None:
     assert int(sizes[0]) > BODY_MAX // 1024
 
 
-def test_a_fleet_reports_to_the_job_that_is_deployed_for_it() -> None:
-    command = OURS["deploy-devices"]["command"]
-    assert OURS["deploy-devices"]["entrypoint"] == ["sh", "-c"]
-    (text,) = command
-    make, _, deploy = text.partition(" && ")
-    assert make == f"python -m {job_module.__name__} >/tmp/dark-mode.yaml"
-    assert deploy == "dpstream deploy /tmp/dark-mode.yaml"
-    fleet = OURS["devices"]
-    assert fleet["entrypoint"] == ["python", "-m", fleet_module.__name__]
-    number, count, url = fleet["command"].split()
-    assert number == "0"
-    # Enough for a window, and not so many that the rate of an address stops them.
-    assert 100 <= int(count) <= 50 * job_module.EPOCH_SECONDS
-    assert url == "http://proxy:8300"
-    assert set(fleet["networks"]) & set(SERVICES["proxy"]["networks"])
-
-
-def test_clients_know_all_brokers() -> None:
-    for service in OURS.values():
-        servers = service["environment"]["DPSTREAM_BOOTSTRAP_SERVERS"].split(",")
-        assert servers == [f"{name}:9092" for name in BROKERS]
-
-
 def test_brokers_are_set_up_as_the_local_one_is_and_survive_the_loss_of_one() -> None:
     settings = {name: service["environment"] for name, service in BROKERS.items()}
     voters = ",".join(f"{env['KAFKA_NODE_ID']}@{name}:9093" for name, env in settings.items())
@@ -253,18 +221,6 @@ def test_brokers_are_set_up_as_the_local_one_is_and_survive_the_loss_of_one() ->
         (volume,) = BROKERS[name]["volumes"]
         assert volume == f"{name}:{environment['KAFKA_LOG_DIRS']}"
     assert len({env["CLUSTER_ID"] for env in settings.values()}) == 1
-
-
-def test_brokers_are_of_the_version_that_tests_run_on() -> None:
-    lock = (
-        resources.files("dpstream.pipeline.kafka.local_kafka")
-        .joinpath("jars.lock.toml")
-        .read_text()
-    )
-    (image,) = {service["image"] for service in BROKERS.values()}
-    assert f"kafka_2.13-{image.removeprefix('apache/kafka:')}" in lock or (
-        f'version = "{image.removeprefix("apache/kafka:")}"' in lock
-    )
 
 
 def test_files_name_no_secret() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import sys
 from collections.abc import Callable
 from multiprocessing import active_children
 from pathlib import Path
@@ -217,54 +216,6 @@ def test_the_table_says_what_was_varied_and_what_came_of_it(
     assert all(Path(path).exists() for path in again["files"])
 
 
-def test_a_curve_is_drawn_for_what_varies_by_itself(
-    experiments: Commands, experiment: Path
-) -> None:
-    files = experiments(experiment, "--json").json["files"]
-    assert files == ["small-results/results.csv", "small-results/error-by-epsilon.png"]
-    assert Path(files[1]).read_bytes().startswith(b"\x89PNG")
-
-    experiment.write_text(EXPERIMENT.replace("[2, 4]", "2"))
-    assert experiments(experiment, "--json").json["files"][1:] == ["small-results/errors.png"]
-
-
-def test_a_loss_that_is_not_the_epsilon_asked_for_is_shown(
-    experiments: Commands, experiment: Path
-) -> None:
-    """The published law spends a part; of memoized responses only a single value is protected."""
-    experiment.write_text(
-        EXPERIMENT.replace("changes: 2}", "changes: 2, calibration: published}").replace(
-            "seeds: 3",
-            "  - {protocol: memoized_response, parameters: {epsilon: [2, 4]}}\nseeds: 1",
-        )
-    )
-    said = experiments(experiment)
-    assert said.errors == ""
-    assert "loss" in said.output.splitlines()[0].split()
-    rows = read_rows(Path("small-results/results.csv"))
-    asked, spent = (
-        [float(row[name]) for row in rows if row["estimate"] == "online"]
-        for name in ("epsilon", "epsilon_stream")
-    )
-    assert asked == [2, 4, 2, 4]
-    assert [loss < epsilon for epsilon, loss in zip(asked, spent, strict=True)] == [
-        *(True, True),
-        *(False, False),
-    ]
-    assert Path("small-results/error-by-loss.png").exists()
-
-
-def test_without_matplotlib_it_says_how_to_install_it(
-    experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    said = experiments(experiment)
-    assert (said.code, said.errors) == (
-        0,
-        "no plots without matplotlib: pip install 'dpstream[plot]'\n",
-    )
-
-
 def test_items_are_measured_together(experiments: Commands, experiment: Path) -> None:
     rows = [f"{user},{user % 4 + 1},{'ab'[user % 2]}\n" for user in range(USERS)]
     Path("changes.csv").write_text("user,epoch,value\n" + "".join(rows))
@@ -314,16 +265,6 @@ def test_what_cannot_be_run_is_one_line(experiments: Commands, experiment: Path)
         first, second = said.errors.splitlines()
         assert (said.code, first.endswith("changes.csv: 1 bad row; correct them")) == (2, True)
         assert second.endswith("changes.csv:2: value 'maybe' is not 0 or 1")
-
-
-def test_rows_that_were_not_used_are_told_once(experiments: Commands, experiment: Path) -> None:
-    with Path("changes.csv").open("a") as file:
-        file.write(f"late,{EPOCHS + 1},1\n")
-    said = experiments(experiment)
-    changes = experiment.with_name("changes.csv")
-    assert said.errors == (
-        f"{changes}: 1 row after epoch {EPOCHS}: not used (the first: line 202, user 'late')\n"
-    )
 
 
 def test_measures_of_an_error() -> None:

@@ -50,12 +50,6 @@ def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
     assert [case.label for case in cases[-5:]] == ["future_rand", *["other"] * 4]
 
 
-def test_users_change_as_often_as_the_job_follows_unless_it_is_said() -> None:
-    job = "{protocol: future_rand, parameters: {epsilon: 1, changes: [1, 3]}}"
-    sources = [case.source for case in synthetic("users: 100, epochs: 8", job).cases]
-    assert sources == [SyntheticChanges(100, 8, changes, 1) for changes in (1, 3)]
-
-
 def test_a_parameter_that_is_a_list_is_one_value_and_a_list_of_lists_is_a_grid(
     tmp_path: Path,
 ) -> None:
@@ -70,36 +64,6 @@ def test_a_parameter_that_is_a_list_is_one_value_and_a_list_of_lists_is_a_grid(
         )
         domains.append([case.parameters["domain"] for case in experiment.cases])
     assert domains == [[["a", "b"]], [["a", "b"], ["a", "b", "c"]]]
-
-
-def test_a_domain_of_sets_is_one_value_too(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("user,epoch,value\nann,1,a\n")
-    experiment = parse_experiment(
-        "name: sets\ndata: [{change_log: log.csv, epochs: {count: 1}, axes: [letter]}]\n"
-        "jobs: [{protocol: count_min, shuffle: {minimum: 50}, "
-        "parameters: {epsilon: [1, 2], delta: 0.01, domain: [a, b]}}]\nseeds: 1\n",
-        folder=tmp_path,
-    )
-    assert [(case.epsilon, case.parameters["domain"]) for case in experiment.cases] == [
-        (1, ["a", "b"]),
-        (2, ["a", "b"]),
-    ]
-    for case in experiment.cases:
-        assert (case.of_sets, case.axes) == (True, ("letter",))
-
-
-def test_labels_that_are_made_with_the_log_are_not_missed_by_themselves(tmp_path: Path) -> None:
-    text = (
-        "name: sets\ndata: [{change_log: log.csv, epochs: {count: 1}, prepare: make-it SOURCE}]\n"
-        "jobs: [{protocol: count_min, shuffle: {minimum: 50}, "
-        "parameters: {epsilon: 1, delta: 0.01, domain: {file: log-items.txt}}}]\nseeds: 1\n"
-    )
-    (only,) = problems(text, tmp_path)
-    assert "make it by make-it SOURCE" in only
-    (tmp_path / "log.csv").touch()
-    (only,) = problems(text, tmp_path)
-    assert "parameters.domain.file: " in only
-    assert "log-items.txt" in only
 
 
 def test_synthetic_users_change_at_most_so_often_at_epochs_uniformly_drawn() -> None:
@@ -157,16 +121,6 @@ def test_synthetic_items_and_numbers_are_drawn_uniformly(job: str, initial: int,
     assert (log.truth(case.job.domain).sum(axis=1) == 20_000).all() or initial == 0
 
 
-def test_synthetic_values_are_no_sets() -> None:
-    job = (
-        "{protocol: count_min, parameters: {epsilon: 4, delta: 0.1, domain: {bits: 24}}, "
-        "shuffle: {minimum: 100000}}"
-    )
-    (case,) = synthetic("users: 100, epochs: 4, changes: 1", job).cases
-    with pytest.raises(InputError, match="which are no values of count_min"):
-        case.source.check(case.job)
-
-
 @pytest.mark.parametrize(("users", "changes"), [(2_000_000, 200), (1 << 28, 2), (1 << 29, 0)])
 def test_synthetic_data_beyond_memory_are_refused_in_a_line(users: int, changes: int) -> None:
     (case,) = synthetic(
@@ -217,54 +171,6 @@ seedz: 3
     )
     assert problems(nothing_to_try, tmp_path) == [
         "e.yaml:5: jobs.0.parameters: have an empty list for epsilon: give values to try"
-    ]
-
-
-def test_what_is_wrong_with_a_point_of_the_grid_is_said_once_at_its_place(tmp_path: Path) -> None:
-    text = """\
-name: wrong
-data:
-  - change_log: log.csv
-    epochs: {count: 4}
-    prepare: make-the-log SOURCE
-  - synthetic: {users: [10, 20], epochs: [4, 8]}
-jobs:
-  - protocol: future_rand
-    parameters:
-      changez: 1
-      changes: [1, 2]
-      epsilon:
-        - 1
-        - -1
-  - {protocol: nothing, parameters: {}}
-  - protocol: future_rand
-    parameters: {changes: 1, epsilon: [1, -2]}
-    shuffle: {minimum: 0}
-seeds: 1
-"""
-    found = problems(text, tmp_path)
-    assert found[0] == (
-        f"e.yaml:3: data.0.change_log: {tmp_path / 'log.csv'} is not there: "
-        f"make it by make-the-log SOURCE {tmp_path / 'log.csv'} "
-        "(see --help of that command for where to get what it reads)"
-    )
-    assert [line.partition(": ")[0] for line in found] == [
-        f"e.yaml:{line}" for line in (3, 10, 15, 17, 18)
-    ]
-    assert "jobs.0.parameters.changez: unknown key; did you mean changes?" in found[1]
-    assert 'jobs.1.protocol: "nothing" is not allowed: give one of value_stream' in found[2]
-    assert "jobs.2.parameters.epsilon.1: is -2.0, must be" in found[3]
-    assert "jobs.2.shuffle.minimum: 0 is not allowed" in found[4]
-
-
-def test_an_experiment_is_about_one_horizon(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").touch()
-    text = (
-        "name: a\ndata: [{change_log: log.csv, epochs: {count: 4, renew: true}}]\n"
-        "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}]\nseeds: 1\n"
-    )
-    assert problems(text, tmp_path) == [
-        "e.yaml:2: data.0.epochs: are those of one horizon: leave renew out"
     ]
 
 

@@ -16,7 +16,6 @@ from dpstream.aggregators.cell_window import CellWindow
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.devices.rows import InputError
-from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.randomizers.cell_codes.codes import CellCode
@@ -29,7 +28,6 @@ from experiments.evaluation.counted_answers import (
     BOX_COUNTS,
     CLIPPED,
     QUANTILES,
-    RANGES,
     SHARES,
     ZEROS,
     ask,
@@ -37,7 +35,7 @@ from experiments.evaluation.counted_answers import (
 )
 from experiments.evaluation.experiment import Case, load_experiment
 from experiments.evaluation.pictures import draw_picture
-from experiments.evaluation.trial import accuracy, case_key, run_trial
+from experiments.evaluation.trial import accuracy, run_trial
 from tests.support.commands import Commands
 
 USERS = 400
@@ -110,50 +108,6 @@ def test_what_can_be_held_is_what_estimates_are_clipped_to_and_zeros_compared_wi
     assert found["all items"].series.values.min() == -3.0
 
 
-def test_what_can_be_held_is_in_the_experiment_file_and_a_result_depends_on_it(
-    experiment: Path,
-) -> None:
-    (before,) = load_experiment(experiment).cases
-    text = experiment.read_text()
-    experiment.write_text(text.replace("    axes:", "    most_held: 100\n    axes:"))
-    (case,) = load_experiment(experiment).cases
-    assert case_key(case) != case_key(before)
-    trial = run_trial(case.job.to_bytes(), case.source, 1)
-    assert list(trial.accuracies)[-2:] == [CLIPPED, ZEROS]
-    assert trial.accuracies[CLIPPED].rmse < trial.accuracies["all items"].rmse
-    experiment.write_text(text.replace("    axes:", "    most_held: 0\n    axes:"))
-    with pytest.raises(JobError, match="most_held"):
-        load_experiment(experiment)
-
-
-def test_a_small_domain_has_its_top_alone() -> None:
-    epoch = CountedEpoch(ItemEstimates(np.zeros(3), 1.0, 2.0, 9, 9), np.array([1, 5, 3]))
-    assert asked(epoch) == {"top 100": (5.0, 3), "all items": (5.0, 3)}
-
-
-def test_nothing_is_asked_of_a_window_withheld() -> None:
-    assert asked(CountedEpoch(None, np.array([1, 2]))) == {}
-
-
-@pytest.mark.verify
-def test_ranges_are_exact_without_noise_and_as_wrong_as_the_cells_with_it() -> None:
-    truth, code = np.array([5, 0, 20, 7, 40, 3, 1, 9, 2]), Levels(9, (3, 3))
-    largest, answers = asked(CountedEpoch(window(code, truth), truth))[RANGES]
-    assert (round(largest, 9), answers) == (0.0, 1000)
-    rng = np.random.default_rng(1)
-    errors = [
-        ask(
-            CountedEpoch(window(code, truth, rng.normal(0.0, 2.0, code.cells)), truth),
-            None,
-            rng,
-        )[RANGES]
-        for _ in range(30)
-    ]
-    predicted = errors[0].predicted
-    measured = np.sqrt(np.mean([np.square(e.series.values - e.truth).mean() for e in errors]))
-    assert predicted == pytest.approx(measured, rel=0.3)
-
-
 def test_quantiles_are_off_by_ranks() -> None:
     code, truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
     right = ask(CountedEpoch(window(code, truth), truth), None, np.random.default_rng(1))[QUANTILES]
@@ -193,24 +147,6 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     labels = f"[{', '.join(LABELS)}]"
     path.write_text(EXPERIMENT.replace("ITEMS", "2").replace("DOMAIN", labels))
     return path
-
-
-def of_points(path: Path) -> Case:
-    """The same with one point of a grid for everybody."""
-    rows = [f"{user},1,{user % 4};{user * user % 6}\n" for user in range(USERS)]
-    (path.parent / "log.csv").write_text("user,epoch,value\n" + "".join(rows))
-    text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "{grid: [4, 6]}")
-    path.write_text(text)
-    return load_experiment(path).cases[0]
-
-
-def of_numbers(path: Path) -> Case:
-    """The same with a number for everybody."""
-    rows = [f"{user},1,{10 + user % 13 + user % 7}\n" for user in range(USERS)]
-    (path.parent / "log.csv").write_text("user,epoch,value\n" + "".join(rows))
-    text = EXPERIMENT.replace("ITEMS", "1").replace("DOMAIN", "{low: 10, high: 42, buckets: 32}")
-    path.write_text(text)
-    return load_experiment(path).cases[0]
 
 
 def counted(case: Case) -> CountedEpoch:
@@ -323,56 +259,3 @@ def test_the_picture_of_items(experiment: Path) -> None:
     truth, values = map(np.asarray, scattered.lines[0].get_data())
     assert (truth == epoch.truth).all()
     assert values == pytest.approx(estimates)
-
-
-@pytest.mark.verify
-def test_maps_of_the_same_data_are_drawn_into_one_file(experiment: Path, tmp_path: Path) -> None:
-    case = of_points(experiment)
-    text = experiment.read_text()
-    experiment.write_text(text.replace("epsilon: 2", "epsilon: [2, 3, 4]"))
-    cases = load_experiment(experiment).cases
-    assert pictures.write_pictures(cases, tmp_path) == [tmp_path / "picture.png"]
-    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-    assert len(pictures.write_pictures(cases[:2], tmp_path)) == 2
-    assert case.data == cases[0].data
-
-
-def test_the_picture_of_points(experiment: Path) -> None:
-    case = of_points(experiment)
-    epoch = counted(case)
-    before, after, _ = draw_picture(case.job, epoch, case.axes).axes
-    assert (np.asarray(before.images[0].get_array()) == epoch.truth.reshape(4, 6)).all()
-    assert isinstance(epoch.counts, CellWindow)
-    estimated = np.maximum(item_intervals(epoch.counts.estimates)[0].reshape(4, 6), 0.0)
-    assert np.asarray(after.images[0].get_array()) == pytest.approx(estimated)
-    assert (before.get_ylabel(), after.get_xlabel()) == ("letter", "number")
-    assert before.images[0].norm is after.images[0].norm
-
-
-def test_large_maps_are_drawn_in_squares(experiment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = of_points(experiment)
-    monkeypatch.setattr(pictures, "_MOST_PIXELS", 3)
-    epoch = counted(case)
-    before = np.asarray(draw_picture(case.job, epoch).axes[0].images[0].get_array())
-    squares = epoch.truth.reshape(2, 2, 3, 2)
-    assert (before == squares.sum(axis=(1, 3))).all()
-
-
-def test_the_picture_of_numbers(experiment: Path) -> None:
-    case = of_numbers(experiment)
-    epoch = counted(case)
-    upper, lower = draw_picture(case.job, epoch, case.axes).axes
-    lines = {str(line.get_label()): line.get_data() for line in (*upper.lines, *lower.lines)}
-    ends, truth = map(np.asarray, lines["truth"])
-    assert (ends == np.arange(10, 43)).all()
-    assert (truth == np.insert(np.cumsum(epoch.truth), 0, 0)).all()
-    _, estimates = map(np.asarray, lines["estimate"])
-    _, differences = map(np.asarray, lines["estimate - truth"])
-    assert differences == pytest.approx(estimates - truth)
-    assert lower.get_xlabel() == "letter"
-
-
-def test_pictures_of_several_cases_are_numbered(experiment: Path, tmp_path: Path) -> None:
-    (case,) = load_experiment(experiment).cases
-    names = [path.name for path in pictures.write_pictures([case, case], tmp_path)]
-    assert names == ["picture-1.png", "picture-2.png"]

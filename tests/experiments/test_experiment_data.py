@@ -17,7 +17,7 @@ import pytest
 
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.values.value_domains import CategoryDomain
-from experiments import prepare_askubuntu, prepare_oulad, prepare_traminer
+from experiments import prepare_askubuntu, prepare_traminer
 from experiments.prepare_traminer import TABLES
 from tests.support.changes_per_user import changes_per_user
 
@@ -58,25 +58,6 @@ def test_active_is_who_asked_or_answered_in_the_last_12_weeks(
         ("1", "15", "1"),
         ("3", "15", "1"),
     ]
-
-
-def test_what_is_no_list_of_events_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for text, says in (
-        ("1 2\n", "give a file with lines SRC DST UNIX_TIME"),
-        ("", "give a file with lines SRC DST UNIX_TIME"),
-        ("a b c\n", "invalid literal"),
-        (None, "No such file or directory"),
-    ):
-        source = tmp_path / "events.txt"
-        source.unlink(missing_ok=True)
-        if text is not None:
-            source.write_text(text)
-        with pytest.raises(SystemExit) as leaving:
-            prepare_askubuntu.main([str(source), str(tmp_path / "log.csv.gz")])
-        said = capsys.readouterr().err
-        assert (leaving.value.code, says in said, said.count("\n")) == (1, True, 1)
 
 
 def write_lives(path: Path, *codes: str) -> None:
@@ -122,48 +103,6 @@ def test_more_people_are_drawn_from_the_same_lives(tmp_path: Path) -> None:
     begun, ended = (np.bincount(log.values_at(epoch), minlength=9) for epoch in (1, 16))
     assert begun[[1, 2]] == pytest.approx([300, 600], abs=6 * 15)
     assert ended[[2, 7, 8]] == pytest.approx([300, 300, 300], abs=6 * 15)
-
-
-def test_what_is_no_table_of_lives_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = tmp_path / "biofam.csv"
-    write_lives(source, "09")
-    arguments = [str(source), str(tmp_path / "log.csv.gz")]
-
-    def said() -> str:
-        with pytest.raises(SystemExit):
-            prepare_traminer.main(arguments)
-        return capsys.readouterr().err
-
-    assert said() == f"{source}:2: '9' is no state of biofam\n"
-    source.write_text("a,b\n1,2\n")
-    assert "not one of TraMineR's tables mvad, biofam, actcal" in said()
-
-
-@pytest.mark.parametrize(
-    ("main", "where"),
-    [
-        (prepare_askubuntu.main, "\nhttps://snap.stanford.edu/data/sx-askubuntu.html"),
-        (
-            prepare_traminer.main,
-            'install.packages("TraMineR")\n'
-            '  data(mvad, package = "TraMineR"); write.csv(mvad, "mvad.csv")\n',
-        ),
-        (prepare_oulad.main, "https://analyse.kmi.open.ac.uk/open_dataset"),
-    ],
-)
-def test_help_says_where_to_get_the_source(
-    main: Callable[[list[str]], None],
-    where: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As it is to be copied, on a narrow terminal too."""
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert where in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("main", [prepare_askubuntu.main, prepare_traminer.main])

@@ -112,15 +112,6 @@ def test_producers_draw_from_generators_of_their_own() -> None:
     assert len({*draws(0), *draws(1), *draws(2)}) == 6
 
 
-def test_a_protocol_that_publishes_every_item_is_added_up_at_once_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    job = job_of("count_mean_sketch", rows=2, buckets=16, epsilon=4)
-    monkeypatch.setattr(counted, "MOST_TOPIC_BYTES", 0)
-    (epoch,) = counted_epochs(job, image_log(IMAGE, job.domain, "a.pgm"), seed=1)
-    assert values_of(epoch).shape == (6,)
-
-
 def test_curators_are_measured_beside_what_devices_report(tmp_path: Path) -> None:
     (tmp_path / "image.pgm").write_bytes(IMAGE)
     source = ChangeLogFile(str(tmp_path / "image.pgm"), most_held=255)

@@ -108,22 +108,6 @@ def test_what_cannot_be_read_is_one_line(
     assert capsys.readouterr().err == f"{tmp_path / 'missing'}: No such file or directory\n"
 
 
-@pytest.mark.parametrize("main", SMALL)
-def test_help_says_where_to_get_the_source(
-    main: Main, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "Get SOURCE from\nhttp" in capsys.readouterr().out
-
-
-def test_numbers_below_one_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        prepared(prepare_retail.main, tmp_path, None, "--items", "0")
-    assert "--items is 0: give a number from 1 on" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "main",
     [
