@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, NoReturn
@@ -28,7 +27,7 @@ from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.operations.restarted_processes import ProcessError
-from tests.benchmarks import one_core, recording, replaying
+from tests.benchmarks import one_core, replaying
 from tests.benchmarks.end_to_end import (
     BenchmarkError,
     Load,
@@ -40,7 +39,6 @@ from tests.benchmarks.end_to_end import (
 from tests.benchmarks.measuring import Rate, machine, on_cores
 from tests.benchmarks.peers.__main__ import LIMIT, python_or_none, show_oracles
 from tests.benchmarks.peers.measure import measure_oracles
-from tests.benchmarks.shuffled_windows import CELLS, MEASURED, MESSAGES
 
 CORES = 2
 MEMORY_LIMIT = 300
@@ -100,7 +98,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
     rates = []
     with on_cores(1):
         status.update("one core: randomize")
-        for rate in chain(one_core.measure(runs), recording.measure(runs)):
+        for rate in one_core.measure(runs):
             rates.append(rate)
             status.update(f"one core: {rate.name} is done")
     with local_broker(status.update) as connection:
@@ -120,7 +118,6 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
         _print_held(held)
     status.update("a whole horizon in memory")
     horizon = _longitudinal()
-    windows = _shuffled_windows(runs, folder, status)
     replays = _replays(runs, folder, status)
     page = _page(status)
     peers = _peers(folder, status)
@@ -142,7 +139,6 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
             }
             for name, passage in held.items()
         },
-        "shuffled_windows": windows,
         "replays": replays,
         "page": page,
         "many_epochs": points,
@@ -237,49 +233,6 @@ def _longitudinal() -> list[dict[str, Any]]:
         table.add_row(figure["what"], ", ".join(measured))
     console.print(table)
     return figures
-
-
-def _shuffled_windows(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
-    """Every stage with every kind of window, each in a process of its own."""
-    table = Table(
-        title=f"{MESSAGES / 1e6:.0f} million messages over {CELLS:,} cells, one core",
-        caption=f"medians of {runs} windows, by processor time; no worker may exceed "
-        f"{MEMORY_LIMIT} MB",
-    )
-    for heading in ("stage", "messages arrive as"):
-        table.add_column(heading)
-    for heading in ("million messages/s", "MB/s", "peak memory"):
-        table.add_column(heading, justify="right")
-    measured = []
-    for stage, window in MEASURED:
-        status.update(f"shuffled windows: {stage}, {window}")
-        topics = folder / f"{stage} {window}"
-        topics.mkdir()
-        with on_cores(1):
-            done = subprocess.run(
-                python_module(
-                    "tests.benchmarks.shuffled_windows", stage, window, str(runs), str(topics)
-                ),
-                stdout=subprocess.PIPE,
-                text=True,
-                env=_environment(),
-                check=False,
-            )
-        shutil.rmtree(topics)
-        if done.returncode != 0:
-            raise BenchmarkError(f"shuffled_windows has ended with exit code {done.returncode}")
-        figures = json.loads(done.stdout)
-        measured.append(figures)
-        rate = figures["messages_per_second"]
-        table.add_row(
-            stage,
-            window,
-            f"{rate / 1e6:,.0f}",
-            f"{figures['megabytes'] * rate / MESSAGES:,.1f}",
-            f"{figures['peak_megabytes']:.0f} MB",
-        )
-    console.print(table)
-    return measured
 
 
 def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
