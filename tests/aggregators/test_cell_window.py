@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import CellWindow
@@ -130,19 +129,3 @@ def test_cells_answer_what_they_were_made_for() -> None:
     assert second.value == pytest.approx(float(grid.values[1]))
     ((_, third),) = prefixes.estimates.of_items([3])
     assert third.value == 0.0
-
-
-def test_words_that_are_no_cells_are_refused_and_nothing_is_counted() -> None:
-    aggregator = CountMinAggregator(law_of(2))
-    given: list[tuple[int, NDArray[Any], str]] = [
-        (3, np.zeros((1, 1), np.uint32), "the horizon has 2 epochs"),
-        (1, np.zeros((1, 2), np.uint32), "must be uint32"),
-        (1, np.zeros((1, 1), np.uint64), "must be uint32"),
-        (1, np.array([[0], [4]], np.uint32), "cell 4 at epoch 1, must be below 4"),
-    ]
-    for epoch, words, complaint in given:
-        with pytest.raises(ValueError, match=complaint):
-            aggregator.add(epoch, words, None)
-    assert aggregator.to_bytes() == b""
-    with pytest.raises(ValueError, match="different laws"):
-        aggregator.merge(CountMinAggregator(law_of(1)))

@@ -111,19 +111,5 @@ def test_states_of_other_jobs_and_damaged_ones_are_refused() -> None:
             EpochResponsesAggregator.from_bytes(LAW, broken)
 
 
-def test_words_that_no_device_sends_are_refused() -> None:
-    aggregator = EpochResponsesAggregator(LAW)
-    for epoch, words, problem in (
-        (4, np.zeros((1, 1), np.uint8), "epoch 4, the horizon has 3 epochs"),
-        (1, np.full((1, 1), 2, np.uint8), "word 2 at epoch 1, must be 0 or 1"),
-        (1, np.zeros((1, 2), np.uint8), "must be uint8 of shape"),
-    ):
-        with pytest.raises(ValueError, match=problem):
-            aggregator.add(epoch, words, None)
-    with pytest.raises(ValueError, match="must be uint8 of shape"):
-        aggregator.add(1, np.zeros((1, 1), np.uint16), None)
-    assert aggregator.to_bytes() == b""
-
-
 def counted_bytes(epoch: int, zeros: int, ones: int) -> bytes:
     return np.array([epoch, zeros, ones], "<i8").tobytes()

@@ -89,25 +89,6 @@ class TestCounting:
         assert aggregator.sums(4).tolist() == [expected[0] + 1, *expected[1:-1], -64]
 
     @pytest.mark.parametrize(
-        ("epoch", "wrong", "message"),
-        [
-            (1, words((0, 80), (8, 80)), "word 2128 at epoch 1: row 8 and letter 80, the 8 rows"),
-            (1, words((0, 7)), "row 0 and letter 7"),
-            (1, words((3, 153)), "row 3 and letter 153, .* from 8 to 152"),
-            (17, words((0, 80)), "epoch 17"),
-            (0, words((0, 80)), "epoch 0"),
-            (1, words((0, 80)).astype(np.uint64), "must be uint32 of shape"),
-        ],
-    )
-    def test_what_cannot_be_a_report_is_refused(
-        self, epoch: int, wrong: NDArray[np.uint32], message: str
-    ) -> None:
-        aggregator = HadamardValuesAggregator(LAW)
-        with pytest.raises(ValueError, match=message):
-            aggregator.add(epoch, wrong, None)
-        assert aggregator.to_bytes() == b""
-
-    @pytest.mark.parametrize(
         ("epoch", "sums", "message"),
         [
             (1, [1, 73], "no 1 letters of epoch 1"),

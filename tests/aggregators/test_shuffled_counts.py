@@ -12,8 +12,7 @@ from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator, predicted_deviations
 from dpstream.randomizers.accounting.boosted_counts import BoostedReports
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
-from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.shuffled_counts import Calibration, ShuffledCounts, ShuffledCountsLaw
+from dpstream.randomizers.shuffled_counts import Calibration, ShuffledCountsLaw
 
 MINIMUM = 50
 EPOCHS = 12
@@ -140,40 +139,6 @@ def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     )
 
 
-def test_estimates_are_unbiased_with_silence_and_newcomers() -> None:
-    """Everybody makes one change, half of them when they come; later some are silent."""
-    users, runs, boosted = 300, 400, law(2)
-    rng = np.random.default_rng(7)
-    flips = np.zeros((EPOCHS, users), np.int8)
-    flips[rng.integers(0, 4, users // 2), np.arange(users // 2)] = 1
-    flips[4, users // 2 :] = 1
-    values = np.bitwise_xor.accumulate(flips, axis=0)
-    errors = np.empty((runs, EPOCHS))
-    for run in range(runs):
-        random = seeded_generator(run)
-        devices, aggregator = ShuffledCounts(boosted), ShuffledCountsAggregator(boosted)
-        attendance = Attendance.empty(EPOCHS)
-        for epoch in range(1, EPOCHS + 1):
-            if epoch in (1, 5):
-                devices.enrol(users // 2, random)
-            now = values[epoch - 1, : devices.population]
-            # Nobody is silent while values change: what is missed then is followed late.
-            present = random.random(len(now)) < (0.9 if epoch > 5 else 1.0)
-            reports = devices.report(epoch, now, present, random)
-            aggregator.add(epoch, reports.values, reports.counts)
-            attendance.set(epoch, int(present.sum()), len(now))
-            estimate = aggregator.estimate(epoch, attendance)
-            assert estimate is not None
-            assert estimate.value is not None
-            assert estimate.standard_deviation is not None
-            errors[run, epoch - 1] = (estimate.value - now.sum()) / estimate.standard_deviation
-    means = errors.mean(axis=0) * math.sqrt(runs)
-    assert np.abs(means).max() < 7
-    assert np.abs(means + 0.5 * math.sqrt(runs)).min() > 1
-    assert (np.square(errors).mean(axis=0) < 1.5).all()
-    assert (np.square(errors).mean(axis=0) > 0.6).all()
-
-
 def test_bytes_that_are_no_counts_are_refused() -> None:
     good = counted(law(0), {1: 5, 3: 7}).to_bytes()
     assert ShuffledCountsAggregator.from_bytes(law(0), good).to_bytes() == good
@@ -182,8 +147,3 @@ def test_bytes_that_are_no_counts_are_refused() -> None:
     for bad in (good[:-1], three + one, one + one, late, one[:8] + bytes(8), one[:8] + b"\xff" * 8):
         with pytest.raises(ValueError, match=r"count|epochs"):
             ShuffledCountsAggregator.from_bytes(law(0), bad)
-
-
-def test_counts_of_another_law_are_not_merged() -> None:
-    with pytest.raises(ValueError, match="two different laws"):
-        counted(law(0), {}).merge(counted(law(1), {}))

@@ -116,24 +116,6 @@ def test_ranges_are_unbiased_and_as_far_off_as_said_and_planned(boosted: bool) -
     assert ranks / (RUNS * EPOCHS * len(shares)) < 0.003
 
 
-@pytest.mark.slow
-def test_estimates_of_those_present_are_scaled_to_the_population() -> None:
-    """Three in ten are silent, and nobody changes."""
-    held = np.repeat(values()[-1:], 2, axis=0)
-    truth = np.bincount(held[0], minlength=BUCKETS + 1)[1:]
-    asked, errors = law(False), []
-    for run in range(RUNS):
-        aggregator, attendance = send(asked, held, seeded_generator(run), silent=0.3)
-        found = known(aggregator.estimate(2, attendance))
-        for start, end in RANGES:
-            answer = found.range(start, end)
-            assert answer.value is not None
-            assert answer.standard_deviation is not None
-            errors.append((answer.value - truth[start:end].sum()) / answer.standard_deviation)
-    assert abs(np.mean(errors)) * math.sqrt(RUNS) < 7
-    assert 0.8 < np.square(errors).mean() < 1.2
-
-
 @BOTH
 def test_a_withheld_epoch_is_a_gap(boosted: bool) -> None:
     aggregator, attendance = send(law(boosted), values(), seeded_generator(1))
@@ -144,24 +126,3 @@ def test_a_withheld_epoch_is_a_gap(boosted: bool) -> None:
     later = [known(each) for each in found[1:]]
     assert [each.flags for each in later[:4]] == [(), (), (GAP,), ()]
     assert later[1].range(3, 9).value == later[2].range(3, 9).value
-
-
-def test_words_that_do_not_exist_are_refused() -> None:
-    asked = law(True)
-    aggregator, dtype = ShuffledLevelCountsAggregator(asked), asked.word_form.dtype
-    aggregator.check_words(1, np.array([[2 * asked.words - 1]], dtype))
-    for epoch, word in ((1, 2 * asked.words), (0, 0), (EPOCHS + 1, 0)):
-        with pytest.raises(ValueError, match=r"word|epoch"):
-            aggregator.add(epoch, np.array([[word]], dtype), None)
-    with pytest.raises(ValueError, match="two different laws"):
-        aggregator.merge(ShuffledLevelCountsAggregator(law(False)))
-
-
-@BOTH
-def test_estimates_do_not_depend_on_when_they_are_asked_for(boosted: bool) -> None:
-    whole, attendance = send(law(boosted), values(), seeded_generator(1))
-    again = ShuffledLevelCountsAggregator.from_bytes(whole.law, whole.to_bytes())
-    last = known(again.estimate(EPOCHS, attendance))
-    first = known(again.estimate(1, attendance))
-    assert (first.values == known(whole.estimate(1, attendance)).values).all()
-    assert (last.values == known(whole.estimate(EPOCHS, attendance)).values).all()

@@ -293,11 +293,3 @@ def test_a_state_out_of_order_or_cut_short_is_refused(law: ValueStreamLaw) -> No
     for data in (one[:-1], one + one, np.array([EPOCHS + 1, 1, 0, 0], "<i8").tobytes()):
         with pytest.raises(ValueError, match=r"sums of"):
             ValueStreamAggregator.from_bytes(law, data)
-
-
-def test_words_that_are_no_letters_are_refused(law: ValueStreamLaw) -> None:
-    aggregator = ValueStreamAggregator(law)
-    for wrong in (0, 7, 153, 255):
-        with pytest.raises(ValueError, match=str(wrong)):
-            aggregator.add(1, np.array([[80], [wrong]], np.uint8), None)
-    assert aggregator.to_bytes() == b""

@@ -6,6 +6,7 @@ import json
 from typing import TypeAlias
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -86,6 +87,38 @@ def test_merging_changes_nothing_but_the_one_merged_into(case: Case) -> None:
     assert one.to_bytes() == other.to_bytes() == before
     one.add(case.last_epoch, words, None)
     assert other.to_bytes() == before != one.to_bytes()
+
+
+@every_case
+def test_a_damaged_state_and_one_of_another_law_are_refused(case: Case) -> None:
+    aggregator = case.aggregator()
+    for epoch, words in enumerate(sent(case), start=1):
+        aggregator.add(epoch, words, None)
+    stored = aggregator.to_bytes()
+    for damaged in (stored[:-1], stored + b"\0"):
+        with pytest.raises(ValueError, match=r"\w"):
+            case.restored(damaged)
+    others = [each for each in CASES if each.protocol is case.protocol and each.law != case.law]
+    for other in others[:1]:
+        with pytest.raises(ValueError, match="different laws"):
+            aggregator.merge(other.aggregator())
+    assert aggregator.to_bytes() == stored
+
+
+@every_case
+def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
+    aggregator, form = case.aggregator(), case.word_form
+    one = next(words[:1] for words in sent(case) if len(words))
+    for epoch, words in (
+        (0, one),
+        (1 << 20, one),
+        (1, np.zeros((1, form.width + 1), form.dtype)),
+        (1, np.zeros(form.width, form.dtype)),
+        (1, np.zeros((1, form.width), np.float32)),
+    ):
+        with pytest.raises(ValueError, match=r"\w"):
+            aggregator.add(epoch, words, None)
+    assert aggregator.to_bytes() == case.aggregator().to_bytes()
 
 
 @every_case

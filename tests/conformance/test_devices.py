@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.devices import Devices
-from tests.conformance.cases import Case, every_case
+from tests.conformance.cases import Case, every_case, every_counting_case
 
 DEVICES = 300
 
@@ -57,7 +57,7 @@ def test_epochs_begin_with_the_first_one_and_no_epoch_comes_twice(case: Case) ->
     devices, values = enrolled(case, 1), case.mixed_values(DEVICES)
     for epoch in range(1, case.last_epoch + 1):
         assert devices.epoch == epoch - 1
-        for wrong in {0, epoch - 1}:
+        for wrong in {0, epoch - 1, 1 << 40}:
             with pytest.raises(ValueError, match="epoch"):
                 devices.report(wrong, values[0], None, case.generator(3, 0))
         devices.report(epoch, values[epoch - 1], None, case.generator(3, epoch))
@@ -102,6 +102,44 @@ def test_what_an_absent_device_would_have_said_is_never_told(case: Case) -> None
         assert np.array_equal(found, expected)
         everywhere += len(expected)
     assert everywhere
+
+
+@every_counting_case
+def test_values_that_are_none_are_refused_and_change_nothing(case: Case) -> None:
+    devices = enrolled(case, 12)
+    before, good = snapshot(devices), case.mixed_values(DEVICES)[0].astype(np.int64)
+    wrong: list[NDArray[Any]] = [good[:-1], good.astype(np.float64)]
+    for value in (-1, 1 << 40):
+        other = good.copy()
+        other.reshape(DEVICES, -1)[1, -1] = value
+        wrong.append(other)
+    rng = case.generator(13)
+    unused = repr(rng.bit_generator.state)
+    for values in wrong:
+        for present in (None, np.ones(DEVICES, np.bool_)):
+            with pytest.raises(ValueError, match=r"\w"):
+                devices.report(1, values, present, rng)
+    for present in (np.ones(DEVICES + 1, np.bool_), np.ones(DEVICES, np.int64)):
+        with pytest.raises(ValueError, match="present is"):
+            devices.report(1, good, present, rng)  # type: ignore[arg-type]
+    assert (devices.epoch, repr(rng.bit_generator.state)) == (0, unused)
+    assert same_arrays(snapshot(devices), before)
+    # Nobody looks at what silent devices hold.
+    silent = np.arange(DEVICES) == 1
+    devices.report(1, wrong[-1], ~silent, case.generator(13))
+    assert devices.epoch == 1
+
+
+@every_case
+def test_a_state_that_is_not_whole_is_not_restored(case: Case) -> None:
+    arrays = snapshot(enrolled(case, 14))
+    for name, array in arrays.items():
+        missing = {other: kept for other, kept in arrays.items() if other != name}
+        more = {**arrays, "more": array}
+        other = np.dtype(np.float32 if array.dtype != np.float32 else np.float64)
+        for wrong in (missing, more, {**arrays, name: array.astype(other)}):
+            with pytest.raises(ValueError, match=r"\w"):
+                case.protocol.restore(case.law, wrong, 0)
 
 
 def enrolled(case: Case, seed: int) -> Devices[Any]:

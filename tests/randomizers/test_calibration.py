@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -126,14 +125,6 @@ def test_the_published_rule_keeps_all_signs_at_every_order() -> None:
     assert law.composed == (published(4, 1.0),) * 4
     assert law.epsilon == 1.0
     assert law.loss == published(4, 1.0).loss < 0.2525
-
-
-def test_a_law_survives_json_and_writes_equal_laws_once() -> None:
-    for calibration in ("optimal", "published"):
-        law = calibrate(FutureRandParameters(1.0, 1024, calibration), 4096)
-        body = json.loads(json.dumps(law.to_json()))
-        assert FutureRandLaw.from_json(body) == law
-        assert len(json.dumps(body)) < 5000
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.randomizers.accounting.cell_noise import PoissonNoise, noise_of_cells
@@ -221,27 +220,6 @@ def test_one_device_after_the_other_or_all_at_once_make_the_same_noise(dummies: 
     assert stats.ks_2samp(at_once, 2 * apart).pvalue < 1e-11
 
 
-def test_what_devices_are_given_is_checked_and_nothing_changes() -> None:
-    devices, rng = CountMin(law_of(items=2, last_epoch=2)), seeded_generator(7)
-    devices.enrol(2, rng)
-    given: list[tuple[int, NDArray[Any], NDArray[Any] | None, str]] = [
-        (3, np.zeros((2, 2), np.int64), None, "epoch 3, must be after"),
-        (1, np.zeros(2, np.int64), None, r"shape \(2,\), must be integers of shape \(2, slots\)"),
-        (1, np.zeros((2, 2)), None, "values are float64"),
-        (1, np.array([[9, 0], [0, 0]]), None, "item 9, must be from 1 to 8"),
-        (1, np.array([[-1, 0], [0, 0]]), None, "item -1 at epoch 1"),
-        (1, np.array([[1, 2, 3], [0, 0, 0]]), None, "device 0 holds 3 items at epoch 1"),
-        (1, np.zeros((2, 2), np.int64), np.ones(2), "present is float64"),
-    ]
-    for epoch, values, present, complaint in given:
-        with pytest.raises(ValueError, match=complaint):
-            devices.report(epoch, values, present, rng)
-    assert devices.epoch == 0
-    absent = np.array([True, False])
-    devices.report(1, np.array([[1, 0], [99, 98]]), absent, rng)
-    assert devices.epoch == 1
-
-
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -297,12 +275,6 @@ def test_parameters_that_cannot_be_are_refused(changes: dict[str, Any], complain
 def test_more_messages_than_allowed_are_refused() -> None:
     with pytest.raises(ValueError, match="messages_per_user is 2:"):
         law_of(minimum=100, messages_per_user=2, buckets=8)
-
-
-def test_state_of_another_protocol_is_refused() -> None:
-    for arrays in ({}, {"population": np.zeros(2)}, {"others": np.zeros(1)}):
-        with pytest.raises(ValueError, match="state array"):
-            CountMin.restore(law_of(), arrays, 0)
 
 
 def test_what_sets_share_counts_at_a_single_epoch_alone() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import cast
@@ -162,26 +161,6 @@ def test_everybody_present_is_the_default() -> None:
         assert np.array_equal(words, again)
 
 
-def test_a_restored_population_goes_on_as_if_nothing_had_happened() -> None:
-    """What was drawn is kept, bit by bit; restoring draws nothing."""
-    law = calibrate(FutureRandParameters(1.0, 12), 32)
-    streams = np.random.default_rng(1).integers(0, 2, (33, 300), dtype=np.int8)
-    undisturbed, restarted = FutureRand(law), FutureRand(law)
-    for devices in (undisturbed, restarted):
-        devices.enrol(300, seeded_generator(1))
-    for epoch in range(1, 33):
-        saved = {name: array.copy() for name, array in restarted.state_arrays().items()}
-        body = json.loads(json.dumps(law.to_json()))
-        restarted = FutureRand.restore(FutureRandLaw.from_json(body), saved, epoch - 1)
-        for name, array in saved.items():
-            assert np.array_equal(restarted.state_arrays()[name], array)
-            array.fill(0)  # the restored population has its own copy
-        one = undisturbed.report(epoch, streams[epoch], None, seeded_generator(2, epoch))
-        other = restarted.report(epoch, streams[epoch], None, seeded_generator(2, epoch))
-        assert np.array_equal(one, other)
-    assert undisturbed.frozen == restarted.frozen > 0
-
-
 def test_orders_and_signs_never_change() -> None:
     law = calibrate(FutureRandParameters(1.0, 3), 8)
     devices = FutureRand(law)
@@ -242,37 +221,6 @@ def test_losses_that_are_not_calibrated_for_are_refused(epsilon: float) -> None:
         FutureRandParameters(epsilon, 2)
     FutureRandParameters(MIN_EPSILON, 2)
     FutureRandParameters(MAX_EPSILON, 2)
-
-
-@pytest.mark.parametrize("epoch", [0, 2, 3, 17])
-def test_epochs_only_increase_up_to_the_horizon(epoch: int) -> None:
-    devices = _population(3, at=3)
-    with pytest.raises(ValueError, match=rf"epoch {epoch}, must be after .* 3, .* horizon, 16"):
-        devices.report(epoch, np.zeros(3, np.int8), None, seeded_generator(1))
-
-
-@pytest.mark.parametrize(
-    ("values", "present", "complaint"),
-    [
-        ([0, 1], None, r"values of shape \(2,\), must be \(3,\)"),
-        ([0.0, 1.0, 0.0], None, "values of dtype float64, must be integers or bool"),
-        ([0, 2, 0], None, "value 2 of device 1 at epoch 4, must be 0 or 1"),
-        ([0, 0, -1], [False, True, True], "value -1 of device 2 at epoch 4"),
-        ([0, 1, 0], [True, True], r"present is bool of shape \(2,\)"),
-        ([0, 1, 0], [1, 1, 0], r"present is int64 of shape \(3,\)"),
-    ],
-)
-def test_bad_input_is_refused_and_changes_nothing(
-    values: list[float], present: list[int] | None, complaint: str
-) -> None:
-    devices = _population(3, at=3)
-    before = {name: array.copy() for name, array in devices.state_arrays().items()}
-    mask = None if present is None else np.array(present)
-    with pytest.raises(ValueError, match=complaint):
-        devices.report(4, np.array(values), mask, seeded_generator(1))
-    assert devices.epoch == 3
-    for name, array in devices.state_arrays().items():
-        assert np.array_equal(array, before[name])
 
 
 @pytest.mark.parametrize(

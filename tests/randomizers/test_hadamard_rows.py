@@ -106,33 +106,6 @@ def test_no_other_state_is_restored(changed: dict[str, Any], message: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (np.full(3, 6), "value 6 of device 0 at epoch 1, must be from 1 to 5, or 0 for no item"),
-        (np.array([0, 5, -1]), "value -1 of device 2 at epoch 1"),
-        (np.zeros(4, np.int8), r"values of shape \(4,\), must be \(3,\)"),
-        (np.zeros(3), "values of dtype float64, must be integers"),
-    ],
-)
-def test_values_outside_the_domain_are_refused_and_nothing_happens(
-    values: Any, message: str
-) -> None:
-    devices, undisturbed = enrolled(law(), 3), enrolled(law(), 3)
-    with pytest.raises(ValueError, match=message):
-        devices.report(1, values, None, seeded_generator(1))
-    fine = np.array([1, 0, 5])
-    assert devices.report(1, fine, None, seeded_generator(2)).tolist() == (
-        undisturbed.report(1, fine, None, seeded_generator(2)).tolist()
-    )
-
-
-def test_values_of_silent_devices_do_not_matter() -> None:
-    devices = enrolled(law(), 3)
-    devices.report(1, np.array([-7, 9999, 5]), np.array([False, False, True]), seeded_generator(1))
-    assert devices.epoch == 1
-
-
-@pytest.mark.parametrize(
     ("labels", "message"),
     [
         (("a",), "domain has 1 labels, must have from 2 to 4,096"),

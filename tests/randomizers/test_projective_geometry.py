@@ -408,15 +408,6 @@ def test_a_law_is_read_again_and_another_is_not() -> None:
             ProjectiveGeometryLaw.from_json({**body, **wrong})
 
 
-@pytest.mark.parametrize("values", [[[4]], [[-1]], [[1, 2]]])
-def test_values_that_there_are_not_are_refused(values: list[list[int]]) -> None:
-    devices = ProjectiveGeometry(law_of(3, 2))
-    devices.enrol(1, seeded_generator(1))
-    with pytest.raises(ValueError, match=r"item|holds"):
-        devices.report(1, np.array(values), None, seeded_generator(2))
-    assert devices.epoch == 0
-
-
 def test_how_much_is_drawn_depends_on_no_value() -> None:
     """The generator is left where it is, whatever is held."""
     law, left = law_of(3, 4), Counter[str]()

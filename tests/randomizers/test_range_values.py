@@ -184,48 +184,6 @@ def test_devices_that_change_more_often_than_is_boosted_are_counted() -> None:
     assert 100 < devices.frozen < 900
 
 
-@pytest.mark.parametrize(
-    ("values", "present", "message"),
-    [
-        (np.ones(2, np.int64), None, "must be integers of shape .3,."),
-        (np.ones(3), None, "values are float64"),
-        (np.array([1, 17, 2]), None, "value 17 of device 1 at epoch 1, must be from 1 to 16"),
-        (np.array([1, 2, -1]), None, "value -1 of device 2"),
-        (np.ones(3, np.int64), np.ones(2, np.bool_), "present is bool of shape .2,."),
-        (np.ones(3, np.int64), np.ones(3, np.int64), "present is int64"),
-    ],
-)
-def test_values_that_are_no_buckets_are_refused_and_nothing_changes(
-    values: Any, present: Any, message: str
-) -> None:
-    devices = RangeValues(LAW)
-    devices.enrol(3, seeded_generator(6))
-    before = {name: array.copy() for name, array in devices.state_arrays().items()}
-    with pytest.raises(ValueError, match=message):
-        devices.report(1, values, present, seeded_generator(7))
-    assert devices.epoch == 0
-    for name, array in devices.state_arrays().items():
-        assert np.array_equal(array, before[name])
-
-
-def test_the_value_of_a_silent_device_is_not_looked_at() -> None:
-    devices = RangeValues(LAW)
-    devices.enrol(3, seeded_generator(6))
-    present = np.array([True, False, True])
-    assert len(devices.report(1, np.array([1, 99, 2]), present, seeded_generator(7))) <= 2
-
-
-@pytest.mark.parametrize("name", ["level", "row", "noise", "left", "sum", "changes"])
-def test_state_of_another_shape_or_type_is_refused(name: str) -> None:
-    devices = RangeValues(LAW)
-    devices.enrol(5, seeded_generator(8))
-    arrays = devices.state_arrays()
-    missing = {other: array for other, array in arrays.items() if other != name}
-    for broken in (missing, {**arrays, name: arrays[name].astype(np.int32)}):
-        with pytest.raises(ValueError, match="state array"):
-            RangeValues.restore(LAW, broken, 0)
-
-
 def test_a_level_that_there_is_not_is_refused() -> None:
     devices = RangeValues(LAW)
     devices.enrol(5, seeded_generator(8))

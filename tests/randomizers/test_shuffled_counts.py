@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.randomizers.accounting.boosted_counts import BoostedReports
@@ -193,41 +192,6 @@ def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
     trust = ShuffledCounts(law).guarantee.trust
     assert "add its dummies" in trust
     assert "honest" not in trust
-
-
-def test_devices_go_on_as_if_nothing_had_happened() -> None:
-    """Stored and restored at every epoch, also where somebody has just been enrolled."""
-    law, rng = without_dummies(2, 3), np.random.default_rng(1)
-    undisturbed, restarted = ShuffledCounts(law), ShuffledCounts(law)
-    for epoch in range(1, EPOCHS + 1):
-        for devices in (undisturbed, restarted):
-            devices.enrol(50, RNG)
-        stored = {name: array.copy() for name, array in restarted.state_arrays().items()}
-        restarted = ShuffledCounts.restore(law, stored, epoch - 1)
-        values = rng.integers(0, 2, undisturbed.population).astype(np.int8)
-        present = rng.random(len(values)) < 0.7
-        one, other = (each.report(epoch, values, present, RNG) for each in (undisturbed, restarted))
-        assert one.messages == other.messages
-    assert undisturbed.frozen == restarted.frozen > 0
-    with pytest.raises(ValueError, match="ShuffledCounts keeps"):
-        ShuffledCounts.restore(law, {"value": np.zeros(2, np.uint8)}, 0)
-
-
-def test_what_is_refused_changes_nothing() -> None:
-    devices = ShuffledCounts(without_dummies(2, 3))
-    devices.enrol(3, RNG)
-    before = {name: array.copy() for name, array in devices.state_arrays().items()}
-    wrong: list[tuple[int, NDArray[np.int8]]] = [
-        (0, np.zeros(3, np.int8)),
-        (EPOCHS + 1, np.zeros(3, np.int8)),
-        (1, np.zeros(2, np.int8)),
-        (1, np.array([0, 2, 1], np.int8)),
-    ]
-    for epoch, values in wrong:
-        with pytest.raises(ValueError, match=r"epoch|shape|value"):
-            devices.report(epoch, values, None, RNG)
-    after = devices.state_arrays()
-    assert all((after[name] == before[name]).all() for name in before)
 
 
 @pytest.mark.parametrize(

@@ -164,34 +164,6 @@ def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
     assert law.messages == EPOCHS
 
 
-def test_devices_go_on_as_if_nothing_had_happened() -> None:
-    law, rng = without_dummies(2, 3), np.random.default_rng(1)
-    undisturbed, restarted = ShuffledItemCounts(law), ShuffledItemCounts(law)
-    for epoch in range(1, EPOCHS + 1):
-        for devices in (undisturbed, restarted):
-            devices.enrol(50, RNG)
-        stored = {name: array.copy() for name, array in restarted.state_arrays().items()}
-        restarted = ShuffledItemCounts.restore(law, stored, epoch - 1)
-        values = rng.integers(0, 4, undisturbed.population)
-        present = rng.random(len(values)) < 0.7
-        one, other = (
-            written_out(each.report(epoch, values, present, RNG))[:, 0]
-            for each in (undisturbed, restarted)
-        )
-        assert Counter(one.tolist()) == Counter(other.tolist())
-    assert undisturbed.frozen == restarted.frozen > 0
-
-
-@pytest.mark.parametrize("values", [np.zeros(2, np.int64), np.array([0, 4, 1]), np.zeros(3)])
-def test_what_is_refused_changes_nothing(values: Any) -> None:
-    devices = ShuffledItemCounts(without_dummies(2, 3))
-    devices.enrol(3, RNG)
-    with pytest.raises(ValueError, match=r"shape|value|float"):
-        devices.report(1, values, None, RNG)
-    assert devices.epoch == 0
-    assert (devices.state_arrays()["seen"] == 2).all()
-
-
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [

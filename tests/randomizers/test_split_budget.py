@@ -43,27 +43,6 @@ def test_every_epoch_is_randomized_anew() -> None:
             assert abs(share - expected) < 7 * math.sqrt(expected * (1 - expected) / 5000)
 
 
-def test_bad_input_is_refused_and_changes_nothing() -> None:
-    devices = SplitBudget(calibrate(SplitBudgetParameters(1), 2))
-    rng = seeded_generator(5)
-    devices.enrol(2, rng)
-    before = str(rng.bit_generator.state)
-    for epoch, values, present, problem in (
-        (0, [0, 1], None, "epoch 0, must be after the last one reported, 0"),
-        (3, [0, 1], None, "epoch 3, must be after .* at most the horizon, 2"),
-        (1, [0], None, r"values of shape \(1,\), must be \(2,\)"),
-        (1, [0, 2], None, "value 2 of device 1 at epoch 1, must be 0 or 1"),
-        (1, [0, 2], [False, True], "value 2 of device 1 at epoch 1, must be 0 or 1"),
-        (1, [0, 1], [True], r"present is bool of shape \(1,\)"),
-    ):
-        with pytest.raises(ValueError, match=problem):
-            devices.report(
-                epoch, np.array(values), None if present is None else np.array(present), rng
-            )
-    assert (devices.epoch, str(rng.bit_generator.state)) == (0, before)
-    assert len(devices.report(1, np.array([0, 2]), np.array([True, False]), rng)) == 1
-
-
 def test_bad_parameters_laws_and_states_are_refused() -> None:
     with pytest.raises(ValueError, match="epsilon is 0, must be from"):
         SplitBudgetParameters(0)

@@ -154,26 +154,6 @@ def test_one_report_that_is_refused_does_not_hold_up_the_next(phone: Phone) -> N
     assert 2 in [epoch for epoch, _ in phone.collector.taken]
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, "malformed"),
-        (400, "epoch"),
-        (403, "token"),
-        (403, "origin"),
-        (409, "fingerprint"),
-        (413, "too-large"),
-        (415, "media-type"),
-    ],
-)
-def test_what_will_never_be_taken_is_given_up(phone: Phone, status: int, kind: str) -> None:
-    device = phone.start()
-    device.join()
-    phone.collector.answer = lambda _: problem(status, kind)
-    assert device.report(True).sending.waiting == 0
-    assert not device.report(True).drawn
-
-
 @pytest.mark.parametrize("wrong", [-40 * DAY, -DAY, -61_000, 61_000, DAY, 40 * DAY])
 def test_a_clock_that_is_wrong_gives_way_to_the_servers(phone: Phone, wrong: int) -> None:
     phone.collector.time += 10 * DAY + DAY // 2
@@ -239,14 +219,6 @@ def test_an_early_report_holds_up_no_other(phone: Phone) -> None:
     phone.collector.time -= DAY
     assert device.send().waiting == 0
     assert [decode_body(body).epoch for body in bodies(phone)] == [1, 2, 1]
-
-
-@pytest.mark.parametrize("begins", [None, "soon", -1, LAST_MOMENT + 1, True])
-def test_early_without_a_time_is_tried_again(phone: Phone, begins: object) -> None:
-    device = phone.start()
-    device.join()
-    phone.collector.answer = lambda _: problem(409, "early", begins=begins)
-    assert device.report(True).sending.after == 1.0
 
 
 def test_a_token_that_cannot_be_had_is_had_later(phone: Phone) -> None:
