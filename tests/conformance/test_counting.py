@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -109,13 +109,14 @@ def test_a_damaged_state_and_one_of_another_law_are_refused(case: Case) -> None:
 def test_words_of_another_epoch_or_shape_change_nothing(case: Case) -> None:
     aggregator, form = case.aggregator(), case.word_form
     one = next(words[:1] for words in sent(case) if len(words))
-    for epoch, words in (
+    wrong: list[tuple[int, NDArray[Any]]] = [
         (0, one),
         (1 << 20, one),
         (1, np.zeros((1, form.width + 1), form.dtype)),
         (1, np.zeros(form.width, form.dtype)),
         (1, np.zeros((1, form.width), np.float32)),
-    ):
+    ]
+    for epoch, words in wrong:
         with pytest.raises(ValueError, match=r"\w"):
             aggregator.add(epoch, words, None)
     assert aggregator.to_bytes() == case.aggregator().to_bytes()

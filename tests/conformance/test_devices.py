@@ -119,9 +119,10 @@ def test_values_that_are_none_are_refused_and_change_nothing(case: Case) -> None
         for present in (None, np.ones(DEVICES, np.bool_)):
             with pytest.raises(ValueError, match=r"\w"):
                 devices.report(1, values, present, rng)
-    for present in (np.ones(DEVICES + 1, np.bool_), np.ones(DEVICES, np.int64)):
+    masks: list[NDArray[Any]] = [np.ones(DEVICES + 1, np.bool_), np.ones(DEVICES, np.int64)]
+    for mask in masks:
         with pytest.raises(ValueError, match="present is"):
-            devices.report(1, good, present, rng)  # type: ignore[arg-type]
+            devices.report(1, good, mask, rng)
     assert (devices.epoch, repr(rng.bit_generator.state)) == (0, unused)
     assert same_arrays(snapshot(devices), before)
     # Nobody looks at what silent devices hold.

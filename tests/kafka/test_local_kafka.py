@@ -261,6 +261,7 @@ def test_another_java_is_used_when_named(
         own.start()
 
 
+@pytest.mark.verify
 def test_a_guarded_cluster_lets_in_who_client_properties_describes(
     tmp_path: Path, job_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from dpstream.randomizers import accounting
 from dpstream.randomizers.accounting import amplified_epsilon, of_any_randomizer
 from tests.support.pages import PAGES, Block
+from tests.support.thinned import thinned
 
 PAGE = PAGES["randomizers/accounting/README.md"]
 
@@ -37,7 +38,7 @@ def test_importing_it_loads_nothing() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize("block", list(PAGE.blocks), ids=["numbers", "events"])
+@pytest.mark.parametrize("block", thinned(list(PAGE.blocks)), ids=["numbers", "events"])
 def test_the_examples_of_its_page_hold(block: Block) -> None:
     assert block.language == "python"
     subprocess.run([sys.executable, "-c", block.text], check=True)

@@ -69,8 +69,7 @@ def test_delta_is_never_below_the_true_one_and_hardly_above(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cells", CELLS[1:])
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.5])
+@pytest.mark.parametrize(("cells", "part"), thinned(list(product(CELLS[1:], [0.0, 0.3, 0.5])), 4))
 def test_nor_is_it_where_some_cells_are_shifted_down(cells: int, part: float) -> None:
     mean, ups = 42.0 * cells, int(part * cells)
     true = true_delta(mean, ups, cells - ups, 1.0)
@@ -78,8 +77,7 @@ def test_nor_is_it_where_some_cells_are_shifted_down(cells: int, part: float) ->
     assert true <= spent <= NEAR * true
 
 
-@pytest.mark.parametrize("cells", CELLS)
-@pytest.mark.parametrize("delta", [1e-6, 1e-11, 1e-12])
+@pytest.mark.parametrize(("cells", "delta"), thinned(list(product(CELLS, [1e-6, 1e-11, 1e-12])), 2))
 def test_epsilon_is_never_below_the_true_one_and_hardly_above(cells: int, delta: float) -> None:
     mean = 30.0 * cells
     epsilon = epsilon_spent([ShiftedCells(PoissonNoise(mean), 1, cells)], delta)
@@ -321,9 +319,10 @@ def test_the_dominating_kind_leaves_nothing_out_below_all_losses() -> None:
         assert max(one.delta(epsilon), other.delta(epsilon)) <= both.delta(epsilon) * (1 + 1e-14)
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=repr)
-@pytest.mark.parametrize("cells", [1, 2, 3])
-@pytest.mark.parametrize("epsilon", [0.003, 0.3, 1.5])
+@pytest.mark.parametrize(
+    ("noise", "cells", "epsilon"),
+    thinned(list(product(NOISES, [1, 2, 3], [0.003, 0.3, 1.5])), 2),
+)
 def test_every_pattern_of_directions_is_private_by_the_sum_over_all_outcomes(
     noise: CellNoise, cells: int, epsilon: float
 ) -> None:

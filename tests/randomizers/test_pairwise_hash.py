@@ -27,7 +27,7 @@ PAIRS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", thinned([(pair,) for pair in PAIRS]), ids=str)
+@pytest.mark.parametrize("pair", thinned([(pair,) for pair in PAIRS], 4), ids=str)
 def test_pairs_are_independent_and_uniform_over_the_functions(pair: tuple[int, int]) -> None:
     numbers, found = np.array(pair), np.zeros((BUCKETS, BUCKETS), np.int64)
     for index in range(FUNCTIONS):
