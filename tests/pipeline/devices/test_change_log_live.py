@@ -163,6 +163,14 @@ def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
     )
 
 
+def test_lateness_lets_an_epoch_wait_for_its_rows() -> None:
+    source = LiveSource(MINUTES, 1, lateness=timedelta(seconds=10))
+    source.receive(b"user,time,value\n", at(0))
+    rows = b"ann,2024-01-01T00:01:01,0\nann,2024-01-01T00:00:59,1\n"
+    assert source.receive(rows, at(1.1)) == [Change(1, "ann", 1)]
+    assert source.tick(at(1 + 1 / 6)) == [CloseEpoch(1), Change(2, "ann", 0)]
+
+
 def test_the_end_of_the_input_leaves_the_running_epoch_to_a_later_run() -> None:
     source = LiveSource(MINUTES, 1)
     source.receive(HEADER + b"ann,1,1\nbob,3,1\n", at(0))

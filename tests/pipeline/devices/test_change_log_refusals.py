@@ -32,6 +32,8 @@ def load(
 BAD_ROWS = {
     "value": (b"user,epoch,value\nann,1,2\n", 2, "value '2' is not 0 or 1"),
     "epoch": (b"user,epoch,value\nann,one,1\n", 2, "epoch 'one' is not a whole number below 2^31"),
+    "fraction": (b"user,epoch,value\nann,1.5,1\n", 2, "epoch '1.5' is not a whole number"),
+    "underscore": (b"user,epoch,value\nann,1_0,1\n", 2, "epoch '1_0' is not a whole number"),
     "digits": ("user,epoch,value\nann,\u0661,1\n".encode(), 2, r"epoch '\u0661' is not a whole"),
     "huge": (b"user,epoch,value\nann,2147483648,1\n", 2, "epoch '2147483648' is not a whole"),
     "time": (b"user,time,value\nann,noon,1\n", 2, "time 'noon' is neither ISO 8601"),
@@ -40,6 +42,7 @@ BAD_ROWS = {
     "NUL": (b"user,epoch,value\na\0,1,1\n", 2, "the user holds a NUL byte"),
     "bytes": (b"user,epoch,value\n\xff,1,1\n", 2, r"the user '\udcff' is not valid UTF-8"),
     "few fields": (b"user,epoch,value\nann,1\n", 2, "2 fields; the header has 3"),
+    "many fields": (b"user,epoch,value\nann,1,1,1\n", 2, "4 fields; the header has 3"),
     "blank": (b"user,epoch,value\n \n", 2, "1 field; the header has 3"),
     "after a quote": (b'user,epoch,value\n"a"nn,1,1\n', 2, "broken CSV: ',' expected after '\"'"),
     "quote": (b'user,epoch,value\nbob,1,1\n"ann,1,1\n', 3, "broken CSV: unexpected end of data"),

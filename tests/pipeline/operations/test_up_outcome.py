@@ -110,8 +110,7 @@ def test_a_job_that_learns_has_no_truth(tmp_path: Path) -> None:
     progress = Progress(job, CountedTruths(np.zeros((2, 0), np.int64)))
     for epoch, estimate in ((1, None), (2, Estimate.around(96.25, 1.0, 1.96, 900, USERS))):
         fate = Fate.RELEASED if estimate else Fate.TOO_SMALL
-        said = job.guarantee().to_json()
-        record = EstimateRecord(job.deployment, epoch, fate, epoch, 900, USERS, estimate, said)
+        record = EstimateRecord(job.deployment, epoch, fate, epoch, 900, USERS, estimate, {})
         progress.apply(Role.ESTIMATES, record.to_bytes())
     outcome = Outcome(job, progress.rows(), USERS, seconds=2.5, reports=1_800)
     write_csv(job, outcome.rows, tmp_path / "estimates.csv")

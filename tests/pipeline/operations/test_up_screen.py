@@ -1,14 +1,13 @@
 """What a run looks like: a table that fits the terminal, and lines everywhere else."""
 
 import io
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.operations.up.progress import Progress
-from dpstream.pipeline.operations.up.screen import LiveScreen, Part, View, render
+from dpstream.pipeline.operations.up.screen import Part, View, render
 from tests.support.small_run import EPOCHS, USERS, run_small_job
 
 
@@ -36,15 +35,3 @@ def test_the_screen_fits_the_terminal(view: View, width: int, height: int) -> No
     assert max(map(len, lines)) <= width
     assert any(line.strip().startswith(f"{EPOCHS} ") for line in lines)
     assert not any("…" in line for line in lines[3:])
-
-
-def test_a_terminal_is_left_with_the_last_table(view: View) -> None:
-    output = io.StringIO()
-    console = Console(file=output, width=100, height=30, force_terminal=True)
-    with LiveScreen(console) as screen:
-        screen.show(replace(view, activity="starting", progress=None))
-        screen.say("a word in between")
-        screen.show(view)
-    text = output.getvalue()
-    assert "a word in between" in text
-    assert f"epoch {EPOCHS} of {EPOCHS}" in text.rpartition("a word in between")[2]
