@@ -17,7 +17,10 @@ PROTOCOLS: Final = {
 }
 """By the name in a job file's `protocol`."""
 
-_SIGNED = "stages no longer sign their records; check a recording with 'dpstream record --verify'"
+_SIGNED = (
+    "stages no longer sign their records; 'dpstream record --verify DIR' checks that a recording "
+    "is consistent, which is no evidence of what a stage did"
+)
 JOB_KEYS: Final[Mapping[Path, str]] = {
     ("shuffle", "signers"): _SIGNED,
     ("topics", "lanes"): "remove the key; split a very large epoch into several jobs by population",
@@ -34,7 +37,7 @@ JOB_VALUES: Final[Mapping[tuple[Path, str], str]] = {
 COMMANDS: Final = {
     "evaluate": "use 'python -m experiments' in a clone of the repository",
     "relay": "send reports of gateways directly to Kafka with 'dpstream produce'",
-    "verify-stage": "check a recording against its manifests with 'dpstream record --verify DIR'",
+    "verify-stage": _SIGNED,
 }
 
 _FLEET = "plan the accuracy with --users; measure a cluster's capacity with the job itself"
