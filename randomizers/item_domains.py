@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from dpstream.randomizers.equal_buckets import EqualBuckets
 from dpstream.randomizers.open_domains import MOST_BITS, MOST_BYTES
 
 MOST_PREDICATES: Final = 1 << 12
@@ -68,6 +69,7 @@ class Numbers:
             raise ValueError(f"numbers from {self.low} to {self.high}, low must be below high")
         if type(self.buckets) is not int or not 2 <= self.buckets <= 1 << 24:
             raise ValueError(f"buckets is {self.buckets!r}, must be from 2 to {1 << 24}")
+        EqualBuckets(self.low, self.high, self.buckets)
 
 
 @dataclass(frozen=True, slots=True)

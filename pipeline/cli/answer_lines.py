@@ -48,7 +48,9 @@ Plot = Annotated[
 
 def answer_table(query: Query, *, truth: bool = False) -> AnswerTable:
     """How the answers to a query are shown."""
-    return AnswerTable(query.question, norm_sub=query.norm_sub, truth=truth)
+    return AnswerTable(
+        query.question, norm_sub=query.norm_sub, truth=truth, width=query.domain.width
+    )
 
 
 def printed_lines(

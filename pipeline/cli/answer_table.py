@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dpstream.pipeline.cli.output import number
 from dpstream.pipeline.results.questions import Answer, Question
+from dpstream.randomizers.equal_buckets import edge_text, rounded_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +18,14 @@ class AnswerTable:
         deviation: whether standard deviations are shown; values have none.
         norm_sub: whether estimates after Norm-Sub are shown.
         truth: whether the truth is shown.
-        digits: of values.
+        width: of a bucket, where the answers are values of the domain.
     """
 
     question: Question
     deviation: bool = True
     norm_sub: bool = False
     truth: bool = False
-    digits: int = 6
+    width: float = 1.0
 
     def columns(self) -> list[str]:
         """The headers, in the order of `cells`."""
@@ -39,13 +40,10 @@ class AnswerTable:
 
     def cells(self, answer: Answer) -> list[str]:
         """The row of an answer."""
-        estimates = [
-            answer.value,
-            *([answer.standard_deviation] if self.deviation else []),
-            *(answer.low, answer.high),
-            *([answer.norm_sub] if self.norm_sub else []),
-        ]
-        cells = [answer.name, *map(self._cell, estimates)]
+        deviation = [self._cell(answer.standard_deviation)] if self.deviation else []
+        ends = map(self._end, (answer.low, answer.high))
+        norm_sub = [self._cell(answer.norm_sub)] if self.norm_sub else []
+        cells = [answer.name, self._cell(answer.value), *deviation, *ends, *norm_sub]
         if self.truth:
             truth = answer.truth
             cells.append(
@@ -56,4 +54,9 @@ class AnswerTable:
     def _cell(self, value: float | None) -> str:
         if value is None or not self.question.in_values:
             return number(value)
-        return f"{value:.{self.digits}g}"
+        return rounded_text(value, self.width)
+
+    def _end(self, value: float | None) -> str:
+        if value is None or not self.question.in_values:
+            return number(value)
+        return edge_text(value, self.width)

@@ -21,7 +21,8 @@ def show_accuracies(simulations: Sequence[Simulation]) -> None:
     answered = (accuracy.question for _, accuracy in epochs if accuracy.estimates)
     question = next(answered, Items())
     most = max((len(accuracy.estimates) for _, accuracy in epochs), default=0)
-    table = AnswerTable(question, deviation=not question.in_values, truth=True)
+    width = first.job.domain.width
+    table = AnswerTable(question, deviation=not question.in_values, truth=True, width=width)
     shown = _some(epochs, most)
     say_table(
         [">epoch", *table.columns()],

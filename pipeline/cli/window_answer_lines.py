@@ -31,7 +31,7 @@ def say_answers(job: DeployedJob, answered: Answered) -> None:
             say(f"{job.name}: {'; '.join(map(str, window.withheld))}", "bold")
         else:
             say(_title(job, window), "bold")
-            _say_table(answers)
+            _say_table(answers, job.domain.width)
             say()
             say_pairs(_about(window, answers))
             # What is promised does not change.
@@ -100,9 +100,9 @@ def _title(job: DeployedJob, window: EpochCounts) -> str:
     )
 
 
-def _say_table(answers: Answers) -> None:
+def _say_table(answers: Answers, width: float) -> None:
     question = answers.question
-    table = AnswerTable(question, deviation=not question.in_values, digits=10)
+    table = AnswerTable(question, deviation=not question.in_values, width=width)
     columns = table.columns()
     rows = [table.cells(answer) for answer in answers.answers]
     say_table(columns, rows or [["none found", *["-"] * (len(columns) - 1)]])

@@ -22,6 +22,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import Box
 from dpstream.pipeline.values.item_sums import NO_SUMS, ItemSums
 from dpstream.pipeline.values.value_domains import ValueDomain
+from dpstream.randomizers.equal_buckets import number_text
 
 QUARTILES = (0.25, 0.5, 0.75)
 _NAMED_SHARES = {"0.5": "median"}
@@ -107,8 +108,8 @@ class Answers:
             )
         if self.bucket_width is not None:
             notes.append(
-                f"a quantile is known to a bucket, {self.bucket_width:g} wide: where it begins; "
-                "the interval reaches to the end of its last bucket"
+                f"a quantile is known to a bucket, {number_text(self.bucket_width)} wide: where it "
+                "begins; the interval reaches to the end of its last bucket"
             )
         if self.withheld:
             notes.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -13,9 +14,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.values.boxes import Box, QueryError, empty, finite, two_ends
 from dpstream.pipeline.values.times import shown
 from dpstream.pipeline.values.value_domains import ValueDomain
-
-# Ends of ranges are edges of buckets up to rounding, as a share of a bucket's width.
-_ROUNDING = 1e-6
+from dpstream.randomizers.equal_buckets import EqualBuckets, number_text
 
 
 class NumericDomain(ValueDomain):
@@ -52,29 +51,25 @@ class NumericDomain(ValueDomain):
         optional: bool = False,
     ) -> None:
         self.low, self.high, self.buckets, self.optional = low, high, buckets, optional
+        self.equal = EqualBuckets(low, high, buckets)
+        self.width = self.equal.width
         self.size = 1 + buckets
         first = low if initial is None else initial
-        self.initial = 0 if optional else int(self._buckets(np.array([first]))[0])
-
-    @property
-    def width(self) -> float:
-        """Of a bucket."""
-        return (self.high - self.low) / self.buckets
+        self.initial = 0 if optional else 1 + self.equal.find(first)
 
     def edge(self, index: float) -> float:
         """The value at so many buckets from `low`; whole numbers are edges, the last one `high`."""
-        return self.low + (self.high - self.low) * index / self.buckets
+        return self.equal.edge(index)
 
     @property
     def ends(self) -> tuple[float, float]:
         """`low`, and the last number before `high`."""
         return self.low, math.nextafter(self.high, -math.inf)
 
-    @property
+    @cached_property
     def items(self) -> tuple[str, ...]:
         """A label for each bucket: where it begins and ends."""
-        edges = [f"{self.edge(index):.6g}" for index in range(self.buckets + 1)]
-        return tuple(f"{low}:{high}" for low, high in pairwise(edges))
+        return tuple(f"{low}:{high}" for low, high in pairwise(self.equal.edge_labels()))
 
     @property
     def identity(self) -> object:
@@ -100,25 +95,26 @@ class NumericDomain(ValueDomain):
 
     def _edge_at(self, value: float, option: str) -> int:
         """The number of the edge of buckets that a value is."""
-        position = (value - self.low) / self.width
-        index = min(max(round(position), 0), self.buckets)
-        if abs(position - index) <= _ROUNDING:
+        index = self.equal.nearest_edge(value)
+        if index is not None:
             return index
-        if not 0 <= position <= self.buckets:
+        if not self.low <= value <= self.high:
             raise QueryError(
-                f"{option}: {value:g} lies outside of the values, {self.low:g} to {self.high:g}"
+                f"{option}: {number_text(value)} lies outside of the values, "
+                f"{number_text(self.low)} to {number_text(self.high)}"
             )
-        below = math.floor(position)
+        below = self.equal.find(value)
         raise QueryError(
-            f"{option}: {value:g} lies within a bucket; the nearest edges are "
-            f"{self.edge(below):.10g} and {self.edge(below + 1):.10g}"
+            f"{option}: {number_text(value)} lies within a bucket; the nearest edges are "
+            f"{number_text(self.edge(below))} and {number_text(self.edge(below + 1))}"
         )
 
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """See `dpstream.pipeline.values.value_domains.ValueDomain.parse`."""
         numbers = np.fromiter(map(number_of, texts), np.float64, len(texts))
         within = (numbers >= self.low) & (numbers < self.high)
-        buckets = self._buckets(np.where(within, numbers, self.low))
+        dtype = np.int16 if self.size <= np.iinfo(np.int16).max else np.int32
+        buckets = (1 + self.equal.find_all(np.where(within, numbers, self.low))).astype(dtype)
         if self.optional:
             empty = np.fromiter(map("".__eq__, map(str.strip, texts)), np.bool_, len(texts))
             buckets[empty] = 0
@@ -126,15 +122,11 @@ class NumericDomain(ValueDomain):
         problems = {index: self._reason(texts[index]) for index in np.flatnonzero(~within).tolist()}
         return buckets, problems
 
-    def _buckets(self, numbers: NDArray[np.float64]) -> NDArray[np.integer]:
-        dtype = np.int16 if self.size <= np.iinfo(np.int16).max else np.int32
-        share = (numbers - self.low) / (self.high - self.low)
-        return (1 + np.minimum(np.floor(share * self.buckets), self.buckets - 1)).astype(dtype)
-
     def _reason(self, text: str) -> str:
         if math.isnan(number_of(text)):
             return f"value {shown(text)} is not a number"
-        return f"value {shown(text)} is not from {self.low:.15g} to below {self.high:.15g}"
+        low, high = number_text(self.low), number_text(self.high)
+        return f"value {shown(text)} is not from {low} to below {high}"
 
 
 def number_of(text: str) -> float:

@@ -160,7 +160,7 @@ class _NumberSets(SetDomain):
     def __init__(self, domain: ItemDomain, slots: int) -> None:
         super().__init__(domain, slots)
         self._buckets = NumericDomain(self.domain.low, self.domain.high, self.domain.buckets)
-        self.step = self._buckets.width
+        self.step = self.width = self._buckets.width
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -179,10 +179,16 @@ class _NumberSets(SetDomain):
 
     def named(self, names: Sequence[str]) -> Parsed:
         """By a label, or by a number in the bucket."""
-        edges = {
-            label: str(self._buckets.edge(at + 0.5)) for at, label in enumerate(self.every_label)
-        }
-        return self.parse([edges.get(name.strip(), name) for name in names])
+        numbers = {label: at for at, label in enumerate(self.every_label, 1)}
+        values, problems = self.parse(names)
+        for index, name in enumerate(map(str.strip, names)):
+            if name in numbers:
+                values[index] = numbers[name]
+                problems.pop(index, None)
+            elif problems.get(index, "").endswith("not a number"):
+                label = shown(self.every_label[0])
+                problems[index] = f"value {shown(name)} is not a number or a bucket like {label}"
+        return values, problems
 
     def range(self, text: str, option: str = "--range") -> Box:
         return self._buckets.range(text, option)

@@ -40,6 +40,7 @@ class ValueDomain(ABC):
             exactly one, which holds until it changes.
         columns: how many whole numbers a value is made of, 0 throughout before a user's first row;
             None: it is one number.
+        width: of a bucket, where values are numbers; numbers are shown to a tenth of it.
         kind: what is published.
         measure: what the one value published is, and its unit, where it is no number of users.
         about: the values, in words.
@@ -54,6 +55,7 @@ class ValueDomain(ABC):
     size: int
     slots: int | None
     columns: int | None = None
+    width: float = 1.0
     kind: Kind
     measure: str | None = None
     about: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from dpstream.randomizers.client.errors import ValueRefusedError
+from dpstream.randomizers.equal_buckets import EqualBuckets
 
 Value: TypeAlias = bool | int | float | str | Sequence[int | str] | Set[int | str] | None
 """As apps give it: see `DeviceValues.number`."""
@@ -50,6 +50,7 @@ class DeviceValues:
             buckets, optional = values["buckets"], values["optional"]
             if type(buckets) is not int or size != buckets + 1 or not low < high:
                 raise ValueError("values are numbers of no range")
+            EqualBuckets(low, high, buckets)
             return cls(kind, size, slots, (), low, high, buckets, bool(optional))
         labels = tuple(values.get("labels", ()))
         if not all(type(label) is str for label in labels):
@@ -105,8 +106,7 @@ class DeviceValues:
             return 1
         if value >= self.high:
             return self.buckets
-        share = (float(value) - self.low) / (self.high - self.low)
-        return 1 + min(math.floor(share * self.buckets), self.buckets - 1)
+        return 1 + EqualBuckets(self.low, self.high, self.buckets).find(value)
 
     @property
     def _allowed(self) -> str:

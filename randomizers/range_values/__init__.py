@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.randomizers.equal_buckets import EqualBuckets
 from dpstream.randomizers.hadamard_rows import MAX_ITEMS
 from dpstream.randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, check_changes
 from dpstream.randomizers.laws import Constants
@@ -91,6 +92,7 @@ def _check_numbers(low: float, high: float, initial: float | None, buckets: int)
         raise ValueError(
             f"buckets is {buckets}, must be a power of two: give {1 << levels - 1} or {1 << levels}"
         )
+    EqualBuckets(low, high, buckets)
 
 
 def _is_number(value: object) -> bool:

@@ -178,7 +178,7 @@ def draw_curves(
     )
     name_time_axis(axes, job)
     axes.set_ylabel("value" if question.in_values else job.people)
-    axes.yaxis.set_major_formatter("{x:g}" if question.in_values else "{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:.10g}" if question.in_values else "{x:,.0f}")
     axes.margins(x=0.01)
     tidy(axes)
     if curves:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.randomizers.equal_buckets import edge_text, rounded_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +32,22 @@ class Headline:
     percent: bool = False
 
     def shown(self, value: float | None) -> str:
-        """A value or the truth: whole users, or a median to about a tenth of a bucket's width."""
+        """A value or the truth: whole users, or a median to a tenth of a bucket's width."""
         if value is None:
             return "-"
         if self.numbers is None:
             return f"{value:,.{self._digits}f}"
-        return f"{round(value, 1 - math.floor(math.log10(self.numbers.width))):.6g}"
+        return rounded_text(value, self.numbers.width)
 
     @property
     def interval(self) -> str:
         """The 95 % interval; of a median its ends are edges of buckets."""
         if self.low is None or self.high is None:
             return "-"
-        form = f",.{self._digits}f" if self.numbers is None else ".6g"
-        return f"{self.low:{form}} to {self.high:{form}}"
+        if self.numbers is None:
+            return f"{self.shown(self.low)} to {self.shown(self.high)}"
+        width = self.numbers.width
+        return f"{edge_text(self.low, width)} to {edge_text(self.high, width)}"
 
     @property
     def _digits(self) -> int:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -438,6 +440,21 @@ def values() -> list[dict[str, Any]]:
     return rows
 
 
+def edges() -> list[dict[str, Any]]:
+    """Edges of buckets as people write them, and the floats beside them, with their numbers."""
+    rows = []
+    for low, high, buckets, step in ((35.2, 41.6, 64, 1), (0.0, 40.96, 4096, 31)):
+        told = {"kind": "numbers", "size": buckets + 1, "slots": None, "low": low, "high": high}
+        values = {**told, "buckets": buckets, "optional": False}
+        domain = DeviceValues.from_statement(values)
+        width = (Decimal(str(high)) - Decimal(str(low))) / buckets
+        written = [float(Decimal(str(low)) + width * index) for index in range(0, buckets, step)]
+        beside = [math.nextafter(each, end) for each in written for end in (-math.inf, math.inf)]
+        numbers = [[each, domain.number(each)] for each in (*written, *beside)]
+        rows.append({"values": values, "numbers": numbers})
+    return rows
+
+
 def outcomes() -> list[list[Any]]:
     """Answers, and what they mean."""
     types: list[Any] = [None, 5, "", "late", "/problems/", "/other/late", "about:blank"]
@@ -557,7 +574,7 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
         "signer": SIGNER,
         "amounts": amounts(),
         "calendars": calendars(),
-        "values": values(),
+        "values": [*values(), *edges()],
         "outcomes": outcomes(),
         "pauses": pauses(),
         "pausesBeforeEpochs": pauses_before_epochs(),

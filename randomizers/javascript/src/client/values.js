@@ -63,7 +63,26 @@ function bucket({ low, high, buckets, optional }, value) {
   if (Number.isNaN(value)) return Number(!optional);
   if (value < low) return 1;
   if (value >= high) return buckets;
-  return 1 + Math.min(Math.floor(((value - low) / (high - low)) * buckets), buckets - 1);
+  return 1 + bucketOf(value, low, high, buckets);
+}
+
+/**
+ * The bucket, from 0, of a number from low to below high, exact on every edge: numbers are taken as the
+ * shortest decimals that give them, as people write them, so that 37.5 is in the bucket that begins there.
+ *
+ * @param {number} value @param {number} low @param {number} high @param {number} buckets
+ */
+function bucketOf(value, low, high, buckets) {
+  const decimals = [value, low, high].map(decimal);
+  const exponent = Math.min(...decimals.map((each) => each.exponent));
+  const [number, first, last] = decimals.map((each) => each.digits * 10n ** BigInt(each.exponent - exponent));
+  return Number(((number - first) * BigInt(buckets)) / (last - first));
+}
+
+/** @param {number} number - as digits times a power of ten */
+function decimal(number) {
+  const [, sign, whole, part = '', exponent = '0'] = /** @type {RegExpExecArray} */ (/^(-?)(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(String(number)));
+  return { digits: BigInt(sign + whole + part), exponent: Number(exponent) - part.length };
 }
 
 /** @param {Values} values */

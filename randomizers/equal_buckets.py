@@ -1,0 +1,149 @@
+"""Equal buckets of a range of numbers, exact on every edge.
+
+A number is taken as the decimal that people write for it: the shortest one that gives the float.
+Clients in other languages follow the same rule, so 37.5 is in the bucket that begins at 37.5
+wherever it is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Rounding of a position computed with floats, in units of their precision.
+_SLACK = 8 * np.finfo(np.float64).eps
+# Far above the subnormal floats, whose precision is not relative.
+_FINEST = 1e-290
+# Labels of edges, and edges that people give, are exact to this share of a bucket's width.
+_TOLERANCE = Fraction(1, 10**6)
+
+
+@dataclass(frozen=True, slots=True)
+class EqualBuckets:
+    """Numbers from low to below high, divided into buckets of one width.
+
+    >>> buckets = EqualBuckets(35.2, 41.6, 64)
+    >>> buckets.find(37.5), buckets.edge(23), buckets.edge_at(37.5)
+    (23, 37.5, Fraction(23, 1))
+
+    Raises:
+        ValueError: low is not below high, or floats cannot tell neighboring edges apart.
+    """
+
+    low: float
+    high: float
+    count: int
+
+    def __post_init__(self) -> None:
+        low, high = float(self.low), float(self.high)
+        if not (math.isfinite(high - low) and low < high):
+            raise ValueError(f"high is {high}, must be a number above low, {low}")
+        finest = max(4 * math.ulp(max(abs(low), abs(high))), _FINEST)
+        if (high - low) / self.count < finest:
+            raise ValueError(
+                f"{self.count:,} buckets from {low} to {high} are narrower than {finest:.2g}, the "
+                "least that numbers of this size can differ by: give fewer buckets"
+            )
+
+    @property
+    def width(self) -> float:
+        """The width of a bucket."""
+        return float(self._width)
+
+    @property
+    def _width(self) -> Fraction:
+        return (decimal(self.high) - decimal(self.low)) / self.count
+
+    def find(self, number: float) -> int:
+        """Return the bucket, from 0, of a number from low to below high."""
+        return math.floor(self.edge_at(number))
+
+    def find_all(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the bucket, from 0, of each number from low to below high; int64, same shape."""
+        position = (numbers - self.low) / (self.high - self.low) * self.count
+        found = np.floor(position).astype(np.int64)
+        # Floats decide, except beside an edge.
+        nearest = np.rint(position).astype(np.int64)
+        largest = max(abs(self.low), abs(self.high)) / self.width + self.count
+        unsure = np.flatnonzero(np.abs(position - nearest) <= _SLACK * largest)
+        beside = nearest[unsure]
+        reached = np.zeros(self.count + 1, np.bool_)
+        reached[beside] = True
+        first = np.zeros(self.count + 1)
+        for index in np.flatnonzero(reached).tolist():
+            edge = self.edge(index)
+            first[index] = edge if self.edge_at(edge) >= index else math.nextafter(edge, math.inf)
+        found[unsure] = beside - (numbers[unsure] < first[beside])
+        return found
+
+    def edge_at(self, number: float) -> Fraction:
+        """Return how many widths a number is above low; whole for an edge."""
+        return (decimal(number) - decimal(self.low)) / self._width
+
+    def nearest_edge(self, number: float) -> int | None:
+        """Return the edge that a number is, or its label rounds to; None if it is not one."""
+        position = self.edge_at(number)
+        index = min(max(round(position), 0), self.count)
+        return index if abs(position - index) <= _TOLERANCE else None
+
+    def edge(self, index: float) -> float:
+        """Return the number at `index` widths above low: the float nearest to it."""
+        return float(decimal(self.low) + self._width * Fraction(index))
+
+    def edge_labels(self) -> list[str]:
+        """Return a label for each of the count + 1 edges: as few decimals as tell them apart."""
+        # In whole numbers, which are quicker than fractions: edge i is (first + step * i) / unit.
+        low, width = decimal(self.low), self._width
+        unit = math.lcm(low.denominator, width.denominator)
+        first, step = int(low * unit), int(width * unit)
+        decimals = max(0, -math.floor(math.log10(self.width)))
+        while True:
+            scale = 10**decimals
+            rounded = [
+                (2 * scale * (first + step * index) + unit) // (2 * unit)
+                for index in range(self.count + 1)
+            ]
+            if all(
+                abs(number * unit - scale * (first + step * index)) <= scale * step * _TOLERANCE
+                for index, number in enumerate(rounded)
+            ):
+                return [number_text(number / scale) for number in rounded]
+            decimals += 1
+
+
+def decimal(number: float) -> Fraction:
+    """Return the shortest decimal that gives a float, exactly."""
+    return Fraction(number if isinstance(number, int) else repr(float(number)))
+
+
+def rounded_text(number: float, width: float, finer: int = 1) -> str:
+    """Return the text of a number rounded to a tenth of a bucket's width, or to less.
+
+    >>> rounded_text(33.21734, 1.0), rounded_text(1700003611.23, 3600.0), rounded_text(37.5, 0.1)
+    ('33.2', '1700003611', '37.5')
+
+    Args:
+        number: at any place in the buckets.
+        width: of a bucket.
+        finer: digits beyond the first of the width.
+    """
+    return number_text(round(number, max(0, finer - math.floor(math.log10(width)))))
+
+
+def edge_text(number: float, width: float) -> str:
+    """Return the text of an edge: exact, or to a millionth of a bucket's width."""
+    return rounded_text(number, width, 6)
+
+
+def number_text(number: Any) -> str:
+    """Return the shortest decimal of a float, without a decimal point where it is whole.
+
+    >>> number_text(1000016.0), number_text(37.6), number_text(2e300)
+    ('1000016', '37.6', '2e+300')
+    """
+    return repr(float(number)).removesuffix(".0")

@@ -1,0 +1,106 @@
+"""Buckets of one width: exact on every edge, with labels that tell edges apart."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.randomizers.client.values import DeviceValues
+from dpstream.randomizers.equal_buckets import EqualBuckets
+
+# Low, high and number of buckets, and the edges as people write them.
+RANGES = {
+    "temperatures": ("35.2", "41.6", 64),
+    "cents": ("0", "40.96", 4096),
+    "tenths": ("0", "12.8", 128),
+    "around zero": ("-0.3", "0.4", 7),
+    "seconds since 1970": ("1700000000", "1714745600", 4096),
+    "millionths": ("100.0001", "100.0009", 8),
+}
+
+
+def _written(low: str, high: str, buckets: int) -> list[float]:
+    width = (Decimal(high) - Decimal(low)) / buckets
+    return [float(Decimal(low) + width * index) for index in range(buckets + 1)]
+
+
+@pytest.mark.parametrize(("low", "high", "buckets"), RANGES.values(), ids=RANGES)
+def test_number_on_an_edge_is_in_the_bucket_that_begins_there(
+    low: str, high: str, buckets: int
+) -> None:
+    edges = _written(low, high, buckets)
+    equal = EqualBuckets(float(low), float(high), buckets)
+    expected = list(range(buckets))
+    assert equal.find_all(np.array(edges[:-1])).tolist() == expected
+    assert [equal.find(edge) for edge in edges[:-1]] == expected
+    below = [math.nextafter(edge, -math.inf) for edge in edges[1:]]
+    assert equal.find_all(np.array(below)).tolist() == expected
+    assert [equal.edge(index) for index in range(buckets + 1)] == edges
+
+
+@pytest.mark.parametrize(("low", "high", "buckets"), RANGES.values(), ids=RANGES)
+def test_devices_files_and_ranges_agree_on_every_edge(low: str, high: str, buckets: int) -> None:
+    edges = _written(low, high, buckets)[:-1]
+    domain = NumericDomain(float(low), float(high), buckets)
+    values = {"kind": "numbers", "size": buckets + 1, "slots": None, "buckets": buckets}
+    ends = {"low": float(low), "high": float(high), "optional": False}
+    device = DeviceValues.from_statement({**values, **ends})
+    texts = [repr(edge) for edge in edges]
+    assert domain.parse(texts)[0].tolist() == [device.number(edge) for edge in edges]
+    assert [domain.range(f"{text}:").starts for text in texts] == [(at,) for at in range(buckets)]
+
+
+@pytest.mark.parametrize(("low", "high", "buckets"), RANGES.values(), ids=RANGES)
+def test_labels_are_the_edges_as_written(low: str, high: str, buckets: int) -> None:
+    edges = _written(low, high, buckets)
+    labels = EqualBuckets(float(low), float(high), buckets).edge_labels()
+    assert [float(label) for label in labels] == edges
+    assert len(set(labels)) == buckets + 1
+    assert not any(label.endswith(".0") for label in labels)
+
+
+def test_labels_of_edges_without_end_are_cut_and_accepted() -> None:
+    domain = NumericDomain(0, 1, 3)
+    assert domain.items == ("0:0.333333", "0.333333:0.666667", "0.666667:1")
+    assert [domain.range(label).starts for label in domain.items] == [(0,), (1,), (2,)]
+
+
+_NUMBERS = st.floats(-1e12, 1e12, allow_nan=False)
+
+
+@given(_NUMBERS, _NUMBERS, st.integers(2, 300), st.lists(st.floats(0, 1), min_size=1))
+def test_all_at_once_is_one_by_one(
+    first: float, second: float, buckets: int, shares: list[float]
+) -> None:
+    low, high = sorted((first, second))
+    assume((high - low) / buckets > max(8 * math.ulp(max(abs(low), abs(high))), 1e-290))
+    equal = EqualBuckets(low, high, buckets)
+    edges = [equal.edge(index) for index in range(buckets)]
+    values = [low + share * (high - low) for share in shares] + edges
+    values += [math.nextafter(edge, math.inf) for edge in edges]
+    inside = [value for value in values if low <= value < high]
+    found = equal.find_all(np.array(inside)).tolist()
+    assert found == [equal.find(value) for value in inside]
+    width = (Fraction(repr(high)) - Fraction(repr(low))) / buckets
+    exact = [(Fraction(repr(value)) - Fraction(repr(low))) // width for value in inside]
+    assert found == exact
+    labels = equal.edge_labels()
+    assert all(equal.nearest_edge(float(label)) == at for at, label in enumerate(labels))
+    assert all(float(one) < float(other) for one, other in pairwise(labels))
+
+
+def test_buckets_too_narrow_for_floats_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"1,024 buckets from .* narrower than .* give fewer buckets"
+    ):
+        EqualBuckets(1e15, 1e15 + 100, 1024)
+    with pytest.raises(ValueError, match="must be a number above low"):
+        EqualBuckets(1.0, 1.0, 4)
