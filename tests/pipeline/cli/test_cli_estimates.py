@@ -13,7 +13,7 @@ from kafka.errors import KafkaTimeoutError
 
 from dpstream.aggregators.estimate import GAP, Estimate
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.cli.estimate_lines import json_lines, table_lines
+from dpstream.pipeline.cli.estimate_lines import json_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -133,14 +133,3 @@ RECORDS = [
 def test_json_is_one_record_a_line() -> None:
     lines = list(json_lines(RECORDS))
     assert [json.loads(line) for line in lines] == [each.to_json() for each in RECORDS]
-
-
-def test_the_table_is_narrow_and_says_what_is_unusual() -> None:
-    header, *rows = table_lines(RECORDS)
-    assert header.split() == [
-        *("epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population")
-    ]
-    assert rows[0].split() == ["1", "1,235", "78.9", "1,080", "1,389", "1,000,000", "28,785"]
-    assert rows[1].split() == ["2", "-", "-", "-", "-", "0", "28,785", "too", "small"]
-    assert rows[2].endswith("28,785 empty, gap, few")
-    assert max(map(len, [header, *rows[:2]])) <= 80

@@ -43,9 +43,3 @@ def test_tables_look_as_rich_lays_them_out(
     laid_out = written._table()  # type: ignore[union-attr]
     assert isinstance(laid_out, Table)
     assert printed(written, width) == printed(laid_out, width)
-
-
-def test_what_is_too_wide_is_wrapped_and_what_is_to_be_copied_is_not() -> None:
-    assert printed(table_of(["name"], [["abcdefgh"]]), 4) == "name\nabcd\nefgh\n"
-    wide = printed(table_of(["name", "=copy"], [["abcdefgh", "12345678"]]), 12)
-    assert "12345678" in wide

@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 from dpstream.pipeline.addresses import is_within, networks
 from dpstream.pipeline.collector import rates as rates_module
 from dpstream.pipeline.collector.answers import Answer
-from dpstream.pipeline.collector.collector import Collector, CollectorError, CollectorSettings
+from dpstream.pipeline.collector.collector import Collector, CollectorSettings
 from dpstream.pipeline.collector.following import WantedJob, WantedJobs, wanted_jobs
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.collector.metrics import registry_of
@@ -229,16 +229,6 @@ async def test_a_key_that_is_not_the_jobs_is_refused(job: DeployedJob, tmp_path:
         assert reply.problem == "/problems/unavailable"
     await world.collector.stop()
     client.writer.close()
-
-
-async def test_a_port_that_is_taken(job: DeployedJob) -> None:
-    world = World(None)
-    address = await world.collector.start()
-    port = int(address.rpartition(":")[2])
-    other = Collector(CollectorSettings(port=port), world.writer, world.clock, lambda job: None)  # type: ignore[arg-type,return-value]
-    with pytest.raises(CollectorError, match="give another --bind"):
-        await other.start()
-    await world.collector.stop()
 
 
 def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:

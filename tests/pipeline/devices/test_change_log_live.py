@@ -121,6 +121,12 @@ def test_epochs_close_by_the_clock_and_not_before() -> None:
     assert source.notices() == ("standard input: 1 row after epoch 3: not used",)
 
 
+def test_a_row_closes_what_is_over_before_it_counts() -> None:
+    source = LiveSource(MINUTES, 1)
+    assert source.receive(b"user,value\nann,1\n", at(0.9)) == [Change(1, "ann", 1)]
+    assert source.receive(b"ann,0\n", at(1)) == [CloseEpoch(1), Change(2, "ann", 0)]
+
+
 def test_without_epoch_or_time_rows_count_on_arrival_in_their_order() -> None:
     source = LiveSource(MINUTES, 1)
     events = source.receive(b"value,user\n1,ann\n0,ann\n1,ann\n", at(0.5))
@@ -206,6 +212,13 @@ def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reaso
     assert [row.line for row in source.bad_rows.first] == [line_number]
     assert reason in source.bad_rows.first[0].reason
     assert source.notices() == ("standard input: 1 bad row skipped",)
+
+
+def test_a_quote_that_the_end_finds_open_is_a_bad_row() -> None:
+    source = LiveSource(MINUTES, 1)
+    assert source.receive(HEADER + b'"ann,1,1\n', at(0)) == []
+    assert source.end(at(0)) == []
+    assert source.bad_rows.first[0].reason == "broken CSV: unexpected end of data"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,20 @@ def test_all_have_the_numbers_of_their_own_plans() -> None:
     assert sorted(map(shown, made.alternatives), key=str) == sorted(expected, key=str)
 
 
+def test_items_have_alternatives_too() -> None:
+    items = [f"item{number}" for number in range(6)]
+    shared: dict[str, Any] = {"delta": 1e-6, "domain": items, "cells": "count_min"}
+    made = planned("shuffled_counts", **shared, changes=3)
+    first, counts, local = made.alternatives
+    assert shown(first) == own(made, 3)
+    every_epoch = planned("shuffled_counts", compared=False, **shared)
+    assert shown(counts) == own(every_epoch, None)
+    # The first item of a user is a change to shuffled protocols, and none to the other.
+    assert local.protocol == "hadamard_values"
+    alone = planned(local.protocol, compared=False, changes=2, domain=items)
+    assert shown(local) == own(alone, 2)
+
+
 @pytest.mark.parametrize("protocol", ["value_stream", "erlingsson"])
 def test_yes_or_no_is_compared_with_all_that_count_it(protocol: str) -> None:
     made = planned(protocol, changes=2)

@@ -18,7 +18,7 @@ from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.planning.changes import budgets_to_try, count_changes, read_changes_histogram
-from dpstream.pipeline.planning.plan import most_users, plan, rounding_note
+from dpstream.pipeline.planning.plan import most_users, plan
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import written_out
@@ -163,12 +163,6 @@ def test_a_wanted_share_has_its_users_and_a_wanted_number_its_most() -> None:
     for error in (0, -1, math.inf, math.nan):
         with pytest.raises(ValueError, match="give a share or number of users above 0"):
             plan(planned, error=error)
-
-
-def test_the_horizon_is_the_next_power_of_two() -> None:
-    assert [plan(job(epochs, 1)).horizon for epochs in (1, 2, 5, 170)] == [1, 2, 8, 256]
-    assert rounding_note(8, 8) is None
-    assert rounding_note(8, None) is None
 
 
 def test_what_will_keep_a_job_from_its_estimates_is_warned_of() -> None:

@@ -13,7 +13,7 @@ from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.planning.plan import ANY_NUMBER, plan
 from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.row_errors import zipf_counts
@@ -126,6 +126,22 @@ def test_users_needed_are_never_fewer_than_a_window_needs() -> None:
     (few,) = (needed.users for needed in single.users_needed if needed.error == 0.01)
     assert few is not None
     assert few > MINIMUM
+
+
+def test_an_error_that_does_not_grow_with_users_holds_for_any_number() -> None:
+    by_stage = plan(job_of("count_min", dummies="shuffle"), USERS, error=50)
+    assert by_stage.most_users is not None
+    assert by_stage.most_users.users == ANY_NUMBER
+
+
+def test_fewer_honest_contributors_mean_a_larger_epsilon() -> None:
+    made = plan(job_of("count_min", domain=["a", "b"]), USERS, compared=True)
+    shown = {honest.share: honest for honest in made.contributors}
+    assert shown[0.5].contributors == MINIMUM // 2
+    assert shown[0.5].epsilon == pytest.approx(1.69, abs=0.01)
+    assert shown[0.1].epsilon is None
+    by_stage = plan(job_of("count_min", dummies="shuffle"), USERS, compared=True)
+    assert by_stage.contributors == ()
 
 
 def test_a_tree_s_values_have_the_errors_of_their_places() -> None:
