@@ -33,6 +33,17 @@ def epoch_cells(job: Job | None) -> Callable[[int], str]:
     return cells
 
 
+def begin_cells(job: Job) -> Callable[[int | str], list[str]]:
+    """The cell after an epoch's in a table: when it begins; none where no calendar says so.
+
+    Of epoch 0 it is the header, of "" a row that goes on.
+    """
+    calendar = job.epochs.calendar
+    if calendar is None:
+        return lambda epoch: []
+    return lambda epoch: [calendar.shown(int(epoch)) if epoch else "begins" if epoch == 0 else ""]
+
+
 def table_lines(records: Iterable[EstimateRecord], job: Job | None = None) -> Iterator[str]:
     """Columns for people; sd is the standard deviation, low and high bound the 95 % interval."""
     cells = epoch_cells(job)

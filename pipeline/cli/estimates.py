@@ -205,7 +205,7 @@ def _print_smoothed(
         query = usual_query(job.domain)
     if query is None:
         online = (record for record in published if looked_back.index(record.epoch) is not None)
-        lines = SMOOTHED_LINES[format](online, looked_back)
+        lines = SMOOTHED_LINES[format](online, looked_back, job)
     else:
         lines = answer_lines(job, query, format, records)
     for line in lines:

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 
 from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.cli.estimate_lines import epoch_cells
 from dpstream.pipeline.cli.output import number
+from dpstream.pipeline.jobs.epoch_times import EpochSpans
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.results.estimate_csv import csv_row
 from dpstream.pipeline.results.smoothing import BIASED, SmoothedHorizon, columns, epoch_json
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -18,6 +21,7 @@ _SHRUNK = tuple(name for name in BIASED if name.endswith("shrunk"))
 _CLIPPED = tuple(name for name in BIASED if name.endswith("clipped"))
 CSV_COLUMNS = (
     "epoch",
+    "begins",
     "estimate",
     "smoothed",
     "smoothed_standard_deviation",
@@ -39,13 +43,16 @@ FOOTNOTE = (
     "* biased: the estimate, shrunk by what was known then, within 0 to the population",
     "** biased: smoothed, within 0 to the population; and shrunk besides",
 )
-_TABLE = "{:>6} {:>8} {:>8} {:>8} {:>7} {:>8} {:>8} {:>9} {:>8} {}"
+_TABLE = "{} {:>8} {:>8} {:>8} {:>7} {:>8} {:>8} {:>9} {:>8} {}"
 
 
-def table_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
+def table_lines(
+    records: Iterable[EstimateRecord], horizon: SmoothedHorizon, job: Job
+) -> Iterator[str]:
     """Columns for people, and what the asterisks mean, of a job that counts one value."""
+    cells = epoch_cells(job)
     yield _TABLE.format(
-        *("epoch", "estimate", "shrunk*", "smoothed", "± sd", "95 % low", "high"),
+        *(cells(0), "estimate", "shrunk*", "smoothed", "± sd", "95 % low", "high"),
         *("clipped**", "shrunk**", ""),
     ).rstrip()
     for record in records:
@@ -60,24 +67,28 @@ def table_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> 
             ),
         )
         yield _TABLE.format(
-            record.epoch, *map(number, values), ", ".join([*notes, *_flags(record, horizon)])
+            cells(record.epoch), *map(number, values), ", ".join([*notes, *_flags(record, horizon)])
         ).rstrip()
     yield ""
     yield from FOOTNOTE
 
 
-def csv_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
+def csv_lines(
+    records: Iterable[EstimateRecord], horizon: SmoothedHorizon, job: Job
+) -> Iterator[str]:
     """A header, and a row for every epoch, or for every epoch and item, or range of numbers.
 
     Nothing stands where there is no number.
     """
     kind = "item" if horizon.estimates.level_variances is None else "range"
     labels: list[list[str]] = [[label] for label in horizon.domain.items or ()]
-    yield ",".join([CSV_COLUMNS[0], *([kind] if labels else []), *CSV_COLUMNS[1:]])
+    spans = EpochSpans(job)
+    yield ",".join([*CSV_COLUMNS[:2], *([kind] if labels else []), *CSV_COLUMNS[2:]])
     for record in records:
         for label, found in zip(labels or [[]], _numbers(record, horizon), strict=True):
             yield csv_row(
                 record.epoch,
+                spans.begins(record.epoch),
                 *label,
                 found.get("online"),
                 found.get("smoothed"),
@@ -92,13 +103,16 @@ def csv_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> It
             )
 
 
-def json_lines(records: Iterable[EstimateRecord], horizon: SmoothedHorizon) -> Iterator[str]:
+def json_lines(
+    records: Iterable[EstimateRecord], horizon: SmoothedHorizon, job: Job
+) -> Iterator[str]:
     """One object a line: as in the topic, with two keys more."""
     for record in records:
-        yield json.dumps({**record.to_json(), **epoch_json(record, horizon)}, allow_nan=False)
+        body = EpochSpans(job).dated({**record.to_json(), **epoch_json(record, horizon)})
+        yield json.dumps(body, allow_nan=False)
 
 
-LINES: Mapping[str, Callable[[Iterable[EstimateRecord], SmoothedHorizon], Iterator[str]]] = {
+LINES: Mapping[str, Callable[[Iterable[EstimateRecord], SmoothedHorizon, Job], Iterator[str]]] = {
     "table": table_lines,
     "csv": csv_lines,
     "json": json_lines,

@@ -6,13 +6,16 @@ All moments are milliseconds since 1970. An epoch that the calendar has not begu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.values.durations import roughly
+from dpstream.pipeline.values.instants import iso_moment
 from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
 LAST_MOMENT = 253_402_300_799_999
@@ -45,6 +48,17 @@ class EpochSpans:
     def span(self, epoch: int) -> tuple[datetime | None, datetime | None]:
         """When an epoch begins and ends, with the zone; None where no calendar says so."""
         return self._start(epoch), self._start(epoch + 1)
+
+    def begins(self, epoch: int) -> str | None:
+        """When an epoch begins, in ISO 8601 with the zone; None where no calendar says so."""
+        moment = self._start(epoch)
+        return None if moment is None else iso_moment(moment)
+
+    def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """JSON of an epoch with its beginning after its number, where a calendar says it."""
+        if self._calendar is None:
+            return dict(body)
+        return {"epoch": body["epoch"], "begins": self.begins(body["epoch"]), **body}
 
     def _start(self, epoch: int) -> datetime | None:
         if self._calendar is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.results.questions import Answer, Query
 from dpstream.pipeline.simulation.simulate import Simulation
 
@@ -56,7 +57,10 @@ def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping
         "rmse": None if found is None else found.rmse,
         "predicted_rmse": None if found is None else found.predicted,
         "coverage": None if found is None else found.coverage,
-        "epochs": [query.to_json(record, first.truth[record.epoch]) for record in first.records],
+        "epochs": [
+            EpochSpans(first.job).dated(query.to_json(record, first.truth[record.epoch]))
+            for record in first.records
+        ],
     }
 
 

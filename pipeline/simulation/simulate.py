@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
+from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT, EpochSpans
 from dpstream.pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
 from dpstream.pipeline.results.questions import Question
 from dpstream.pipeline.results.smoothing import (
@@ -122,7 +122,7 @@ class Simulation:
             "rmse": root_mean_square([self]),
             **({"rmse_by_column": column_errors([self])} if self.smoothed else {}),
             "epochs": [
-                self._epoch_json(record)
+                EpochSpans(self.job).dated(self._epoch_json(record))
                 | (epoch_json(record, self._horizon(record.epoch)) if self.smoothed else {})
                 for record in self.records
             ],

@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.jobs.job_range import epoch_problem
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.instants import iso, iso_moment
+from dpstream.pipeline.values.instants import iso
 from dpstream.topics.names import Role
 
 DOCUMENT_VERSION = 1
@@ -77,15 +77,14 @@ class ResultDocuments:
         self, record: EstimateRecord, estimate: Published | None, most: int
     ) -> dict[str, Any]:
         job, domain, guarantee = self._job, self._job.domain, record.guarantee
-        begins, ends = self._spans.span(record.epoch)
         return {
             "version": DOCUMENT_VERSION,
             "job": job.name,
             **job.said("title", "unit"),
             "deployment": job.deployment.hex(),
             "epoch": record.epoch,
-            "begins": None if begins is None else iso_moment(begins),
-            "ends": None if ends is None else iso_moment(ends),
+            "begins": self._spans.begins(record.epoch),
+            "ends": self._spans.begins(record.epoch + 1),
             "closed_at": iso(record.closed_at),
             "fate": record.fate.value,
             "reason": record.reason,

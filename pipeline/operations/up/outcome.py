@@ -15,6 +15,7 @@ import numpy as np
 
 from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.operations.status.facts import STAGES
@@ -35,6 +36,7 @@ ONE_RUN = "over many runs 95 % do, and errors of one run go together"
 
 CSV_COLUMNS = (
     "epoch",
+    "begins",
     "estimate",
     "standard_deviation",
     "low",
@@ -139,7 +141,7 @@ class Outcome:
             "reports": self.reports,
             "truth": NOT_PRIVATE,
             **({} if (labels := self._labels) is None else {"labels": list(labels)}),
-            "epochs": [_row_json(row) for row in self.rows],
+            "epochs": [EpochSpans(self.job).dated(_row_json(row)) for row in self.rows],
         }
 
 
@@ -155,13 +157,14 @@ def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
     """Write a header and a row for every epoch; nothing stands where there is no number.
 
     Of items and numbers there is a row for every item or bucket of every epoch, and its name after
-    the epoch.
+    the epoch and its beginning.
     """
     column = kind_of(job.domain).everything(job.domain).column
-    epoch, *columns = CSV_COLUMNS
+    epoch, begins, *columns = CSV_COLUMNS
+    spans = EpochSpans(job)
     with replaced_whole(path) as part, part.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([epoch, *([] if column is None else [column]), *columns])
+        writer.writerow([epoch, begins, *([] if column is None else [column]), *columns])
         for row in rows:
             record, deviation = row.record, row.estimate.standard_deviation
             about = (
@@ -180,7 +183,9 @@ def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
             truths = [""] * len(names) if row.truths is None else row.truths
             for name, truth, (value, low, high) in zip(names, truths, found.T, strict=True):
                 numbers = map(_cell, (value, deviation, low, high))
-                writer.writerow([row.epoch, *name, *numbers, truth, *about])
+                writer.writerow(
+                    [row.epoch, spans.begins(row.epoch), *name, *numbers, truth, *about]
+                )
 
 
 def estimated_names(row: Row) -> list[str]:

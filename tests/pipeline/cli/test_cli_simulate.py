@@ -98,3 +98,19 @@ def test_bad_rows_are_refused_with_their_lines(
     assert said.code == 0
     assert len(json.loads(said.output)["epochs"]) == EPOCHS
     assert f"{changes}:{USERS + 2}: value 'maybe' is not 0 or 1" in said.errors
+
+
+def test_epochs_have_dates_where_the_job_has_a_calendar(
+    dpstream: Commands, tmp_path: Path, changes: Path
+) -> None:
+    job = tmp_path / "weeks.yaml"
+    job.write_text(
+        "name: weeks\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 1}\n"
+        "epochs: {count: 12, start: 2013-09-30, length: P7D}\n"
+    )
+    begins = ["2013-09-30", "2013-10-07", "2013-10-14"]
+    body = dpstream("simulate", job, "--input", changes, "--json").json
+    assert [epoch["begins"][:10] for epoch in body["epochs"]][:3] == begins
+    header, *rows = dpstream("simulate", job, "--input", changes).output.splitlines()
+    assert header.split()[:2] == ["epoch", "begins"]
+    assert [row.split()[1] for row in rows[:3]] == begins

@@ -254,14 +254,14 @@ def test_items_are_smoothed_too(tmp_path: Path) -> None:
         assert {name: array.shape for name, array in found.items()} == dict.fromkeys(names, (3, 3))
     assert tuple(column_errors([simulation])) == names
 
-    first = json.loads(next(json_lines(simulation.records, horizon)))
+    first = json.loads(next(json_lines(simulation.records, horizon, simulation.job)))
     assert {name: len(found["items"]) for name, found in first["biased"].items()} == {
         "online clipped": 3,
         "smoothed clipped": 3,
     }
     assert first["smoothed"]["items"] == np.round(horizon.estimates.values[0], 1).tolist()
-    rows_shown = list(csv.DictReader(csv_lines(simulation.records, horizon)))
-    assert list(rows_shown[0]) == [CSV_COLUMNS[0], "item", *CSV_COLUMNS[1:]]
+    rows_shown = list(csv.DictReader(csv_lines(simulation.records, horizon, simulation.job)))
+    assert list(rows_shown[0]) == [*CSV_COLUMNS[:2], "item", *CSV_COLUMNS[2:]]
     assert [(row["epoch"], row["item"]) for row in rows_shown] == [
         (str(epoch), label) for epoch in range(1, 7) for label in ("walk", "bus", "car")
     ]
@@ -305,7 +305,9 @@ def test_queries_are_answered_from_smoothed_estimates_with_their_own_intervals(
         if record.epoch % 3 == 0:
             assert half.value == pytest.approx(before.value, abs=0.5)
             assert half.standard_deviation == pytest.approx(before.standard_deviation)
-    buckets = csv.DictReader(csv_lines(simulation.records[:3], simulation.smoothed[0]))
+    buckets = csv.DictReader(
+        csv_lines(simulation.records[:3], simulation.smoothed[0], simulation.job)
+    )
     assert [row["range"] for row in buckets] == [*(job.domain.items or ())] * 3
 
 
@@ -372,7 +374,7 @@ def test_columns_of_an_epoch_that_is_not_smoothed_are_those_online() -> None:
 
 
 def test_the_table_says_which_columns_are_biased() -> None:
-    header, *rows = table_lines(RECORDS, HORIZON)
+    header, *rows = table_lines(RECORDS, HORIZON, RENEWING)
     assert header.split() == [
         *("epoch", "estimate", "shrunk*", "smoothed", "±", "sd", "95", "%", "low", "high"),
         *("clipped**", "shrunk**"),
@@ -389,10 +391,11 @@ def test_the_table_says_which_columns_are_biased() -> None:
 
 
 def test_csv_labels_what_is_biased_and_leaves_out_what_is_not_known() -> None:
-    rows = list(csv.DictReader(csv_lines(RECORDS, HORIZON)))
+    rows = list(csv.DictReader(csv_lines(RECORDS, HORIZON, RENEWING)))
     assert tuple(rows[0]) == CSV_COLUMNS
     assert rows[0] == {
         "epoch": "5",
+        "begins": "",
         "estimate": "-20.0",
         "smoothed": "-5.0",
         "smoothed_standard_deviation": "4.0",
@@ -415,7 +418,7 @@ def test_csv_labels_what_is_biased_and_leaves_out_what_is_not_known() -> None:
 
 
 def test_json_adds_two_keys_to_a_record() -> None:
-    lines = [json.loads(line) for line in json_lines(RECORDS, HORIZON)]
+    lines = [json.loads(line) for line in json_lines(RECORDS, HORIZON, RENEWING)]
     assert lines[0] == {
         **RECORD.to_json(),
         "smoothed": {
