@@ -115,8 +115,8 @@ class DyadicTree:
         return np.concatenate(parts).tobytes()
 
     @classmethod
-    def from_bytes(cls, horizon: int, cells: int, data: bytes, *, signed: bool) -> Self:
-        """Read `to_bytes`; counts may be negative only if they are said to be signed.
+    def from_bytes(cls, horizon: int, cells: int, data: bytes) -> Self:
+        """Read `to_bytes`.
 
         Raises:
             ValueError: the bytes are no tree of this horizon and these cells.
@@ -124,7 +124,7 @@ class DyadicTree:
         # One window's counts, mostly: a handful, of which arrays take several times as long.
         if 0 < len(data) <= _FEW_BYTES and len(data) % _ENTRY.itemsize == 0:
             tree = cls(horizon, cells)
-            if tree._take_few(struct.unpack(f"<{len(data) // 8}q", data), signed=signed):
+            if tree._take_few(struct.unpack(f"<{len(data) // 8}q", data)):
                 return tree
         if len(data) % _ENTRY.itemsize:
             raise ValueError(f"a tree of {len(data)} bytes, counts take {_ENTRY.itemsize} each")
@@ -140,8 +140,7 @@ class DyadicTree:
                 f"cell {positions[-1]}, a horizon of {horizon} epochs has "
                 f"{2 * horizon - 1} nodes of {cells} cells"
             )
-        least = -COUNT_CAP if signed else 1
-        if (counts == 0).any() or (counts > COUNT_CAP).any() or (counts < least).any():
+        if (counts < 1).any() or (counts > COUNT_CAP).any():
             raise ValueError("a count of a tree is 0, negative or beyond 2^53")
         positions = positions.astype(np.int64)
         start = 0
@@ -155,14 +154,13 @@ class DyadicTree:
             start = end
         return tree
 
-    def _take_few(self, numbers: Sequence[int], *, signed: bool) -> bool:
+    def _take_few(self, numbers: Sequence[int]) -> bool:
         """Take in cells and counts by turns, if they are right and of a single epoch; or nothing.
 
         Cells beyond 2^63 are negative here.
         """
         cells, counts = numbers[::2], numbers[1::2]
-        least = -COUNT_CAP if signed else 1
-        if cells[0] < 0 or min(counts) < least or max(counts) > COUNT_CAP or 0 in counts:
+        if cells[0] < 0 or min(counts) < 1 or max(counts) > COUNT_CAP:
             return False
         if not all(map(lt, cells, cells[1:])) or cells[-1] >= (2 * self.horizon - 1) * self.cells:
             return False

@@ -126,7 +126,7 @@ class FutureRandAggregator(DyadicAggregator):
             ValueError: the bytes are no counts of this horizon.
         """
         aggregator = cls(law, estimator)
-        aggregator.tree = DyadicTree.from_bytes(law.horizon, 4, data, signed=False)
+        aggregator.tree = DyadicTree.from_bytes(law.horizon, 4, data)
         return aggregator
 
     def estimate(self, epoch: int, attendance: Attendance) -> Estimate:

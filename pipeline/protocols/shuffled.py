@@ -130,12 +130,12 @@ def _values(domain: StreamDomain | None) -> ValueDomain:
             return CategoryDomain(domain)
 
 
-def noise_columns(noise: CellNoiseLaw, cells: int = 1) -> dict[str, int | float]:
+def noise_columns(noise: CellNoiseLaw) -> dict[str, int | float]:
     """Constants of the noise, for tables."""
     return {
         "dummies": noise.mean,
         "variance": noise.moments(noise.minimum)[1],
-        "dummies_per_user": noise.per_contributor(cells),
+        "dummies_per_user": noise.per_contributor(1),
     }
 
 

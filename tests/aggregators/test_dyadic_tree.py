@@ -76,14 +76,14 @@ def test_merging_is_adding_whatever_the_order() -> None:
 
 def test_bytes_hold_what_is_there_and_nothing_else() -> None:
     tree, _ = _random_tree(5)
-    again = DyadicTree.from_bytes(HORIZON, CELLS, tree.to_bytes(), signed=True)
+    again = DyadicTree.from_bytes(HORIZON, CELLS, tree.to_bytes())
     assert again.to_bytes() == tree.to_bytes()
     assert again.first_epoch == tree.first_epoch
     assert DyadicTree(HORIZON, CELLS).to_bytes() == b""
-    assert DyadicTree.from_bytes(HORIZON, CELLS, b"", signed=True).to_bytes() == b""
+    assert DyadicTree.from_bytes(HORIZON, CELLS, b"").to_bytes() == b""
     last = DyadicTree(2**40, cells=2)
-    last.add(3, np.array([[0, -2]]))
-    assert last.to_bytes() == entry(3 * 2 + 1, -2)
+    last.add(3, np.array([[0, 2]]))
+    assert last.to_bytes() == entry(3 * 2 + 1, 2)
 
 
 def test_counts_that_cancel_out_leave_nothing() -> None:
@@ -108,11 +108,10 @@ def test_counts_that_cancel_out_leave_nothing() -> None:
 )
 def test_other_bytes_are_refused(data: bytes, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        DyadicTree.from_bytes(HORIZON, CELLS, data, signed=False)
+        DyadicTree.from_bytes(HORIZON, CELLS, data)
 
 
-@pytest.mark.parametrize("signed", [True, False])
-def test_few_counts_are_read_as_many_are(signed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_counts_are_read_as_many_are(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(6)
     found = []
     for _ in range(2_000):
@@ -127,7 +126,7 @@ def test_few_counts_are_read_as_many_are(signed: bool, monkeypatch: pytest.Monke
             with monkeypatch.context() as patched:
                 patched.setattr(dyadic_tree, "_FEW_BYTES", few)
                 try:
-                    tree = DyadicTree.from_bytes(HORIZON, CELLS, data, signed=signed)
+                    tree = DyadicTree.from_bytes(HORIZON, CELLS, data)
                     read.append([(each, tree.nodes_due(each).tolist()) for each in tree.epochs])
                 except ValueError as error:
                     read.append(str(error))
@@ -147,6 +146,6 @@ def _random_tree(
     tree, added = DyadicTree(HORIZON, CELLS), {}
     for epoch in rng.permutation(np.arange(1, last_epoch + 1)).tolist():
         if rng.random() < 0.8:
-            added[epoch] = rng.integers(-50, 50, (orders_due(epoch), CELLS))
+            added[epoch] = rng.integers(0, 50, (orders_due(epoch), CELLS))
             tree.add(epoch, added[epoch])
     return tree, added
