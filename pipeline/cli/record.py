@@ -162,12 +162,7 @@ def _to_json(
         "files": len(index.files),
         "bytes": sum(file.size for file in index.files),
         "missing": [
-            {
-                "what": gap.what.value,
-                "first_epoch": gap.first_epoch,
-                "last_epoch": gap.last_epoch,
-                "why": gap.why,
-            }
+            {"first_epoch": gap.first_epoch, "last_epoch": gap.last_epoch, "why": gap.why}
             for gap in index.missing
         ],
     }

@@ -25,7 +25,6 @@ from dpstream.pipeline.recording.recordings import (
     RecordingFolder,
     RecordingIndex,
     RecordingWriter,
-    RecordKind,
 )
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
@@ -210,7 +209,6 @@ class Recorder:
         number, job = epoch.epoch, self._job
         if epoch.window is None and epoch.partial is not None:
             yield Missing(
-                RecordKind.WINDOWS,
                 number,
                 number,
                 f"deleted from {job.topic(Role.SHUFFLED)}, by its retention or by hand",
@@ -224,7 +222,7 @@ class Recorder:
     def _note_places(self) -> None:
         """Where to go on after what has been added by now."""
         floors = sorted(self._windows.floors.items())
-        self._places = [Place(Role.SHUFFLED.value, *at) for at in floors]
+        self._places = [Place(*at) for at in floors]
 
     def _commit(self) -> None:
         self._writer.commit(self._places)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -59,15 +59,13 @@ class RecordingFile:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Epochs of which something could not be recorded.
+    """Released epochs whose windows could not be recorded.
 
     Attributes:
-        what: is missing.
         first_epoch, last_epoch: from the first to the last, both included.
         why: in words.
     """
 
-    what: RecordKind
     first_epoch: int
     last_epoch: int
     why: str
@@ -75,20 +73,18 @@ class Missing:
     def __str__(self) -> str:
         one = self.first_epoch == self.last_epoch
         epochs = f"epochs {self.first_epoch:,} to {self.last_epoch:,}"
-        return f"{self.what} of {f'epoch {self.first_epoch:,}' if one else epochs}: {self.why}"
+        return f"windows of {f'epoch {self.first_epoch:,}' if one else epochs}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a topic to read on.
+    """Where in the topic of released windows to read on.
 
     Attributes:
-        topic: the last part of its name.
         partition: of the topic.
         offset: below it nothing is needed any more.
     """
 
-    topic: str
     partition: int
     offset: int
 
@@ -106,8 +102,8 @@ class RecordingIndex:
         from_epoch: the first epoch that was asked for.
         first_epoch, last_epoch: of what is recorded; None as long as nothing is.
         files: in the order of epochs within a kind.
-        missing: in the order of epochs within what is missing.
-        places: where in the topics to go on.
+        missing: in the order of epochs.
+        places: where in the topic of released windows to go on.
     """
 
     software: str
@@ -128,11 +124,9 @@ class RecordingIndex:
         """The files of a kind."""
         return [file for file in self.files if file.kind is kind]
 
-    def lacks(self, what: RecordKind, epoch: int) -> bool:
-        """Whether something of an epoch could not be recorded."""
-        return any(
-            gap.what is what and gap.first_epoch <= epoch <= gap.last_epoch for gap in self.missing
-        )
+    def lacks(self, epoch: int) -> bool:
+        """Whether the window of an epoch could not be recorded."""
+        return any(gap.first_epoch <= epoch <= gap.last_epoch for gap in self.missing)
 
     def to_bytes(self) -> bytes:
         """The file.
@@ -166,14 +160,13 @@ class RecordingIndex:
             ],
             "missing": [
                 {
-                    "what": gap.what.value,
                     "first_epoch": gap.first_epoch,
                     "last_epoch": gap.last_epoch,
                     "why": gap.why,
                 }
                 for gap in self.missing
             ],
-            "places": [[place.topic, place.partition, place.offset] for place in self.places],
+            "places": [[place.partition, place.offset] for place in self.places],
         }
         return _spell({**body, "sha256": _digest(body)})
 
@@ -208,8 +201,8 @@ class RecordingIndex:
                 files=tuple(map(_file, body["files"])),
                 missing=tuple(map(_missing, body["missing"])),
                 places=tuple(
-                    Place(_text(topic), _number(partition), _number(offset))
-                    for topic, partition, offset in body["places"]
+                    Place(_number(partition), _number(offset))
+                    for partition, offset in body["places"]
                 ),
             )
         except RecordingError:
@@ -220,12 +213,9 @@ class RecordingIndex:
 
 def with_missing(missing: Iterable[Missing], gap: Missing) -> tuple[Missing, ...]:
     """A gap more; epochs next to each other that are missing for the same reason become one."""
-    gaps = list(missing)
-    for at, last in enumerate(gaps):
-        same = (last.what, last.why) == (gap.what, gap.why)
-        if same and last.last_epoch + 1 == gap.first_epoch:
-            gaps[at] = Missing(last.what, last.first_epoch, gap.last_epoch, last.why)
-            return tuple(gaps)
+    gaps = [*missing]
+    if gaps and (gaps[-1].why, gaps[-1].last_epoch + 1) == (gap.why, gap.first_epoch):
+        gap = replace(gap, first_epoch=gaps.pop().first_epoch)
     return (*gaps, gap)
 
 
@@ -246,7 +236,6 @@ def _file(body: dict[str, Any]) -> RecordingFile:
 
 def _missing(body: dict[str, Any]) -> Missing:
     return Missing(
-        what=RecordKind(body["what"]),
         first_epoch=_number(body["first_epoch"]),
         last_epoch=_number(body["last_epoch"]),
         why=_text(body["why"]),

@@ -145,7 +145,7 @@ class Recording:
         held = next(found, None)
         for row in self.manifests(from_epoch):
             epoch = row.epoch
-            if row.fate is not Fate.RELEASED or self.index.lacks(RecordKind.WINDOWS, epoch):
+            if row.fate is not Fate.RELEASED or self.index.lacks(epoch):
                 continue
             if held is not None and held[0] == epoch:
                 yield held

@@ -48,8 +48,7 @@ class RecordingSource:
 
     def has_window(self, epoch: int) -> bool:
         """Whether the window of a released epoch is there whole."""
-        lacks = self._recording.index.lacks(RecordKind.WINDOWS, epoch)
-        return epoch in self._released and not lacks
+        return epoch in self._released and not self._recording.index.lacks(epoch)
 
     def stored(self, epochs: Sequence[int]) -> Stored:
         """How much is read for the windows of some epochs: of the files that they lie in."""

@@ -49,8 +49,8 @@ def write(
         for number in numbers:
             writer.add(epoch_of(number, form, rows))
             if number % every == 0:
-                writer.commit([Place("shuffled", 0, number)])
-        writer.commit([Place("shuffled", 0, numbers[-1])])
+                writer.commit([Place(0, number)])
+        writer.commit([Place(0, numbers[-1])])
 
 
 def multiset(words: Words) -> Counter[tuple[int, ...]]:
@@ -125,7 +125,7 @@ def test_what_is_missing_is_no_empty_window(tmp_path: Path) -> None:
             epoch = epoch_of(number)
             if number in (2, 3, 4, 8):
                 epoch = replace(epoch, window=None)
-                writer.add_missing(Missing(RecordKind.WINDOWS, number, number, "it was deleted"))
+                writer.add_missing(Missing(number, number, "it was deleted"))
             writer.add(epoch)
         writer.commit([])
     recording = Recording.open(tmp_path)
@@ -238,8 +238,8 @@ def test_an_index_names_only_files_of_a_recording(tmp_path: Path, path: str) -> 
         {"first_epoch": "1"},
         {"from_epoch": None},
         {"job_record": 5},
-        {"places": (Place("shuffled", 0, -1),)},
-        {"missing": (Missing(RecordKind.WINDOWS, None, 3, "gone"),)},  # type: ignore[arg-type]
+        {"places": (Place(0, -1),)},
+        {"missing": (Missing(None, 3, "gone"),)},  # type: ignore[arg-type]
     ],
 )
 def test_an_index_of_other_things_is_refused_even_with_its_right_sum(
@@ -306,7 +306,7 @@ def record_all(folder: AccidentFolder) -> None:
         for number in range(writer.next_epoch or 1, 5):
             writer.add(epoch_of(number))
             if number % 2 == 0:
-                writer.commit([Place("shuffled", 0, number)])
+                writer.commit([Place(0, number)])
     except OSError:
         writer.abandon()
         raise
