@@ -30,8 +30,8 @@ LONG_TO_ENUMERATE = frozenset(
         "jl_hh-1",
         "laplace_histogram-1",
         "range_values-1",
+        "shuffled_counts-4",
         "shuffled_counts-5",
-        "shuffled_counts-6",
         "sparse_recovery-1",
         "value_stream-1",
     }

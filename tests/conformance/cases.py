@@ -30,7 +30,7 @@ EXHAUSTIVE = (
     "count_min-3",
     "hadamard_values-1",
     "range_values-1",
-    "shuffled_counts-5",
+    "shuffled_counts-4",
     "laplace_histogram-1",
     "jl_hh-1",
     "bucket-1",
@@ -42,7 +42,7 @@ EXHAUSTIVE = (
 LONG_TO_SAMPLE = (
     *EXHAUSTIVE,
     "count_min-2",
-    "shuffled_counts-6",
+    "shuffled_counts-5",
     "sparse_recovery-0",
     "count_mean_sketch-0",
     "fragments-1",

@@ -29,6 +29,20 @@ def test_an_audit_acquits_the_installed_protocol(name: str) -> None:
         assert ("whole histories" in found["draws against the law"].what) == alone
 
 
+def test_quick_audit_enumerates_sums_of_the_shuffle_stage() -> None:
+    (summed,) = (
+        case
+        for case in find_cases("shuffled_counts")
+        if case.protocol.stage_sum(case.law) is not None
+    )
+    enumerated = {
+        attack.subject
+        for attack in attacks_on_protocol("shuffled_counts", QUICK)
+        if attack.name == "likelihood ratios"
+    }
+    assert str(summed) in enumerated
+
+
 @pytest.mark.parametrize("attack", attacks_on_accounting(), ids=lambda attack: attack.name)
 def test_an_audit_acquits_the_accounting(attack: Attack) -> None:
     acquitted([attack])
