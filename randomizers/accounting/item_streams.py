@@ -46,6 +46,9 @@ class ItemReports:
         overlap: q, the part of its words that an item shares with another one, at most; 0 with a
             boost.
         levels: how many messages there are where another code has one, each in a cell of its own.
+
+    Raises:
+        ValueError: items share words, and there is a boost.
     """
 
     last_epoch: int
@@ -53,6 +56,12 @@ class ItemReports:
     boost: int
     overlap: float
     levels: int = 1
+
+    def __post_init__(self) -> None:
+        if self.boost and self.overlap:
+            raise ValueError(
+                f"a boost of {self.boost} for items that share words: no noise is proven to suffice"
+            )
 
     @property
     def plus(self) -> dict[int, int]:

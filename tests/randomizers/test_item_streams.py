@@ -66,6 +66,11 @@ def test_single_messages_are_charged_as_in_a_single_epoch() -> None:
     assert needed == poisson_for_overlapping(1.0, 1e-6, overlap, epochs=16)
 
 
+def test_item_reports_refuse_a_boost_when_items_share_words() -> None:
+    with pytest.raises(ValueError, match="a boost of 2 for items that share words"):
+        ItemReports(64, 2, 2, 0.01)
+
+
 @pytest.mark.parametrize(
     ("epochs", "boost", "reference"),
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -122,6 +123,12 @@ def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boo
                 )
                 assert len(shifts) <= len(bound)
                 assert all(found <= stated for found, stated in zip(shifts, bound, strict=False))
+
+
+def test_law_refuses_a_boost_when_items_share_buckets() -> None:
+    law = without_dummies(2, 2)
+    with pytest.raises(ValueError, match="a boost of 2 for items that share buckets"):
+        replace(law, buckets=2)
 
 
 def test_dummies_are_uniform_over_the_words_of_either_kind() -> None:

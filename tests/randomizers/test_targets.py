@@ -39,7 +39,7 @@ from dpstream.randomizers.accounting.shifted_noise import ShiftedCells
 
 COIN = HiddenCoin(1.0, 0.3)
 REPORTS = BoostedReports(8, 2, 1)
-ITEMS = ItemReports(4, 2, 1, 0.5)
+ITEMS = ItemReports(4, 2, 1, 0.0)
 NOISE = PoissonNoise(300.0)
 
 

@@ -93,6 +93,11 @@ test('a law that costs more than it says is refused', () => {
   }
 });
 
+test('a boost for items that share buckets is refused: no noise is proven to suffice', () => {
+  const { law } = vectorsOf('shuffled_counts').cases.find((each) => each.law.boost && each.law.buckets);
+  assert.match(refusal(() => createDevice('shuffled_counts', { ...law, buckets: 3 })), /items that share buckets/);
+});
+
 test('a law read by JSON.parse, which has lost digits, is refused', () => {
   const [{ law }] = vectorsOf('value_stream').cases;
   assert.match(refusal(() => createDevice('value_stream', { ...law, noise: Number(law.noise) })), /parseJson/);

@@ -115,6 +115,7 @@ export class ShuffledItemCounts extends Device {
     } else {
       this.size = whole('size', body.size, 1, 1 << 20);
       const hashes = AffineHashes.forItems(body.buckets, this.size);
+      check(!boost || hashes.digits === 1, `a boost of ${boost} for items that share buckets`);
       this.wordCount = hashes.words;
       noisyCells = body.buckets;
       this.encode = (items, random) => hashes.draw(items, random);
