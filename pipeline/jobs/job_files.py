@@ -473,7 +473,7 @@ class Job(Wording):
 
     @property
     def _absent(self) -> set[str]:
-        """Keys that are not written where they say nothing: software that knows none reads on."""
+        """Keys that are not written where they say nothing."""
         names = (*WORDS, "crowds", "central", "sealed", "devices", "input")
         return {name for name in names if getattr(self, name) is None}
 

@@ -63,7 +63,7 @@ class Shuffle(Section):
 
     @model_serializer(mode="wrap")
     def _without_one_instance(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Only where there are several: software that knows of none reads all others.
+        """What a job does not have is not written."""
         values: dict[str, Any] = write(self)
         if self.instances == 1:
             del values["instances"]
