@@ -94,6 +94,19 @@ def test_bare_names_would_be_noticed(text: str) -> None:
     assert list(bare(text, modules()))
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_ruff_refuses_imports_without_the_package(folder: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--stdin-filename", "pipeline/module.py", "-"],
+        input=f"import {folder}\n",
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"`{folder}` is banned: import dpstream.{folder}" in said.stdout
+
+
 @pytest.mark.slow
 def test_the_package_is_all_that_a_wheel_has_and_is_whole_from_a_source_archive(
     tmp_path: Path,

@@ -27,6 +27,27 @@ def _refusal(protocol: str, parameters: str = "", more: str = "") -> str:
     return str(caught.value)
 
 
+def test_everything_removed_has_a_replacement() -> None:
+    protocols = "balls_into_bins hadamard_stream range_stream shuffled_item_tree shuffled_tree"
+    assert set(REMOVED_PROTOCOLS) == set(protocols.split())
+    assert set(JOB_KEYS) == {("shuffle", "signers"), ("topics", "lanes")}
+    assert set(JOB_VALUES) == {(("parameters", "calibration"), "conditional")}
+    assert set(COMMANDS) == {"evaluate", "relay", "verify-stage"}
+    removed = {
+        "audit": "--plot",
+        "plan": "--devices --every --gateways --jobs",
+        "produce": "--relay --relay-ca --relay-token",
+        "record": "--raw",
+        "run": "--attestation --stage-key",
+        **dict.fromkeys(
+            ("estimates", "query", "simulate"), "--items --median --quantiles --ranges"
+        ),
+    }
+    assert set(OPTIONS) == {
+        (command, option) for command, options in removed.items() for option in options.split()
+    }
+
+
 @pytest.mark.parametrize("name", REMOVED_PROTOCOLS)
 def test_removed_protocol_is_answered_with_its_replacement(name: str) -> None:
     assert name not in PROTOCOLS

@@ -93,6 +93,18 @@ test('a law that costs more than it says is refused', () => {
   }
 });
 
+test('range_values costs what the most expensive level that is drawn costs', () => {
+  const [{ law }] = vectorsOf('range_values').cases;
+  const [{ booleans }] = law.levels;
+  const levels = law.levels.map((level, index) => {
+    const epsilon = level.booleans.epsilon + Number(index === 2);
+    return { ...level, booleans: { ...level.booleans, epsilon } };
+  });
+  assert.equal(createDevice('range_values', { ...law, levels }).loss.epsilon, levels[2].booleans.epsilon);
+  const weights = law.level_weights.map((weight, index) => (index === 2 ? 0 : weight));
+  assert.equal(createDevice('range_values', { ...law, levels, level_weights: weights }).loss.epsilon, booleans.epsilon);
+});
+
 test('a boost for items that share buckets is refused: no noise is proven to suffice', () => {
   const { law } = vectorsOf('shuffled_counts').cases.find((each) => each.law.boost && each.law.buckets);
   assert.match(refusal(() => createDevice('shuffled_counts', { ...law, buckets: 3 })), /items that share buckets/);

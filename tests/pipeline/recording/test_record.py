@@ -28,6 +28,7 @@ from dpstream.pipeline.recording.recordings import (
     RecordingFolder,
     RecordingIndex,
     RecordingWriter,
+    RecordKind,
 )
 from dpstream.pipeline.results import follow as following
 from dpstream.pipeline.simulation.memory import MemoryLog
@@ -494,6 +495,15 @@ def test_verifying_names_an_altered_file_of_manifests(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     manifests.write_bytes(data)
     assert verify(path).problems == [f"{manifests} was altered: its checksum does not match"]
+
+
+def test_verifying_names_files_about_the_same_epoch(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    index = record(ran(tmp_path / "producers", to=1), path).index
+    (manifests,) = index.of_kind(RecordKind.MANIFESTS)
+    (path / INDEX_FILE).write_bytes(replace(index, files=(manifests, *index.files)).to_bytes())
+    name = manifests.path
+    assert f"{path}: {name} and {name} are about the same epochs" in verify(path).problems
 
 
 def test_verifying_names_every_damaged_file(tmp_path: Path) -> None:
