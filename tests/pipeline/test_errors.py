@@ -21,34 +21,56 @@ from dpstream.pipeline.jobs.job_problems import JobError, Problem
 
 OF_PACKAGES_WITHOUT_A_COMMAND_LINE: dict[type[Exception], int] = {NotAskedForError: WRONG_INPUT}
 HANDLED_BEFORE = {
-    "aggregators.counts.NoValuesError": "becomes a QueryError; of published epochs, no answer",
-    "topics.frames.CodecError": "readers of topics skip such a record or send it to dead letters",
-    "topics.frames.OversizedError": "as CodecError",
-    "topics.frames.VersionError": "as CodecError",
-    "pipeline.devices.bounded_lines.EndlessLineError": "becomes an InputError that names the file",
-    "pipeline.jobs.marked_yaml.YamlError": "becomes a JobError that names the file",
-    "pipeline.simulation.memory.DeletedError": "topics in memory delete only what was read",
-    "pipeline.serve.api.ProblemError": "answered over HTTP, with its status",
-    "pipeline.serve.query_strings.AskedWronglyError": "answered over HTTP, with status 400",
-    "pipeline.results.series.SeriesError": "answered over HTTP, with status 400",
-    "pipeline.serve.sockets.BlockedError": "ends the connection of one viewer",
-    "pipeline.operations.signals.SignalledError": "`up` ends with 128 and the number of the signal",
-    "pipeline.kafka.topic_spread.TopicSpreadError": "becomes a ClusterError that says what to do",
-    "pipeline.kafka.cluster._UnansweredError": "topics are looked for; becomes a ClusterError",
-    "pipeline.whole_files.WholeFileError": "an OSError with the name of a file, told as those are",
-    "pipeline.stages.windows.PunctuationError": "the stage sends the record to dead letters",
-    "pipeline.kafka.workers.errors.AbandonedError": "a worker goes on with its next assignment",
-    "pipeline.collector.gathering.WriteError": "answered over HTTP, with status 503",
-    "pipeline.collector.tokens.TokenError": "answered over HTTP, with status 401",
-    "topics.envelopes.EnvelopeError": "answered over HTTP, with status 400",
-    "randomizers.client.errors.DeviceError": "told to the app, as all of these",
-    "randomizers.client.errors.StatementError": "as DeviceError",
-    "randomizers.client.errors.LimitError": "as DeviceError",
-    "randomizers.client.errors.NotJoinedError": "as DeviceError",
-    "randomizers.client.errors.ClosedError": "as DeviceError",
-    "randomizers.client.errors.ValueRefusedError": "as DeviceError",
-    "randomizers.client.errors.StoreError": "as DeviceError",
-    "randomizers.client.errors.UnreachableError": "as DeviceError",
+    "dpstream.aggregators.counts.NoValuesError": (
+        "becomes a QueryError; of published epochs, no answer"
+    ),
+    "dpstream.topics.frames.CodecError": (
+        "readers of topics skip such a record or send it to dead letters"
+    ),
+    "dpstream.topics.frames.OversizedError": "as CodecError",
+    "dpstream.topics.frames.VersionError": "as CodecError",
+    "dpstream.pipeline.devices.bounded_lines.EndlessLineError": (
+        "becomes an InputError that names the file"
+    ),
+    "dpstream.pipeline.jobs.marked_yaml.YamlError": "becomes a JobError that names the file",
+    "dpstream.pipeline.simulation.memory.DeletedError": (
+        "topics in memory delete only what was read"
+    ),
+    "dpstream.pipeline.serve.api.ProblemError": "answered over HTTP, with its status",
+    "dpstream.pipeline.serve.query_strings.AskedWronglyError": (
+        "answered over HTTP, with status 400"
+    ),
+    "dpstream.pipeline.results.series.SeriesError": "answered over HTTP, with status 400",
+    "dpstream.pipeline.serve.sockets.BlockedError": "ends the connection of one viewer",
+    "dpstream.pipeline.operations.signals.SignalledError": (
+        "`up` ends with 128 and the number of the signal"
+    ),
+    "dpstream.pipeline.kafka.topic_spread.TopicSpreadError": (
+        "becomes a ClusterError that says what to do"
+    ),
+    "dpstream.pipeline.kafka.cluster._UnansweredError": (
+        "topics are looked for; becomes a ClusterError"
+    ),
+    "dpstream.pipeline.whole_files.WholeFileError": (
+        "an OSError with the name of a file, told as those are"
+    ),
+    "dpstream.pipeline.stages.windows.PunctuationError": (
+        "the stage sends the record to dead letters"
+    ),
+    "dpstream.pipeline.kafka.workers.errors.AbandonedError": (
+        "a worker goes on with its next assignment"
+    ),
+    "dpstream.pipeline.collector.gathering.WriteError": "answered over HTTP, with status 503",
+    "dpstream.pipeline.collector.tokens.TokenError": "answered over HTTP, with status 401",
+    "dpstream.topics.envelopes.EnvelopeError": "answered over HTTP, with status 400",
+    "dpstream.randomizers.client.errors.DeviceError": "told to the app, as all of these",
+    "dpstream.randomizers.client.errors.StatementError": "as DeviceError",
+    "dpstream.randomizers.client.errors.LimitError": "as DeviceError",
+    "dpstream.randomizers.client.errors.NotJoinedError": "as DeviceError",
+    "dpstream.randomizers.client.errors.ClosedError": "as DeviceError",
+    "dpstream.randomizers.client.errors.ValueRefusedError": "as DeviceError",
+    "dpstream.randomizers.client.errors.StoreError": "as DeviceError",
+    "dpstream.randomizers.client.errors.UnreachableError": "as DeviceError",
 }
 
 
@@ -69,7 +91,7 @@ def exceptions() -> list[type[Exception]]:
 
 
 def name_of(error: type[Exception]) -> str:
-    return f"{error.__module__}.{error.__qualname__}".removeprefix("dpstream.")
+    return f"{error.__module__}.{error.__qualname__}"
 
 
 def test_every_exception_has_an_exit_code_or_is_handled_before_it_ends_a_command() -> None:
