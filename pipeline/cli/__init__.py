@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from dpstream.pipeline.cli.loading import loading
+from dpstream.pipeline.cli.standard_streams import make_streams_usable
 from dpstream.pipeline.errors import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, that of this process by default; returns the exit code."""
+    if arguments is None:
+        make_streams_usable()
     try:
         # Loaded here: it takes a moment, in which Ctrl-C is no more an error than later on.
         with loading():
