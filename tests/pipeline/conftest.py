@@ -1,16 +1,20 @@
-"""What most tests of commands begin with."""
+"""What most tests of commands, and of whole runs in memory, begin with."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from tests.support import cells
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.small_run import job_text
+from tests.support.world import memory_folder
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -53,3 +57,21 @@ def dpstream(
     """Commands that wrap no line within a sentence."""
     monkeypatch.setenv("COLUMNS", "200")
     return Commands(capsys)
+
+
+@pytest.fixture(name="tmp_path")
+def folder_in_memory() -> Iterator[Path]:
+    """A folder in memory, where there is one: producers and recordings wait for their disk."""
+    with memory_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The protocol `cells`, for as long as a test lasts."""
+    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)

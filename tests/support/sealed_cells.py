@@ -9,7 +9,7 @@ from typing import Any
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.topics.manifests import Fate
-from tests.support.world import Accidents, World
+from tests.support.world import Accidents, World, own_cells
 
 DEPLOYMENT = bytes(range(16))
 CELLS = 12
@@ -30,23 +30,11 @@ def written_job(sealed: Mapping[str, Any] | None, **values: Any) -> dict[str, An
     }
 
 
-def values_of_cells() -> dict[str, dict[int, dict[str, int]]]:
-    """Every user has a cell of its own, the north the first half of them."""
-    half = CELLS // 2
-    return {
-        name: {
-            epoch: {f"{name}{cell}": cell for cell in range(first, first + half)}
-            for epoch in range(1, EPOCHS + 1)
-        }
-        for name, first in (("north", 0), ("south", half))
-    }
-
-
 def begun(
     job: DeployedJob, folder: Path, keys: KeyRing, accidents: Accidents | None = None
 ) -> World:
     """The job, and nothing sent yet."""
-    return World(job, folder, values_of_cells(), accidents or Accidents(), keys=keys)
+    return World(job, folder, own_cells(CELLS, EPOCHS), accidents or Accidents(), keys=keys)
 
 
 def run(world: World) -> World:

@@ -7,9 +7,12 @@ carrying it out dies, with what it had not flushed lost, or kept.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -292,3 +295,64 @@ class Owner:
                 assert self.driver.fenced
                 self.done = True
                 return
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """Make a folder in memory, where there is one, and delete it afterwards."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+def own_cells(cells: int, epochs: int) -> dict[str, dict[int, dict[str, int]]]:
+    """Give every device a cell of its own, the north's devices the lower half of them."""
+    half = cells // 2
+    return {
+        name: {
+            epoch: {f"{name}{cell}": cell for cell in range(first, first + half)}
+            for epoch in range(1, epochs + 1)
+        }
+        for name, first in (("north", 0), ("south", half))
+    }
+
+
+def interleavings(
+    begin: Callable[[Path], World],
+    folder: Path,
+    stage: str = "shuffle",
+    times: tuple[float, ...] = (0.0, 61.0, 122.0),
+    meanwhile: Callable[[World], object] = lambda world: world.close_epoch("south", 1),
+) -> Iterator[tuple[int, World]]:
+    """Pause the owner of a stage anywhere, let its successor get anywhere, and wake the owner up.
+
+    Args:
+        begin: the world before the stage works.
+        times: the times at which the owner works.
+        meanwhile: what happens while the owner is paused.
+
+    Yields:
+        The actions before the pause, and the world once everything has settled.
+    """
+    for pause in count(1):
+        for progress in count():
+            world = begin(folder / f"{pause}-{progress}")
+            owner = Owner(world, stage, *times)
+            owner.step(pause)
+            if owner.done:
+                world.shut()
+                return
+            meanwhile(world)
+            successor = Owner(world, stage, 200.0)
+            successor.step(progress)
+            finished = successor.done
+            owner.driver.fenced = True
+            owner.step()
+            successor.step()
+            world.workers[stage] = successor.worker
+            for world.now in (300.0, 400.0):
+                world.settle()
+            yield pause, world
+            world.shut()
+            if finished:
+                break

@@ -1,31 +1,11 @@
-"""Fixtures of whole runs in memory."""
+"""Fixtures of windows that wait in files."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-
-from dpstream.pipeline.protocols.registry import PROTOCOLS
-from tests.support import cells
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The protocol `cells`, for as long as a test lasts."""
-    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
 
 
 @pytest.fixture

@@ -170,20 +170,3 @@ def test_a_window_that_never_had_a_partial_waits_however_long_it_takes() -> None
     aggregator.show([second])
     assert aggregator.written() == [503]
     assert all(floor == end for floor, end in aggregator.floors())
-
-
-def test_a_partition_of_which_none_was_written_lately_is_looked_for() -> None:
-    aggregator = Aggregator([])
-    partitions = aggregator.job.partitions
-    assert partitions > 1
-    # The others went on while nobody had the last one.
-    lost = [each for each in range(1, 501) if aggregator.job.partition_of(each) == partitions - 1]
-    aggregator = Aggregator(each for each in range(1, 501) if each not in lost[20:])
-    for partition in range(partitions):
-        said = aggregator.stage.unfinished(partition)
-        wanted = lost[20] if partition == partitions - 1 else None
-        first = wanted or next(
-            each for each in range(501, 600) if aggregator.job.partition_of(each) == partition
-        )
-        assert said == f"epoch {first} and later ones of its partition"
-    assert aggregator.driver.records[Role.PARTIALS] > 400

@@ -8,7 +8,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from dpstream.pipeline.actions import Append
@@ -100,41 +99,6 @@ def test_however_the_records_of_two_copies_mix_every_report_counts_once(
         assert record.headline is not None
         assert (record.headline.low, record.headline.high) == (1.0, 1.0), order
         assert not cluster.log.values(Role.DEAD_LETTERS)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "more", "told"),
-    [
-        ("fragments", {"delta": 1e-3}, {"reports": 0}),
-        ("laplace_histogram", {}, {"reports": 100, "duplicates": 2}),
-    ],
-)
-def test_what_comes_again_is_told_only_where_the_number_of_messages_is_no_secret(
-    protocol: str, more: dict[str, float], told: dict[str, int]
-) -> None:
-    written = {
-        "name": "told",
-        "protocol": protocol,
-        "parameters": {"epsilon": 1, "domain": ["a", "b"], **more},
-        "epochs": {"count": 1},
-        "shuffle": {"minimum": 100},
-        "topics": {"partitions": 1},
-    }
-    cluster = SimulatedCluster(
-        deploy_job(make_job(written), deployed_at=0),
-        lambda purpose, number: seeded_generator(number),
-    )
-    with Producer(
-        cluster.job, None, name="gateway", transport=MemoryDriver(cluster.log)
-    ) as producer:
-        producer.enrol([f"user {number}" for number in range(100)])
-        producer.report_all(1, np.ones((100, 1), np.int64))
-        producer.close(1)
-    first, *_ = cluster.log.values(Role.REPORTS)
-    worker = cluster.workers["shuffle"]
-    for offset in range(3):
-        worker.run(worker.stage.record(0, offset, first, 0.0))
-    assert worker.stage.heartbeat()["counts"] == told
 
 
 class Copy(NamedTuple):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,6 @@ from dpstream.randomizers.single_message.calibration import calibrate as calibra
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from dpstream.topics.word_forms import WordForm
 from dpstream.topics.words import Words, pack_words, split_words
 from tests.support.world import Accidents, Owner, World
 
@@ -199,14 +196,6 @@ def test_how_words_are_encoded_tells_of_those_left_alone() -> None:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
-
-
-@pytest.fixture
 def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several chunks per window."""
     monkeypatch.setattr(
@@ -315,33 +304,6 @@ def test_messages_are_deleted_once_and_small_crowds_withheld(folder: Path, order
         assert 1 + 2 * 3 in record.estimate.withheld, "a crowd of two"
     shown = [record.estimate.to_json() for record in world.published().values() if record.estimate]
     assert shown[0] != shown[1], "each epoch has noise of its own"
-
-
-@pytest.mark.usefixtures("nothing_in_memory")
-@pytest.mark.parametrize("order", ["sorted", "random"])
-def test_files_of_what_is_left_are_closed_once_it_is_written(
-    folder: Path, scratch_files: list[Any], order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of words of which hardly one comes twice: they are in no table, nor counted."""
-    make = WordMultiset.__init__
-
-    def without_table(self: WordMultiset, form: WordForm, *scratch: Any) -> None:
-        make(self, replace(form, distinct=None), *scratch)
-
-    def uncounted(*of_window: Any) -> Words:
-        left = left_of_crowds(*of_window)
-        return Words(np.repeat(left.values, left.occurrences.astype(np.int64), axis=0))
-
-    monkeypatch.setattr(WordMultiset, "__init__", without_table)
-    monkeypatch.setattr("dpstream.pipeline.stages.stage_noise.left_of_crowds", uncounted)
-    monkeypatch.setattr("dpstream.pipeline.stages.multisets._TABLE_WORD_SIZE", 0)
-    world = world_of(deployed(order=order), folder)
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
-    world.settle(["shuffle"])
-    assert scratch_files
-    assert all(file.closed for file in scratch_files)
-    world.shut()
 
 
 def test_manifests_heartbeats_and_windows_know_totals_alone(folder: Path) -> None:

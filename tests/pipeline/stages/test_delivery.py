@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from dpstream.pipeline.actions import Append, LogRecord, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.simulation.memory import MemoryWorker
 from dpstream.topics.batches import (
     Batch,
@@ -31,32 +28,18 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Registration
 from dpstream.topics.words import Words, split_words
-from tests.support import cells
-from tests.support.world import Accidents, Owner, World
+from tests.support.world import Accidents, Owner, World, interleavings, memory_folder, own_cells
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cells_protocol")]
 
 DEPLOYMENT = bytes(range(16))
 EPOCHS = 4
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
 
 
 @pytest.fixture(autouse=True)
 def little_is_read_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of logs that are read from near their end: to have to go further back is the usual case."""
     monkeypatch.setattr(actions, "_READ_FIRST", 1)
-
-
-@pytest.fixture(autouse=True)
-def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
 
 
 def deployed(
@@ -92,17 +75,6 @@ def boolean_values() -> dict[str, dict[int, dict[str, int]]]:
     }
 
 
-def cell_values() -> dict[str, dict[int, dict[str, int]]]:
-    """Every user has a cell of its own: the north 0 to 14, the south 15 to 29."""
-    return {
-        name: {
-            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
-            for epoch in range(1, EPOCHS + 1)
-        }
-        for name, first in (("north", 0), ("south", 15))
-    }
-
-
 def run(world: World) -> World:
     """Two producers that are not in step, several windows open at once."""
     for name, epoch in [
@@ -120,31 +92,8 @@ FUTURE_RAND: tuple[str, dict[str, object]] = ("future_rand", {"epsilon": 2, "cha
 CELLS: tuple[str, dict[str, object]] = ("cells", {"cells": 30})
 
 
-def test_every_cell_is_one_without_accidents(folder: Path) -> None:
-    world = run(World(deployed(*CELLS), folder, cell_values()))
-    records = world.published()
-    assert sorted(records) == [1, 2, 3, 4]
-    for record in records.values():
-        assert record.fate is Fate.RELEASED
-        assert record.headline is not None
-        assert (record.headline.low, record.headline.high) == (1.0, 1.0)
-        assert (record.contributors, record.population) == (30, 30)
-
-
-def test_a_publisher_tells_which_epoch_it_publishes_next(folder: Path) -> None:
-    world = World(deployed(*CELLS), folder, cell_values())
-    for epoch in (1, 2):
-        for name in world.values:
-            world.close_epoch(name, epoch)
-        world.settle()
-        publisher = world.worker("publish").stage
-        assert publisher.heartbeat()["next_epoch"] == epoch + 1
-        assert publisher.unfinished(0) == f"epoch {epoch + 1} and later ones"
-    world.shut()
-
-
 def test_a_released_window_is_in_canonical_order(folder: Path) -> None:
-    world = run(World(deployed(*CELLS), folder, cell_values()))
+    world = run(World(deployed(*CELLS), folder, own_cells(30, EPOCHS)))
     for partition in (0, 1):
         chunks = [decode_chunk(value) for value in world.log.values(Role.SHUFFLED, partition)]
         assert [chunk.total for chunk in chunks] == [1, 1]
@@ -183,11 +132,11 @@ def test_killed_after_every_single_action(
         assert len(world.log.values(Role.ESTIMATES)) == EPOCHS, f"killed after action {strike}"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(strikes=st.frozensets(st.integers(1, 250), min_size=2, max_size=12), keep=st.booleans())
 def test_killed_many_times(strikes: frozenset[int], keep: bool) -> None:
-    with TemporaryDirectory() as name:
-        world = run(World(deployed(*CELLS), Path(name), cell_values(), Accidents(strikes, keep)))
+    with memory_folder() as path:
+        world = run(World(deployed(*CELLS), path, own_cells(30, EPOCHS), Accidents(strikes, keep)))
     for record in world.published().values():
         assert record.headline is not None
         assert (record.headline.low, record.headline.high) == (1.0, 1.0)
@@ -222,7 +171,9 @@ def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool, st
     """
 
     def short_run(place: Path, strike: int) -> World:
-        world = World(deployed(*CELLS), place, cell_values(), Accidents(frozenset([strike]), keep))
+        world = World(
+            deployed(*CELLS), place, own_cells(30, EPOCHS), Accidents(frozenset([strike]), keep)
+        )
         for epoch in (1, 2):
             for name in ("north", "south"):
                 world.log.append(Append(Role.REPORTS, epoch % 2, b"garbage"))
@@ -250,7 +201,7 @@ def test_killed_between_any_two_records_of_a_window(folder: Path, keep: bool, st
 @pytest.mark.usefixtures("small_records")
 def test_half_a_window_is_read_again_by_the_next_aggregator(folder: Path) -> None:
     """An aggregator commits and dies while the shuffle worker is between two chunks."""
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for name in ("north", "south"):
         world.close_epoch(name, 1)
     owner = Owner(world, "shuffle", 0.0)
@@ -305,7 +256,9 @@ def test_a_late_producer_is_wholly_out_wherever_the_worker_is_killed(
     """South is late for epoch 1: grace passes, and then its batches arrive."""
 
     def late_run(place: Path, strike: int) -> World:
-        world = World(deployed(*CELLS), place, cell_values(), Accidents(frozenset([strike]), keep))
+        world = World(
+            deployed(*CELLS), place, own_cells(30, EPOCHS), Accidents(frozenset([strike]), keep)
+        )
         world.surviving("south", lambda: world.producer("south").enrol(["nobody"]))
         world.close_epoch("north", 1)
         world.settle()
@@ -335,7 +288,7 @@ def test_a_window_that_is_written_when_the_late_have_come_is_the_same(folder: Pa
     """A worker decides and is gone, the late producer sends, and then comes the successor."""
     released = []
     for late in (False, True):
-        world = World(deployed(*CELLS), folder / str(late), cell_values())
+        world = World(deployed(*CELLS), folder / str(late), own_cells(30, EPOCHS))
         world.surviving("south", lambda world=world: world.producer("south"))  # type: ignore[misc]
         world.close_epoch("north", 1)
         first = Owner(world, "shuffle", 0.0, 61.0, 122.0)
@@ -354,7 +307,7 @@ def test_a_window_that_is_written_when_the_late_have_come_is_the_same(folder: Pa
 
 def one_epoch(folder: Path, stage: str) -> World:
     """Everything has happened that comes before the stage; the south is late."""
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_epoch("north", 1)
     world.surviving("south", lambda: world.producer("south"))
     if stage != "shuffle":
@@ -373,42 +326,27 @@ def test_two_owners_in_every_interleaving(folder: Path, stage: str) -> None:
     has arrived. What counts is what the first manifest says.
     """
     memberships: set[tuple[bool, ...]] = set()
-    pause = interleavings = 0
-    while True:
-        pause += 1
-        progress = 0
-        while True:
-            world = one_epoch(folder / f"{pause}-{progress}", stage)
-            owner = Owner(world, stage, 0.0, 61.0, 122.0)
-            owner.step(pause)
-            if owner.done:
-                world.shut()
-                assert interleavings > pause > 5
-                assert stage != "shuffle" or memberships == {(True, False), (True, True)}
-                return
-            if stage == "shuffle":
-                world.close_epoch("south", 1)
-            successor = Owner(world, stage, 200.0)
-            successor.step(progress)
-            finished = successor.done
-            owner.driver.fenced = True
-            owner.step()
-            successor.step()
-            world.workers[stage] = successor.worker
-            for world.now in (300.0, 400.0):
-                world.settle()
-            check_cells(world)
-            assert sorted(world.published()) == [1]
-            memberships.add(tuple(world.manifests()[1].producers))
-            world.shut()
-            interleavings += 1
-            if finished:
-                break
-            progress += 1
+    interleaved = 0
+    pauses: set[int] = set()
+
+    def meanwhile(world: World) -> None:
+        if stage == "shuffle":
+            world.close_epoch("south", 1)
+
+    for pause, world in interleavings(
+        lambda place: one_epoch(place, stage), folder, stage, meanwhile=meanwhile
+    ):
+        pauses.add(pause)
+        check_cells(world)
+        assert sorted(world.published()) == [1]
+        memberships.add(tuple(world.manifests()[1].producers))
+        interleaved += 1
+    assert interleaved > len(pauses) > 5
+    assert stage != "shuffle" or memberships == {(True, False), (True, True)}
 
 
 def test_duplicated_batches_count_once(folder: Path) -> None:
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_epoch("north", 1)
     for value in world.log.values(Role.REPORTS, 1):
         for _ in range(3):
@@ -423,7 +361,7 @@ def test_duplicated_batches_count_once(folder: Path) -> None:
 
 def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
     """Every kind of refusal keeps the record and says why, and the stream goes on."""
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     world.close_epoch("north", 1)
     batch, _ = world.log.values(Role.REPORTS, 1)
     good = decode_batch(batch)
@@ -455,13 +393,8 @@ def test_what_cannot_be_admitted_goes_to_the_dead_letters(folder: Path) -> None:
     world.shut()
 
 
-def test_as_many_contributors_as_are_needed_are_released(folder: Path) -> None:
-    world = run(World(deployed(*CELLS, minimum=30), folder, cell_values()))
-    assert [record.fate for record in world.published().values()] == [Fate.RELEASED] * EPOCHS
-
-
 def test_too_few_contributors_are_never_released(folder: Path) -> None:
-    world = World(deployed(*CELLS, minimum=31), folder, cell_values())
+    world = World(deployed(*CELLS, minimum=31), folder, own_cells(30, EPOCHS))
     world = run(world)
     for record in world.published().values():
         assert record.fate is Fate.TOO_SMALL
@@ -469,32 +402,9 @@ def test_too_few_contributors_are_never_released(folder: Path) -> None:
     assert not world.log.values(Role.SHUFFLED, 1)
 
 
-def test_an_epoch_without_records_becomes_empty_when_a_later_one_is_decided(
-    folder: Path,
-) -> None:
-    world = World(deployed(*CELLS), folder, cell_values())
-    for name in ("north", "south"):
-        world.close_epoch(name, 3)
-    world.settle()
-    assert sorted(world.manifests()) == [3]
-    for world.now in (1.0, 59.0):
-        world.settle()
-        assert sorted(world.manifests()) == [3]
-    for world.now in (60.0, 61.0):
-        world.settle()
-    assert {epoch: manifest.fate for epoch, manifest in world.manifests().items()} == {
-        1: Fate.EMPTY,
-        2: Fate.EMPTY,
-        3: Fate.RELEASED,
-    }
-    assert sorted(world.published()) == [1, 2, 3]
-    check_cells(world)
-    world.shut()
-
-
 def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) -> None:
     """When grace is over the worker reads on to the end the log has then, and decides there."""
-    values = {**cell_values(), "east": {1: {"east0": 0}}}
+    values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS), folder, values)
     world.surviving("east", lambda: world.producer("east"))
     world.close_epoch("north", 1)
@@ -514,7 +424,7 @@ def test_nothing_in_the_log_is_late_because_the_worker_was_slow(folder: Path) ->
 
 def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
     """Who is expected is read anew before a window closes by completeness."""
-    world = World(deployed(*CELLS, producers=1), folder, cell_values())
+    world = World(deployed(*CELLS, producers=1), folder, own_cells(30, EPOCHS))
     world.producer("north")
     worker = MemoryWorker(world.stage("shuffle"), world.log)
     worker.run(worker.assign(1))
@@ -530,7 +440,7 @@ def test_who_registered_before_the_decision_is_waited_for(folder: Path) -> None:
 
 def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
     """Also when a later epoch was decided first, and this one looked silent for a while."""
-    values = {**cell_values(), "east": {1: {"east0": 0}}}
+    values = {**own_cells(30, EPOCHS), "east": {1: {"east0": 0}}}
     world = World(deployed(*CELLS, minimum=1), folder, values)
     world.producer("east").leave(1)
     for name in ("north", "south"):
@@ -548,63 +458,6 @@ def test_grace_begins_with_the_first_record_of_an_epoch(folder: Path) -> None:
     world.shut()
 
 
-def test_a_silent_producer_is_not_waited_for_after_three_epochs_until_it_is_back(
-    folder: Path,
-) -> None:
-    values = {
-        name: dict.fromkeys(range(1, 9), of_name[1]) for name, of_name in cell_values().items()
-    }
-    job = deployed(*CELLS, last_epoch=8)
-    world = World(job, folder, values)
-    world.surviving("south", lambda: world.producer("south"))
-    for epoch in (1, 2, 3):
-        world.close_epoch("north", epoch)
-        world.settle()
-        assert epoch not in world.manifests()
-        world.now += 61
-        world.settle()
-        world.settle()
-        assert epoch in world.manifests()
-    world.close_epoch("north", 4)
-    world.settle()
-    assert world.manifests()[4].contributors == 15
-    south = world.producer("south")
-    south.enrol(list(values["south"][5]))
-    south.report(5, values["south"][5])
-    batch, *rest = (action for action in south.close_steps(5) if isinstance(action, Append))
-    world.log.append(batch)
-    world.close_epoch("north", 5)
-    world.settle()
-    assert 5 not in world.manifests(), "the south is back, and is waited for at once"
-    for action in rest:
-        world.log.append(action)
-    world.settle()
-    assert world.manifests()[5].contributors == 30
-    for epoch, first, second in ((6, "north", "south"), (7, "south", "north")):
-        world.close_epoch(first, epoch)
-        world.settle()
-        assert epoch not in world.manifests(), f"the {second} is waited for"
-        world.close_epoch(second, epoch)
-        world.settle()
-        assert world.manifests()[epoch].contributors == 30
-    world.shut()
-
-
-def test_population_of_a_producer_that_is_not_in_is_its_last(folder: Path) -> None:
-    world = World(deployed(*CELLS), folder, cell_values())
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
-    world.settle()
-    world.close_epoch("north", 2)
-    world.settle()
-    world.now = 61.0
-    world.settle()
-    world.settle()
-    assert world.published()[2].contributors == 15
-    assert world.published()[2].population == 30
-    world.shut()
-
-
 def workers_of_one_partition_each(world: World) -> tuple[MemoryWorker, MemoryWorker]:
     """Two shuffle workers, of partitions 0 and 1."""
     workers = [MemoryWorker(world.stage("shuffle"), world.log) for _ in range(2)]
@@ -617,7 +470,7 @@ def test_an_epoch_is_too_far_ahead_only_of_what_all_workers_have_decided(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     even, odd = workers_of_one_partition_each(world)
     for epoch in (1, 4):
         for name in ("north", "south"):
@@ -642,7 +495,7 @@ def test_epochs_that_are_too_far_ahead_are_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpstream.pipeline.stages.window_decision.EPOCHS_AHEAD", 2)
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for epoch in (3, 4):
         world.close_epoch("north", epoch)
     world.close_epoch("south", 3)
@@ -665,7 +518,7 @@ def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
 
     The window of epoch 2 is then open with another worker, or its manifest comes second.
     """
-    values = cell_values()
+    values = own_cells(30, EPOCHS)
     values["north"] = {epoch: values["north"][epoch] for epoch in (3, 4)}
     values["south"] = {epoch: values["south"][epoch] for epoch in (2, 3, 4)}
     world = World(deployed(*CELLS, producers=1), folder, values)
@@ -694,7 +547,7 @@ def test_the_first_manifest_says_with_which_epoch_a_deployment_begins(
 
 
 def test_raw_records_of_finished_windows_are_deleted_whoever_finished_them(folder: Path) -> None:
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for name in ("north", "south"):
         world.close_epoch(name, 1)
     owner = Owner(world, "shuffle", 0.0)
@@ -723,7 +576,7 @@ def hostile_records(job: DeployedJob, enrolment: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("what", hostile_records(deployed(*FUTURE_RAND), bytes(16)))
 def test_a_producer_that_promises_too_much_stops_nobody(folder: Path, what: str) -> None:
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     enrolment = world.producer("south").enrolment
     hostile = hostile_records(world.job, enrolment)[what]
     world.log.append(Append(Role.REPORTS, 1, hostile))
@@ -774,7 +627,7 @@ GARBAGE = (
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.STATUS])
 def test_garbage_in_any_topic_stops_nobody(folder: Path, role: Role) -> None:
-    world = World(deployed(*CELLS), folder, cell_values())
+    world = World(deployed(*CELLS), folder, own_cells(30, EPOCHS))
     for epoch in range(1, EPOCHS + 1):
         for value in GARBAGE:
             world.log.append(Append(role, 0, value))

@@ -87,7 +87,7 @@ def undisturbed() -> dict[int, bytes]:
     return world.integers()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_each_device_counts_once_however_often_its_report_arrives(
     seed: int, undisturbed: dict[int, bytes]
 ) -> None:
@@ -283,15 +283,6 @@ def test_a_collector_that_has_just_come_is_waited_for() -> None:
     world.settle()
     world.watermark(1, 1)
     world.beat(2)
-    world.settle()
-    assert 1 not in world.manifests()
-
-
-def test_without_collectors_alive_nothing_closes_early() -> None:
-    world = DeviceWorld(JOB)
-    world.at(2, 1)
-    world.collect(1, ones(range(3), enrols=True))
-    world.watermark(1, 1)
     world.settle()
     assert 1 not in world.manifests()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,28 +10,16 @@ from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.records import Drain
 from tests.support import cells
-from tests.support.world import Accidents, Owner, World
+from tests.support.world import Accidents, World, interleavings, own_cells
+
+pytestmark = pytest.mark.usefixtures("cells_protocol")
 
 DEPLOYMENT = bytes(range(16))
 PARTITIONS = 2
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
-
-
-@pytest.fixture(autouse=True)
-def cells_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
 
 
 @pytest.fixture
@@ -48,17 +34,6 @@ def job() -> DeployedJob:
         "topics": {"partitions": PARTITIONS},
     }
     return deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
-
-
-def values() -> dict[str, dict[int, dict[str, int]]]:
-    """Every user has a cell of its own: the north 0 to 14, the south 15 to 29."""
-    return {
-        name: {
-            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
-            for epoch in range(1, 9)
-        }
-        for name, first in (("north", 0), ("south", 15))
-    }
 
 
 def drain(world: World, partitions: int = PARTITIONS) -> None:
@@ -97,7 +72,7 @@ def drained_run(world: World) -> World:
 def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_for(
     job: DeployedJob, folder: Path
 ) -> None:
-    world = drained_run(World(job, folder, values()))
+    world = drained_run(World(job, folder, own_cells(30, 8)))
     assert contributors(world) == {1: 30, 2: 15, 3: 15, 4: 30}
     assert {record.fate for record in world.published().values()} == {Fate.RELEASED}
 
@@ -113,12 +88,12 @@ def test_what_is_open_is_decided_without_grace_and_what_comes_later_is_waited_fo
 def test_killed_after_every_single_action(
     job: DeployedJob, folder: Path, keep: bool, stride: int
 ) -> None:
-    undisturbed = drained_run(World(job, folder / "undisturbed", values()))
+    undisturbed = drained_run(World(job, folder / "undisturbed", own_cells(30, 8)))
     actions = undisturbed.accidents.count
     assert actions > 100
     for strike in range(1, actions + 1, stride):
         accidents = Accidents(frozenset([strike]), keep)
-        world = drained_run(World(job, folder / f"{strike}", values(), accidents))
+        world = drained_run(World(job, folder / f"{strike}", own_cells(30, 8), accidents))
         assert world.published() == undisturbed.published(), f"killed after action {strike}"
         assert world.integers() == undisturbed.integers(), f"killed after action {strike}"
 
@@ -127,7 +102,7 @@ def test_a_window_stays_open_until_all_that_the_drain_is_about_was_read(
     job: DeployedJob, folder: Path
 ) -> None:
     """A worker that is far behind does not call late what was in the log when it was asked."""
-    world = World(job, folder, values())
+    world = World(job, folder, own_cells(30, 8))
     registered(world)
     for name, epoch in (("north", 1), ("north", 3), ("south", 1)):
         world.close_epoch(name, epoch)
@@ -144,7 +119,7 @@ def test_a_window_stays_open_until_all_that_the_drain_is_about_was_read(
 
 
 def test_a_drain_is_about_nothing_that_begins_after_it(job: DeployedJob, folder: Path) -> None:
-    world = World(job, folder, values())
+    world = World(job, folder, own_cells(30, 8))
     registered(world)
     for _ in range(2):
         drain(world)
@@ -165,7 +140,7 @@ def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: 
     After the drain a silent epoch is waited for as ever.
     """
     for late in (False, True):
-        world = World(job, folder / f"{late}", values())
+        world = World(job, folder / f"{late}", own_cells(30, 8))
         registered(world)
         for name in ("north", "south"):
             world.close_epoch(name, 1)
@@ -186,7 +161,7 @@ def test_an_epoch_before_a_drained_one_is_decided_too(job: DeployedJob, folder: 
 
 
 def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> None:
-    few = values()
+    few = own_cells(30, 8)
     few["north"][1] = {"north0": 0}
     world = World(job, folder, few)
     registered(world)
@@ -203,7 +178,7 @@ def test_too_few_are_withheld_by_a_drain_too(job: DeployedJob, folder: Path) -> 
 
 def test_a_drain_of_one_partition_decides_its_epochs_alone(job: DeployedJob, folder: Path) -> None:
     """Whoever asked was stopped between two partitions; asking again asks for the other one."""
-    world = World(job, folder, values())
+    world = World(job, folder, own_cells(30, 8))
     registered(world)
     for epoch in (1, 2):
         world.close_epoch("north", epoch)
@@ -220,38 +195,22 @@ def test_a_drain_of_one_partition_decides_its_epochs_alone(job: DeployedJob, fol
 def test_two_owners_in_every_interleaving_decide_once(job: DeployedJob, folder: Path) -> None:
     """The owner drains without the south and is paused anywhere; for its successor it is there."""
     memberships: set[tuple[bool, ...]] = set()
-    pause = 0
-    while True:
-        pause += 1
-        progress = 0
-        while True:
-            world = World(job, folder / f"{pause}-{progress}", values())
-            registered(world)
-            world.close_epoch("north", 1)
-            drain(world)
-            owner = Owner(world, "shuffle", 0.0)
-            owner.step(pause)
-            if owner.done:
-                world.shut()
-                assert pause > 5
-                assert memberships == {(True, False), (True, True)}
-                return
-            world.close_epoch("south", 1)
-            successor = Owner(world, "shuffle", 1.0)
-            successor.step(progress)
-            finished = successor.done
-            owner.driver.fenced = True
-            owner.step()
-            successor.step()
-            world.workers["shuffle"] = successor.worker
-            world.settle()
-            manifest = world.manifests()[1]
-            memberships.add(tuple(manifest.producers))
-            assert contributors(world) == {1: 15 * sum(manifest.producers)}
-            world.shut()
-            if finished:
-                break
-            progress += 1
+
+    def begin(place: Path) -> World:
+        world = World(job, place, own_cells(30, 8))
+        registered(world)
+        world.close_epoch("north", 1)
+        drain(world)
+        return world
+
+    pauses: set[int] = set()
+    for pause, world in interleavings(begin, folder, times=(0.0,)):
+        pauses.add(pause)
+        manifest = world.manifests()[1]
+        memberships.add(tuple(manifest.producers))
+        assert contributors(world) == {1: 15 * sum(manifest.producers)}
+    assert len(pauses) > 5
+    assert memberships == {(True, False), (True, True)}
 
 
 def test_the_highest_end_counts_and_other_deployments_do_not(job: DeployedJob) -> None:

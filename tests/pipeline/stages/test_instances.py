@@ -21,7 +21,6 @@ from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.operations.status import stages_of
-from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.randomizers.randomness import seeded_generator
@@ -33,7 +32,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.words import Words, split_words
 from tests.support.replays import LiveRun, replayed
-from tests.support.world import Accidents, Owner, World
+from tests.support.world import Accidents, Owner, World, own_cells
 
 DEPLOYMENT = bytes(range(16))
 CELLS = 30
@@ -63,19 +62,8 @@ def deployed(instances: int = 2, epochs: int = EPOCHS, **shuffle: Any) -> Deploy
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
 
 
-def cell_values() -> dict[str, dict[int, dict[str, int]]]:
-    """Every user has a cell of its own: the north 0 to 14, the south 15 to 29."""
-    return {
-        name: {
-            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
-            for epoch in range(1, EPOCHS + 1)
-        }
-        for name, first in (("north", 0), ("south", 15))
-    }
-
-
 def begun(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
-    return World(job, folder, cell_values(), accidents or Accidents())
+    return World(job, folder, own_cells(CELLS, EPOCHS), accidents or Accidents())
 
 
 def run(world: World) -> World:
@@ -361,19 +349,6 @@ def test_an_instance_takes_nothing_of_whom_nobody_has_registered(folder: Path) -
     world.shut()
 
 
-def test_an_instance_takes_what_is_as_far_ahead_as_the_first_one_takes_it(folder: Path) -> None:
-    """Somebody runs ahead of the others: what the first instance takes, none of them refuses."""
-    job = deployed(epochs=12)
-    users = {epoch: {f"north{cell}": cell for cell in range(15)} for epoch in range(1, 13)}
-    world = World(job, folder, {"north": users, "south": {1: {"south15": 15}}})
-    world.close_epoch("south", 1)
-    for epoch in range(1, 13):
-        world.close_epoch("north", epoch)
-    world.settle(["shuffle", "instance-2"])
-    assert not world.log.values(Role.DEAD_LETTERS)
-    world.shut()
-
-
 def test_an_instance_refuses_only_what_the_first_one_refuses_however_far_it_has_come(
     folder: Path,
 ) -> None:
@@ -465,18 +440,6 @@ def test_misfits_that_cost_more_than_is_spared_are_refused(
     monkeypatch.setattr("dpstream.pipeline.jobs.shuffle.MISFIT", 2.0**-70)
     with pytest.raises(JobError, match="no room for the messages of 3 instances"):
         make_job(FRAGMENTS).calibrate()
-
-
-def test_plan_says_what_a_captured_instance_sees_and_what_that_is_worth() -> None:
-    made = plan(make_job(FRAGMENTS), 1_000)
-    assert [row["reports_seen"] for row in made.constants] == [0, 1, 2, 3, 4]
-    chances = [row["probability"] for row in made.constants]
-    assert chances == pytest.approx([n / 81 for n in (16, 32, 24, 8, 1)])
-    losses = [row["epsilon_of_a_bit"] for row in made.constants]
-    alone = plan(make_job({**FRAGMENTS, "shuffle": {"minimum": 100}}), 1_000).constants
-    assert losses[-1] == alone[-1]["epsilon_of_a_bit"]
-    assert losses[1] < losses[2] < losses[3] < losses[4]
-    assert any("a captured instance sees t of the 4 messages" in note for note in made.caveats)
 
 
 @pytest.mark.parametrize(

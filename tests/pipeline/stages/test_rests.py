@@ -19,7 +19,7 @@ from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words
 from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job
-from tests.support.world import World, reader_of
+from tests.support.world import World, own_cells, reader_of
 
 EPOCHS = 4
 CELLS = 30
@@ -44,16 +44,6 @@ def cells_job(instances: int = 1, calendar: bool = False, **shuffle: object) -> 
         }
     )
     return deploy_job(job, deployment=bytes(16), deployed_at=0)
-
-
-def values() -> dict[str, dict[int, dict[str, int]]]:
-    return {
-        name: {
-            epoch: {f"{name}{cell}": cell for cell in range(first, first + 15)}
-            for epoch in range(1, EPOCHS + 1)
-        }
-        for name, first in (("north", 0), ("south", 15))
-    }
 
 
 class RestingWorkers:
@@ -133,7 +123,7 @@ def test_what_resting_workers_publish_is_what_others_do(
 ) -> None:
     published = []
     for resting in (False, True):
-        world = World(make(), folder / str(resting), values())
+        world = World(make(), folder / str(resting), own_cells(CELLS, EPOCHS))
         workers = RestingWorkers(world)
         world.now = 1000.0
         # The south is missing from epoch 3, and nobody reports in epoch 2.
@@ -162,7 +152,7 @@ def test_what_resting_workers_publish_is_what_others_do(
 
 @pytest.mark.usefixtures("cells_protocol")
 def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None:
-    world = World(cells_job(), folder, values())
+    world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     workers = RestingWorkers(world)
     assert set(workers.rests) == {"shuffle", "aggregate", "publish"}
     assert {rest.seconds for rest, _ in workers.rests.values()} == {math.inf}, "no clock wakes them"
@@ -178,27 +168,10 @@ def test_an_open_window_keeps_its_stage_awake_and_no_other(folder: Path) -> None
 
 
 @pytest.mark.usefixtures("cells_protocol")
-def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
-    world = World(cells_job(), folder, values())
-    aggregate = world.worker("aggregate").stage
-    rests = []
-    for index in range(2):
-        rests.append(aggregate.rests())
-        chunk = Chunk(
-            world.job.fingerprint, world.job.deployment, 1, 0, bytes(16), index, 2,
-            Words(np.array([[index]], "<u2")),
-        )  # fmt: skip
-        world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(chunk)))
-        world.settle(["aggregate"])
-    assert [*rests, aggregate.rests()] == [math.inf, None, math.inf]
-    world.shut()
-
-
-@pytest.mark.usefixtures("cells_protocol")
 def test_an_epoch_that_is_left_out_before_a_decided_one_keeps_the_stage_awake(
     folder: Path,
 ) -> None:
-    world = World(cells_job(calendar=True), folder, values())
+    world = World(cells_job(calendar=True), folder, own_cells(CELLS, EPOCHS))
     shuffle = world.worker("shuffle").stage
     for epoch, now in ((1, 150.0), (3, 151.0)):
         world.now = now
@@ -218,7 +191,7 @@ def test_an_epoch_that_is_left_out_before_a_decided_one_keeps_the_stage_awake(
 def test_an_instance_stays_awake_while_a_part_of_whatever_partition_is_not_said(
     folder: Path,
 ) -> None:
-    world = World(cells_job(instances=2), folder, values())
+    world = World(cells_job(instances=2), folder, own_cells(CELLS, EPOCHS))
     stage = world.stage("instance-2")
     beside = MemoryWorker(stage, world.log, reader="beside")
     assert stage.rests() is None, "of what it does not own it knows nothing"
@@ -237,8 +210,25 @@ def test_an_instance_stays_awake_while_a_part_of_whatever_partition_is_not_said(
 
 
 @pytest.mark.usefixtures("cells_protocol")
+def test_half_a_window_keeps_who_adds_it_up_awake(folder: Path) -> None:
+    world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
+    aggregate = world.worker("aggregate").stage
+    rests = []
+    for index in range(2):
+        rests.append(aggregate.rests())
+        chunk = Chunk(
+            world.job.fingerprint, world.job.deployment, 1, 0, bytes(16), index, 2,
+            Words(np.array([[index]], "<u2")),
+        )  # fmt: skip
+        world.log.append(Append(Role.SHUFFLED, 1, encode_chunk(chunk)))
+        world.settle(["aggregate"])
+    assert [*rests, aggregate.rests()] == [math.inf, None, math.inf]
+    world.shut()
+
+
+@pytest.mark.usefixtures("cells_protocol")
 def test_whoever_owns_nothing_cannot_tell(folder: Path) -> None:
-    world = World(cells_job(), folder, values())
+    world = World(cells_job(), folder, own_cells(CELLS, EPOCHS))
     assert [world.stage(stage).rests() for stage in world.job.stages] == [None] * 3
 
 

@@ -19,7 +19,6 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.sealing_keys import SealingKeyError
 from dpstream.pipeline.operations.status import stages_of
-from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
 from dpstream.pipeline.stages.admission import Admission, Refusal
@@ -183,9 +182,8 @@ def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_records")
-@pytest.mark.parametrize("copies", [1, CELLS])
 def test_boxes_that_were_copied_to_another_instance_count_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, copies: int
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has met a box for one instance has a producer send it to the other one, too."""
     met: dict[bytes, list[WordArray]] = {}
@@ -195,7 +193,7 @@ def test_boxes_that_were_copied_to_another_instance_count_once(
         before = met.setdefault(lock.context, [])
         before.append(own)
         # To the first instance, the last that a producer sends to, from the other one.
-        return own if len(before) != 2 else np.concatenate([before[0][:copies], own])
+        return own if len(before) != 2 else np.concatenate([before[0], own])
 
     monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.seal_rows", seal_and_copy)
     world = run(begun(deployed(), folder, KEYS))
@@ -205,16 +203,6 @@ def test_boxes_that_were_copied_to_another_instance_count_once(
     for source in (live.source, live.record(folder / "recording")):
         assert source.window(1).messages == CELLS
         assert replayed(source)[2].integers == live.results.integers
-
-
-@pytest.mark.parametrize("stage", ["shuffle", "instance-2", "aggregate"])
-def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
-    own = {"shuffle": 2, "instance-2": 3, "aggregate": 1}[stage]
-    world = begun(deployed(), folder, ring({1, 2, 3} - {own}))
-    with pytest.raises(SealingKeyError, match="dpstream keygen made it; copy it here"):
-        world.stage(stage)
-    world.keys = ring([own])
-    assert world.stage(stage)
 
 
 def test_every_epoch_is_sealed_to_the_keys_of_its_turn(folder: Path) -> None:
@@ -229,17 +217,6 @@ def test_every_epoch_is_sealed_to_the_keys_of_its_turn(folder: Path) -> None:
             own = ring([stages[index][epoch - 1]])
             assert isinstance(Admission(job, own, role).admit(epoch % 2, value), Batch)
     sent.shut()
-
-
-def test_a_recording_and_a_replay_have_all_parts_of_a_window(folder: Path) -> None:
-    world = run(begun(deployed(SIDE_BY_SIDE[:3]), folder, KEYS))
-    live = LiveRun(world.job, world.log)
-    for source in (live.source, live.record(folder / "recording")):
-        assert all(source.has_window(epoch) for epoch in (1, 2))
-        job, log, results = replayed(source)
-        assert job.window_parts == 1
-        assert results.integers == live.results.integers
-        assert len(log.values(Role.SHUFFLED, 1)) == 1
 
 
 FRAGMENTS: dict[str, Any] = {
@@ -321,10 +298,8 @@ def test_a_simulation_adds_up_what_three_instances_pass_on() -> None:
     ("sealed", "instances", "message"),
     [
         (sealed_section([[2]]), 2, "sealed.stages has keys of 1: name a key"),
-        (sealed_section([[2], [3], [4]]), 2, "sealed.stages has keys of 3"),
         (sealed_section(SIDE_BY_SIDE), 1, "4 shuffle stages in series, and at most 3 can be"),
         (shares_section(), 2, "nothing to divide among several of them: leave out shuffle.inst"),
-        (sealed_section([[2], [2]]), 2, "a key is named twice"),
         (sealed_section([[2, 3], [4, 5]]), 2, "say by rotate how many epochs one serves"),
     ],
 )
@@ -342,28 +317,3 @@ def test_the_guarantee_says_who_would_have_to_work_together() -> None:
     assert "who sees one of them sees" not in trust
     series = make_job(written_job(sealed_section(SIDE_BY_SIDE[:3])))
     assert deployed(SIDE_BY_SIDE[:3]).fingerprint != deploy_job(series, deployed_at=0).fingerprint
-
-
-def test_plan_says_that_a_captured_instance_alone_reads_nothing() -> None:
-    sealed, plain = (
-        plan(make_job({**FRAGMENTS, "sealed": section}), 1_000)
-        for section in (FRAGMENTS["sealed"], None)
-    )
-    assert sealed.constants == plain.constants
-    said = " ".join(sealed.caveats)
-    assert "a captured instance alone reads none of the messages that are drawn for it" in said
-    assert "together with those it sees t of the 4 messages of a bit" in said
-    assert "if all 3 stages and whoever adds up together keep the messages" in said
-    assert "a captured instance sees t of the 4 messages" in " ".join(plain.caveats)
-
-
-def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:
-    """As many as a gateway sends, but for the headers of its records."""
-    job = deploy_job(make_job(FRAGMENTS), deployment=DEPLOYMENT, deployed_at=0)
-    users = {f"{user}": 1 for user in range(100)}
-    world = World(job, folder, {"north": {1: users}}, keys=KEYS)
-    world.close_epoch("north", 1)
-    world.shut()
-    sent = sum(len(value) for role in job.report_roles for value in world.log.values(role, 1))
-    planned = 100 * plan(make_job(FRAGMENTS), 100).bytes_per_user
-    assert planned < sent < 1.05 * planned

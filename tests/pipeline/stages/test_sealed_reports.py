@@ -15,7 +15,6 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.sealed import shuffle_stage_name, stage_roles
 from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
 from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.stages.admission import Admission, Refusal
@@ -304,31 +303,6 @@ def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Pat
     world.shut()
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
-@pytest.mark.parametrize("stage", ["passes it on", "is revoked"])
-def test_what_a_writer_has_left_behind_leaves_no_scratch_file_open(
-    folder: Path, scratch_files: list[Any], stage: str
-) -> None:
-    world = begun(deployed(IN_SERIES[:2]), folder, all_keys(IN_SERIES))
-    for name in ("north", "south"):
-        world.close_epoch(name, 1)
-    world.settle(["shuffle"])
-    assert all(each.closed for each in scratch_files)
-    (value,) = world.log.values(Role.HOP_1, 1)
-    part = encode_chunk(replace(decode_chunk(value), attempt=b"another attempt.", total=2))
-    worker = world.worker("shuffle-2")
-    scratch_files.clear()
-    worker.run(worker.stage.record(1, 0, part, 0.0))
-    assert [each.closed for each in scratch_files] == [False]
-    if stage == "is revoked":
-        worker.stage.revoke(1)
-    else:
-        world.settle(["shuffle-2"])
-        assert len(world.log.values(Role.SHUFFLED, 1)) == 1
-    assert all(each.closed for each in scratch_files)
-    world.shut()
-
-
 def test_reports_that_the_protocol_does_not_have_are_left_out() -> None:
     job = deployed()
     words = np.array([[1], [CELLS], [2], [2**16 - 1]], job.word_form.dtype)
@@ -383,16 +357,6 @@ def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) 
     refused = Admission(job, all_keys(IN_SERIES)).admit(1, batch)
     assert isinstance(refused, Refusal)
     assert refused.detail == "not sealed, as all reports of this job must be"
-
-
-def test_the_stages_of_a_job_are_named_in_the_order_of_the_data() -> None:
-    assert list(stage_roles(deployed(IN_SERIES).hops)) == [
-        *map(shuffle_stage_name, range(3)),
-        "aggregate",
-        "publish",
-    ]
-    assert set(deployed(IN_SERIES[:2]).topic_settings()) >= {Role.HOP_1}
-    assert Role.HOP_2 not in deployed(IN_SERIES[:2]).topic_settings()
 
 
 @pytest.mark.parametrize("stage", ["shuffle", "shuffle-2", "aggregate"])

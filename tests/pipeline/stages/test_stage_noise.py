@@ -6,32 +6,27 @@ Two noisy versions of the same counts could be averaged, and their difference te
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Append
-from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.noise_tables import poisson_table
-from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
+from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, pack_words, split_words
 from tests.support import noisy_cells
-from tests.support.world import Accidents, Owner, World
+from tests.support.world import Accidents, World, interleavings, own_cells
 
 CELLS = 12
 DEPLOYMENT = bytes(range(16))
@@ -41,14 +36,6 @@ KEY = NoiseKey(bytes(range(32)))
 @pytest.fixture(autouse=True)
 def noisy_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROTOCOLS, noisy_cells.NAME, noisy_cells.NOISY_CELLS)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
 
 
 @pytest.fixture
@@ -74,20 +61,8 @@ def deployed(key: NoiseKey | None = KEY, **shuffle: object) -> DeployedJob:
     return job if key is None else job.model_copy(update={"noise_key": key.digest})
 
 
-def cell_values() -> dict[str, dict[int, dict[str, int]]]:
-    """Every user has a cell of its own: the north the lower half, the south the upper."""
-    half = CELLS // 2
-    return {
-        name: {
-            epoch: {f"{name}{cell}": cell for cell in range(first, first + half)}
-            for epoch in (1, 2)
-        }
-        for name, first in (("north", 0), ("south", half))
-    }
-
-
 def world_of(job: DeployedJob, folder: Path, accidents: Accidents | None = None) -> World:
-    return World(job, folder, cell_values(), accidents or Accidents(), noise_key=KEY)
+    return World(job, folder, own_cells(CELLS, 2), accidents or Accidents(), noise_key=KEY)
 
 
 def dummies(job: DeployedJob, epoch: int) -> NDArray[np.int64]:
@@ -199,37 +174,18 @@ def test_two_owners_in_every_interleaving(folder: Path) -> None:
     memberships: set[tuple[bool, ...]] = set()
     written: list[int] = []
     job = deployed()
-    pause = 0
-    while True:
-        pause += 1
-        progress = 0
-        while True:
-            world = world_of(job, folder / f"{pause}-{progress}")
-            world.close_epoch("north", 1)
-            world.surviving("south", lambda world=world: world.producer("south"))  # type: ignore[misc]
-            owner = Owner(world, "shuffle", 0.0, 61.0, 122.0)
-            owner.step(pause)
-            if owner.done:
-                world.shut()
-                assert memberships == {(True, False), (True, True)}
-                assert max(written) > 1, "both have written the window"
-                return
-            world.close_epoch("south", 1)
-            successor = Owner(world, "shuffle", 200.0)
-            successor.step(progress)
-            finished = successor.done
-            owner.driver.fenced = True
-            owner.step()
-            successor.step()
-            world.workers["shuffle"] = successor.worker
-            for world.now in (300.0, 400.0):
-                world.settle()
-            written.append(check_noise(world))
-            memberships.add(tuple(world.manifests()[1].producers))
-            world.shut()
-            if finished:
-                break
-            progress += 1
+
+    def begin(place: Path) -> World:
+        world = world_of(job, place)
+        world.close_epoch("north", 1)
+        world.surviving("south", lambda: world.producer("south"))
+        return world
+
+    for _, world in interleavings(begin, folder):
+        written.append(check_noise(world))
+        memberships.add(tuple(world.manifests()[1].producers))
+    assert memberships == {(True, False), (True, True)}
+    assert max(written) > 1, "both have written the window"
 
 
 @pytest.mark.usefixtures("small_records")
@@ -249,7 +205,7 @@ def test_a_window_below_the_minimum_is_withheld_with_its_dummies(folder: Path) -
 def test_present_devices_are_the_contributors(folder: Path) -> None:
     """Not those enrolled, nor the messages: as many as present devices have added their share."""
     world = world_of(deployed(minimum=CELLS), folder)
-    absent = cell_values()
+    absent = own_cells(CELLS, 2)
     del absent["south"][2][f"south{CELLS - 1}"]
     world.values = absent
     fates = {epoch: record.fate for epoch, record in run(world).published().items()}
@@ -327,18 +283,6 @@ def test_a_job_deployed_without_a_key_is_not_run_with_any() -> None:
         StageNoise(deployed(key=None), KEY)
 
 
-def test_a_job_that_needs_no_key_takes_any() -> None:
-    values = {
-        "name": "plain",
-        "protocol": "future_rand",
-        "parameters": {"epsilon": 1, "changes": 1},
-        "epochs": {"count": 2},
-    }
-    job = deploy_job(make_job(values), deployed_at=0)
-    for key in (None, KEY):
-        assert StageNoise(job, key).dummies(1) is None
-
-
 def test_noise_is_a_function_of_key_deployment_and_epoch() -> None:
     job = deployed()
     elsewhere = job.model_copy(update={"deployment": bytes(16)})
@@ -401,31 +345,3 @@ def random_words(generator: np.random.Generator) -> list[int]:
     """Three words of 64 bits."""
     words: list[int] = generator.integers(0, 1 << 64, 3, dtype=np.uint64).tolist()
     return words
-
-
-def simulated_windows(seed: int, key: NoiseKey | None) -> dict[int, list[int]]:
-    """What a simulated job releases: counts by epoch."""
-
-    def generators(purpose: str, number: int) -> np.random.Generator:
-        return seeded_generator(seed, len(purpose), number)
-
-    cluster = SimulatedCluster(deployed(key=None, producers=1), generators, key)
-    producer = Producer(
-        cluster.job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
-    )
-    producer.enrol([str(cell) for cell in range(CELLS)])
-    for epoch in (1, 2):
-        producer.report_all(epoch, np.arange(CELLS))
-        producer.close(epoch)
-        cluster.settle()
-    producer.shut()
-    (first,) = cluster.log.values(Role.SHUFFLED, 1)
-    (second,) = cluster.log.values(Role.SHUFFLED, 0)
-    chunks = map(decode_chunk, (first, second))
-    return {chunk.epoch: counts_of([chunk.words]).tolist() for chunk in chunks}
-
-
-def test_a_simulation_has_the_noise_of_its_seed_or_of_the_key_it_is_given() -> None:
-    assert simulated_windows(1, None) == simulated_windows(1, None) != simulated_windows(2, None)
-    expected = {epoch: (1 + dummies(deployed(), epoch)).tolist() for epoch in (1, 2)}
-    assert simulated_windows(1, KEY) == simulated_windows(2, KEY) == expected

@@ -7,9 +7,7 @@ noise tell the words between them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -24,19 +22,11 @@ from dpstream.randomizers.shuffled_value_stream import SUM_ZERO, ShuffledValueSt
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from tests.support.world import Accidents, Owner, World
+from tests.support.world import Accidents, World, interleavings
 
 USERS = 12
 DEPLOYMENT = bytes(range(16))
 KEY = NoiseKey(bytes(range(32)))
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder in memory, where there is one: hundreds of producers wait for their disk here."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
 
 
 def job_values(*, renew: bool = False, **shuffle: object) -> dict[str, object]:
@@ -176,37 +166,18 @@ def test_two_owners_in_every_interleaving(folder: Path) -> None:
     memberships: set[tuple[bool, ...]] = set()
     written: list[int] = []
     job = deployed()
-    pause = 0
-    while True:
-        pause += 1
-        progress = 0
-        while True:
-            world = world_of(job, folder / f"{pause}-{progress}")
-            world.close_epoch("north", 1)
-            world.surviving("south", lambda world=world: world.producer("south"))  # type: ignore[misc]
-            owner = Owner(world, "shuffle", 0.0, 61.0, 122.0)
-            owner.step(pause)
-            if owner.done:
-                world.shut()
-                assert memberships == {(True, False), (True, True)}
-                assert max(written) > 1, "both have written the window"
-                return
-            world.close_epoch("south", 1)
-            successor = Owner(world, "shuffle", 200.0)
-            successor.step(progress)
-            finished = successor.done
-            owner.driver.fenced = True
-            owner.step()
-            successor.step()
-            world.workers["shuffle"] = successor.worker
-            for world.now in (300.0, 400.0):
-                world.settle()
-            written.append(check_sums(world))
-            memberships.add(tuple(world.manifests()[1].producers))
-            world.shut()
-            if finished:
-                break
-            progress += 1
+
+    def begin(place: Path) -> World:
+        world = world_of(job, place)
+        world.close_epoch("north", 1)
+        world.surviving("south", lambda: world.producer("south"))
+        return world
+
+    for _, world in interleavings(begin, folder):
+        written.append(check_sums(world))
+        memberships.add(tuple(world.manifests()[1].producers))
+    assert memberships == {(True, False), (True, True)}
+    assert max(written) > 1, "both have written the window"
 
 
 def test_noise_drawn_anew_would_be_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

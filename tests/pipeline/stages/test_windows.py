@@ -1,15 +1,20 @@
-"""Open windows: which records of a producer belong together."""
+"""Open windows, attempts and sets of epochs: which records belong together."""
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dpstream.pipeline.stages.attempts import Attempts
+from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.windows import Drawing, PunctuationError, Window
+from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, batch_id
+from dpstream.topics.chunks import Chunk
 from dpstream.topics.word_forms import WordForm
 from dpstream.topics.words import Words
 
@@ -104,48 +109,50 @@ def test_a_producer_with_nothing_to_report_is_in() -> None:
     assert words_of(one) == []
 
 
-@pytest.mark.parametrize("order", ["batches first", "punctuation first"])
-def test_a_record_costs_the_same_however_many_drawings_its_producer_has_begun(
-    monkeypatch: pytest.MonkeyPatch, order: str
-) -> None:
-    """A registered producer that lies begins another drawing with every batch."""
-    looked = Counter[str]()
-
-    def count_drawings(self: Drawing) -> bool:
-        looked["drawings"] += 1
-        return self.punctuation is not None and len(self.batches) == self.punctuation.batches
-
-    class CountedMultiset(WordMultiset):
-        @property
-        def held_bytes(self) -> int:
-            looked["multisets"] += 1
-            return super().held_bytes
-
-    monkeypatch.setattr(Drawing, "whole", property(count_drawings))
-    one, most = Window(1, 0.0, lambda: CountedMultiset(FORM)), Counter[str]()
-    for drawing in range(200):
-        name = drawing.to_bytes(8, "big")
-        records: list[Batch | Punctuation] = [batch(name, 0, 7), punctuation(name, 2, 5)]
-        for record in records if order == "batches first" else reversed(records):
-            looked.clear()
-            assert one.add(record)
-            most |= looked
-    assert most == {"drawings": 1, "multisets": 2}
+ID = bytes(16)
 
 
-def test_memory_held_is_that_of_all_multisets_there_are() -> None:
-    records: list[Batch | Punctuation] = [
-        *(batch(drawing, index, 7 + index) for drawing in (ONE, OTHER) for index in range(3)),
-        punctuation(OTHER, 4, 4),
-        punctuation(ONE, 3, 5),
-        batch(OTHER, 3, 9),
-    ]
-    one = window()
-    for record in records:
-        one.add(record)
-        drawings = one.contributions[PRODUCER].drawings.values()
-        multisets = [one.words, *(drawing.words for drawing in drawings)]
-        assert one.held_bytes == sum(each.held_bytes for each in multisets)
-    assert one.held_bytes > 0
-    one.drop_words()
-    assert one.held_bytes == 0
+def chunk(index: int, total: int) -> Chunk:
+    return Chunk(ID, ID, 1, 0, ID, index, total, Words(np.ones((2, 1), np.uint8)))
+
+
+def test_a_chunk_that_contradicts_the_first_one_is_refused_and_changes_nothing() -> None:
+    added: list[int] = []
+    attempts = Attempts(lambda: added, lambda content, each: content.append(each.index))
+    assert attempts.take_in(5, chunk(0, 3)) is None
+    for total in (1, 2, 4):
+        with pytest.raises(ValueError, match=f"one of {total} chunks, the first was one of 3"):
+            attempts.take_in(6, chunk(0 if total == 1 else 1, total))
+    assert added == [0]
+    assert attempts.take_in(7, chunk(1, 3)) is None
+    assert attempts.take_in(8, replace(chunk(0, 2), attempt=b"\1" * 16)) is None
+    done = attempts.take_in(9, chunk(2, 3))
+    assert done is not None
+    assert (done.first_offset, done.indices) == (5, {0, 1, 2})
+
+
+epochs = st.lists(st.integers(1, 40))
+
+
+@given(epochs, st.integers(1, 45), st.integers(1, 45))
+def test_epoch_set_behaves_as_a_set(added: list[int], first: int, last: int) -> None:
+    reference: set[int] = set()
+    tested = EpochSet()
+    for epoch in added:
+        assert tested.add(epoch) == (epoch not in reference)
+        reference.add(epoch)
+    assert [epoch for epoch in range(50) if epoch in tested] == sorted(reference)
+    assert bool(tested) == bool(reference)
+    assert tested.lowest == min(reference, default=0)
+    assert tested.highest == max(reference, default=0)
+    absent = [epoch for epoch in range(first, last + 1) if epoch not in added]
+    assert list(tested.missing(first, last)) == absent
+    assert tested.first_missing(first) == next(e for e in range(first, 100) if e not in added)
+    assert list(tested.below(first)) == sorted(each for each in reference if each < first)[::-1]
+
+
+def test_the_set_stays_small_over_many_epochs() -> None:
+    tested = EpochSet()
+    for epoch in range(1, 100_001):
+        tested.add(epoch ^ 1 if epoch < 100_000 else epoch)
+    assert len(tested._starts) <= 2
