@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -37,10 +36,6 @@ def asked(domain: ValueDomain, *, norm_sub: bool = False, **options: Any) -> Que
 
 def record(estimate: Estimate | ItemEstimates | None, epoch: int = 3) -> EstimateRecord:
     return EstimateRecord(bytes(16), epoch, Fate.RELEASED, 0, 90, 100, estimate, {"epsilon": 1.0})
-
-
-def test_nothing_asked_is_no_query() -> None:
-    assert make_query(MODES, Asked()) is None
 
 
 def test_items_come_in_the_order_in_which_they_were_asked_for() -> None:
@@ -93,11 +88,6 @@ def test_ends_of_buckets_may_be_written_as_decimals() -> None:
     )
 
 
-def test_norm_sub_by_itself_is_about_all_buckets() -> None:
-    answers = asked(HOURS, norm_sub=True).answers(VALUES)
-    assert [answer.name for answer in answers] == ["0:20", "20:40", "40:60", "60:80"]
-
-
 def test_quantiles_are_values_with_intervals() -> None:
     low, median = asked(HOURS, quantiles=["0.1", "0.5"]).answers(VALUES, TRUTH)
     assert (low.name, median.name) == ("0.1", "0.5")
@@ -118,46 +108,18 @@ def test_where_there_is_no_estimate_there_is_no_answer() -> None:
     assert query.answers(empty) == ()
 
 
-def test_answers_are_json() -> None:
-    body = json.loads(json.dumps(asked(HOURS, ranges=["0:40"]).to_json(record(VALUES), TRUTH)))
-    (answer,) = body["ranges"]
-    assert answer.keys() == {"name", "estimate", "standard_deviation", "low", "high", "truth"}
-    assert (body["epoch"], body["fate"], body["population"]) == (3, "released", 100)
-
-
-def test_a_record_read_again_answers_the_same() -> None:
-    query = asked(HOURS, ranges=["0:40", "20:60"])
-    again = EstimateRecord.from_bytes(record(VALUES).to_bytes())
-    assert query.answers(again.estimate) == query.answers(VALUES)
-
-
 @pytest.mark.parametrize(
     ("domain", "options", "message"),
     [
         (MODES, {"items": ["bus"], "top": 2}, "--item and --top do not go together"),
         (BOOLEAN, {"quantiles": ["0.5"]}, "for jobs over numbers; this one counts one value"),
-        (BOOLEAN, {"norm_sub": True}, "--norm-sub is for jobs over items or numbers"),
-        (
-            MODES,
-            {"quantiles": ["0.5"]},
-            "--quantile is for jobs over numbers; of items give --item",
-        ),
-        (MODES, {"ranges": ["0:1"]}, "--range is for jobs over numbers"),
-        (MODES, {"boxes": ["0:1,0:1"]}, "--box is for jobs over points of a grid; of items give"),
         (MODES, {"items": ["buss"]}, "--item: 'buss' is not in the domain; did you mean 'bus'?"),
-        (MODES, {"items": ["zzz"]}, "whose 4 labels begin with 'walk', 'bus', 'car, own'"),
-        (MODES, {"items": [" "]}, "--item is empty"),
         (HOURS, {"items": ["bus"]}, "--item is for jobs over items; of numbers give --range or"),
-        (HOURS, {"top": 3}, "--top is for jobs over items"),
-        (HOURS, {"ranges": [""]}, "--range: '' is no range"),
         (HOURS, {"ranges": ["20"]}, "--range: '20' is no range: give LOW:HIGH"),
-        (HOURS, {"ranges": ["a:20"]}, "--range: 'a' is not a number"),
         (HOURS, {"ranges": ["40:20"]}, "--range: '40:20' is empty: give the lower end first"),
         (HOURS, {"ranges": ["20:90"]}, "90 lies outside of the values, 0 to 80"),
         (HOURS, {"ranges": ["20:50"]}, "50 lies within a bucket; the nearest edges are 40 and 60"),
-        (HOURS, {"quantiles": ["0"]}, "--quantile: 0 does not lie between 0 and 1"),
         (HOURS, {"quantiles": ["50"]}, "--quantile: 50 does not lie between 0 and 1"),
-        (HOURS, {"quantiles": ["half"]}, "--quantile: 'half' is not a number"),
         (HOURS, {"quantiles": ["0.5"], "norm_sub": True}, "not with --quantile"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from typing import Any
 
@@ -13,9 +11,6 @@ import pytest
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.published import Published
-from dpstream.pipeline.cli.answer_lines import printed_lines
-from dpstream.pipeline.cli.change_lines import change_lines
-from dpstream.pipeline.devices.truths import ChangedTruths, CountedTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.results.changes import (
@@ -25,8 +20,6 @@ from dpstream.pipeline.results.changes import (
     check_changes,
     has_changes,
 )
-from dpstream.pipeline.serve.history import History, Point
-from dpstream.pipeline.serve.views import JobState, changed
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.topics.manifests import Fate
@@ -134,38 +127,3 @@ def test_what_says_nothing_about_changes_says_so() -> None:
     assert has_changes(shuffled)
     summed = deployed("shuffled_counts", changes=2, delta=1e-6, dummies="shuffle")
     assert has_changes(summed)
-
-
-def test_lines_say_that_they_are_changes() -> None:
-    records = list(changes(JOB, [count(1), count(2), count(3)], 2))
-    lines = {
-        form: list(change_lines(printed_lines(JOB, None, form, records), form, 2))
-        for form in ("table", "csv", "json")
-    }
-    header, row, note = lines["table"]
-    assert header.split()[:2] == ["epoch", "change"]
-    assert row.split()[:2] == ["3", "200"]
-    assert "since 2 epochs ago" in note
-    (told,) = csv.DictReader(lines["csv"])
-    assert (told["epoch"], told["change"]) == ("3", "200.0")
-    (body,) = map(json.loads, lines["json"])
-    assert (body["change_since"], body["estimate"]["value"]) == (2, 200.0)
-
-
-def test_the_page_shows_changes_beside_true_ones() -> None:
-    history = History(JOB.domain)
-    for epoch in range(1, 5):
-        history.append(Point.of(count(epoch), JOB.domain))
-    state = JobState(JOB, history, truths=CountedTruths(np.array([7, 9, 12, 20])))
-    shown = changed(state, history.points, 2)
-    assert shown.history.epochs().tolist() == [3, 4]
-    assert shown.change == 2
-    assert shown.truths is not None
-    assert [shown.truths.of(each.epoch, each.estimate) for each in shown.history.points] == [
-        [5],
-        [11],
-    ]
-    assert isinstance(shown.truths, ChangedTruths)
-    assert shown.truths.last_epoch == 4
-    # What was there is as it was.
-    assert state.history.epochs().tolist() == [1, 2, 3, 4]

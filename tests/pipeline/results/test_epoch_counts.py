@@ -8,17 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from kafka.errors import KafkaError
 
 from dpstream.aggregators.cell_window import CellWindow
-from dpstream.aggregators.counts import NotAskedForError
-from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job, validate
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.planning.composed_epochs import composed
-from dpstream.pipeline.results.asked import Asked, ask, check_askable, usual_question
+from dpstream.pipeline.results.asked import ask
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     NoCountsError,
@@ -27,9 +24,9 @@ from dpstream.pipeline.results.epoch_counts import (
     read_latest,
 )
 from dpstream.pipeline.results.follow import follow_counts
-from dpstream.pipeline.results.questions import Boxes, Items, Quantiles, Question, Top
+from dpstream.pipeline.results.questions import Items, Top
 from dpstream.pipeline.stages.epoch_log import EpochLog
-from dpstream.pipeline.values.boxes import Box, QueryError
+from dpstream.pipeline.values.boxes import QueryError
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.set_jobs import Run, held_by, job_text, within
 
@@ -120,15 +117,6 @@ def test_of_laws_that_differ_the_whole_horizon_is_charged() -> None:
     assert charged.epsilon == job.constants["stream_epsilon"] > composed(job, 2).epsilon
 
 
-def test_the_estimates_of_other_protocols_are_those_published(start: Start) -> None:
-    run = start("hadamard")
-    run.report(1, MODES)
-    counts = run.driver.run(read_counts(run.job, 1))
-    assert isinstance(counts.counts, ItemEstimates)
-    with pytest.raises(NotAskedForError, match="jobs of count_min"):
-        ask(counts, run.job.domain, Quantiles((0.5,)))
-
-
 def test_what_was_withheld_cannot_be_asked(start: Start) -> None:
     run = start()
     run.report(1, MODES[:40])
@@ -170,89 +158,3 @@ class TestFollowing:
         run = start(epochs=4)
         found = [counts.epochs for counts in self.followed(cluster, run, 2, [1, 2, 3, 4])]
         assert found == [(2,), (3,), (4,)]
-
-    def test_following_begins_with_the_latest_epoch(
-        self, start: Start, cluster: MemoryCluster
-    ) -> None:
-        run = start(epochs=4)
-        run.report(1, MODES)
-        run.report(2, MODES)
-        found = [counts.epochs for counts in self.followed(cluster, run, None, [3, 4])]
-        assert found == [(2,), (3,), (4,)]
-
-    def test_a_broker_that_is_away_is_waited_for_and_nothing_is_lost(
-        self, start: Start, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        run = start(epochs=2)
-        run.report(1, MODES)
-        told: list[str] = []
-        reads: list[str] = []
-        read = cluster.read
-
-        def broken(topic: str, *where: Any) -> Any:
-            reads.append(topic)
-            if len(reads) == 2:
-                raise KafkaError("gone")
-            return read(topic, *where)
-
-        monkeypatch.setattr(cluster, "read", broken)
-
-        def wait(seconds: float) -> None:
-            if told == ["Kafka does not answer (KafkaError: gone); waiting for it"]:
-                return
-            run.report(2, MODES)
-
-        following = follow_counts(cast(Cluster, cluster), run.job, 1, told.append, wait)
-        assert [counts.epochs for counts in following] == [(1,), (2,)]
-        assert told[0].startswith("Kafka does not answer")
-        assert told[1] == "Kafka is back"
-
-
-@pytest.mark.parametrize(
-    ("parameters", "usual"),
-    [
-        ("domain: [walk, bus, car]", Items()),
-        (f"domain: [{', '.join(map(str, range(50)))}]", Top(10)),
-        ("domain: {low: 0, high: 64, buckets: 32}", Quantiles((0.25, 0.5, 0.75))),
-        ("domain: {bits: 8}, queries: ranges", Quantiles((0.25, 0.5, 0.75))),
-        ("domain: {bits: 8}", Top(10)),
-        ("domain: {grid: [64]}", Quantiles((0.25, 0.5, 0.75))),
-    ],
-)
-def test_what_is_asked_when_nothing_is(parameters: str, usual: object) -> None:
-    assert usual_question(deployed(parameters)) == usual
-
-
-def test_ranges_are_those_of_the_domain() -> None:
-    def asked(parameters: str, first: str, last: str) -> Boxes:
-        question = Asked(ranges=[f"{first}:{last}"]).question(deployed(parameters).domain)
-        assert isinstance(question, Boxes)
-        return question
-
-    numbers = asked("domain: {low: 0, high: 64, buckets: 32}", "2", "10")
-    assert numbers.boxes == (Box("2:10", (1,), (5,)),)
-    assert asked("domain: {bits: 8}", "3", "3").boxes == (Box("3 to 3", (3,), (4,)),)
-    days = asked("domain: [mon, tue, wed], queries: ranges", "tue", "wed")
-    assert days.boxes == (Box("tue to wed", (1,), (3,)),)
-    assert (days.kind, numbers.kind) == ("range", "range")
-    hours = asked("domain: ['08:00', '09:00', '10:00'], queries: ranges", "08:00", "09:00")
-    assert hours.boxes == (Box("08:00 to 09:00", (0,), (2,)),)
-    with pytest.raises(QueryError, match="is empty: give the lower end first"):
-        asked("domain: {bits: 8}", "4", "3")
-    with pytest.raises(QueryError, match="lies outside of the values, 0 to 255"):
-        asked("domain: {bits: 8}", "4", "256")
-
-
-def test_only_trees_know_of_ranges_and_quantiles() -> None:
-    job = deployed("domain: {bits: 8}")
-
-    def checked(**options: Any) -> Question:
-        question = Asked(**options).question(job.domain)
-        assert question is not None
-        return check_askable(job, question)
-
-    with pytest.raises(NotAskedForError, match=r"^quantiles are for jobs of count_min with"):
-        checked(quantiles=["0.5"])
-    with pytest.raises(NotAskedForError, match=r"counts single items: give --item or --top$"):
-        checked(ranges=["0:3"])
-    assert checked(top=3) == Top(3)

@@ -1,6 +1,8 @@
-"""What every kind of published numbers says of itself fits what is published."""
+"""What every kind of published numbers says of itself, and of its curves."""
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,12 +12,13 @@ from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results.kinds.registry import kind_of
-from dpstream.pipeline.results.questions import Boxes, Count, Items, Quantiles, Query, Top
-from dpstream.pipeline.results.series import SeriesError, triples_of
+from dpstream.pipeline.results.questions import QUARTILES, Quantiles, Query
+from dpstream.pipeline.results.series import QUARTILE_SERIES, SeriesError, triples_of, truth_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.topics.manifests import Fate
 from tests.support import shown_jobs
-from tests.support.shown_jobs import COUNT, HOURS, LEARNING, MODES, WORDS
+from tests.support.shown_jobs import COUNT, HOURS, LEARNING, MODES, WORDS, numbers
 
 MODE_COUNTS = shown_jobs.items(40.0, 75.0, 30.0)
 HOUR_COUNTS = shown_jobs.numbers(1, 5, 30, 20, 9, 3, 2, 1)
@@ -30,6 +33,7 @@ PUBLISHED = [
 ]  # fmt: skip
 
 
+@cache
 def deployed(text: str) -> DeployedJob:
     return deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
 
@@ -92,38 +96,6 @@ def test_what_is_looked_back_at_is_of_the_kind_that_was_published(
     assert found.to_json() == estimate.to_json()
 
 
-def test_an_overview_shows_the_largest_items_or_the_quartiles() -> None:
-    later = shown_jobs.items(80.0, 0.0, 20.0)
-    records = [record(MODE_COUNTS), record(None, 3), record(later, 4)]
-    overviews = {
-        text: kind_of(deployed(text).domain).overview(records, 2) for text in (MODES, COUNT)
-    }
-    assert overviews == {MODES: Items((1, 2)), COUNT: Count()}
-    hours = kind_of(deployed(HOURS).domain)
-    assert hours.overview([], 2) == Quantiles((0.25, 0.5, 0.75))
-
-
-def test_a_question_is_steady_about_no_more_than_so_many() -> None:
-    records = [record(MODE_COUNTS)]
-    assert Top(2).steady(records, 3) == Items((2, 1))
-    assert Top(3).steady(records, 1) == Items((2,))
-    assert Items().steady(records, 2) == Items((1, 2))
-    assert Items((3, 1, 2)).steady(records, 2) == Items((3, 1))
-    assert Quantiles((0.1, 0.5)).steady(records, 1) == Quantiles((0.1,))
-    domain = deployed(HOURS).domain
-    every = kind_of(domain).everything(domain)
-    assert isinstance(every, Boxes)
-    assert every.steady(records, 2) == Boxes(every.boxes[:2])
-    assert Count().steady(records, 1) == Count()
-
-
-def test_more_numbers_than_may_be_watched_are_not_watched() -> None:
-    modes, words = deployed(MODES).domain, deployed(WORDS).domain
-    assert kind_of(modes).watched(modes, 3) == Items()
-    assert kind_of(modes).watched(modes, 2) is None
-    assert kind_of(words).watched(words, 20) is None
-
-
 def test_only_items_of_a_list_are_the_same_at_every_epoch_and_have_places() -> None:
     modes, words = deployed(MODES), deployed(WORDS)
     assert kind_of(modes.domain).same_items
@@ -133,3 +105,28 @@ def test_only_items_of_a_list_are_the_same_at_every_epoch_and_have_places() -> N
     hours = deployed(HOURS)
     assert not kind_of(hours.domain).same_items
     assert kind_of(hours.domain).ranks(hours, record(HOUR_COUNTS)) == {}
+
+
+def test_ranges_all_at_once_are_those_one_by_one() -> None:
+    job = parse_job(
+        "name: h\nprotocol: range_values\n"
+        "parameters: {epsilon: 8, changes: 1, low: 0, high: 80, buckets: 8}\nepochs: {count: 4}\n"
+    )
+    estimate = numbers(3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0)
+    series = kind_of(job.domain).find_all(job.domain, ["r0:10", "r10:40", "r0:80"])
+    rows = triples_of(series, estimate, np.zeros((3, 3)))
+    for row, (start, end) in zip(rows, ((0, 1), (1, 4), (0, 8)), strict=True):
+        one = estimate.range(start, end)
+        assert row.tolist() == pytest.approx([one.value, one.low, one.high])
+
+
+def test_true_quantiles_are_those_that_queries_tell() -> None:
+    domain = NumericDomain(0, 80, 8)
+    truth = np.array([3, 1, 4, 1, 5, 9, 2, 6])
+    estimate = numbers(*map(float, truth))
+    answers = Query(domain, Quantiles(QUARTILES)).answers(estimate, truth)
+    found = [truth_of(each, domain, estimate, truth) for each in QUARTILE_SERIES]
+    assert found == [answer.truth for answer in answers]
+    # 14 of 31 users lie below 50, 9 between 50 and 60.
+    assert found[1] == pytest.approx(50 + 10 * (15.5 - 14) / 9)
+    assert truth_of(QUARTILE_SERIES[0], domain, estimate, 0 * truth) is None

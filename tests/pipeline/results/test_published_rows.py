@@ -1,40 +1,45 @@
-"""What was published as rows: one for every epoch and number, with dates, in every format."""
+"""What was published as rows, as a file, and as what a notebook reads."""
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
 
+import dpstream.pipeline.results
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.published import Published
 from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.results import read
 from dpstream.pipeline.results.asked import Asked, make_query
 from dpstream.pipeline.results.estimate_csv import csv_lines
-from dpstream.pipeline.results.estimate_files import WRITERS, json_rows
-from dpstream.pipeline.results.estimate_table import record_batches, table_of
+from dpstream.pipeline.results.estimate_files import WRITERS
+from dpstream.pipeline.results.estimate_table import table_of
 from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.results.reading import ReadError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
+from dpstream.topics.names import JOBS_TOPIC, Role
+from tests.support.memory_cluster import MemoryCluster
 
 COUNTING = "name: weekly\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
 WEEKS = "epochs: {count: 4, start: 2024-06-03, length: P1W}\n"
 ITEMS = (
     "name: modes\nprotocol: hadamard_values\n"
     "parameters: {epsilon: 8, changes: 1, domain: [walk, bus, car]}\n"
-)
-HOURS = (
-    "name: hours\nprotocol: range_values\n"
-    "parameters: {epsilon: 8, changes: 1, low: 0, high: 8, buckets: 4}\n"
 )
 GUARANTEE = {"epsilon": 1.5, "delta": 1e-9, "unit": "stream"}
 
@@ -58,12 +63,12 @@ MODES = [
 ]
 
 
-def read(rows: PublishedRows, records: list[EstimateRecord]) -> list[dict[str, str]]:
+def rows_in(rows: PublishedRows, records: list[EstimateRecord]) -> list[dict[str, str]]:
     return list(csv.DictReader(csv_lines(rows, records)))
 
 
 def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None:
-    first, second, third = read(PublishedRows.of_everything(job_of(COUNTING)), COUNTS)
+    first, second, third = rows_in(PublishedRows.of_everything(job_of(COUNTING)), COUNTS)
     assert list(first.items()) == [
         ("epoch", "1"),
         ("begins", "2024-06-03T00:00:00Z"),
@@ -89,30 +94,13 @@ def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None
     assert second["begins"] == first["ends"]
 
 
-def test_every_item_has_a_row_and_a_withheld_epoch_has_one() -> None:
-    rows = read(PublishedRows.of_everything(job_of(ITEMS)), MODES)
-    assert [(row["epoch"], row["item"], row["estimate"]) for row in rows] == [
-        ("1", "walk", "3.0"),
-        ("1", "bus", "2.0"),
-        ("1", "car", "1.0"),
-        ("2", "", ""),
-    ]
-    assert rows[3]["fate"] == "too small"
-
-
-def test_epochs_that_are_not_placed_in_time_have_no_dates() -> None:
-    job = job_of(COUNTING, "epochs: {count: 4}\n")
-    rows = read(PublishedRows.of_everything(job), COUNTS)
-    assert [(row["begins"], row["ends"]) for row in rows] == [("", "")] * 3
-
-
 def test_days_are_days_of_the_job_s_time_zone() -> None:
     job = job_of(
         COUNTING,
         "epochs: {count: 4, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n",
     )
     rows = PublishedRows.of_everything(job)
-    assert [(row["begins"], row["ends"]) for row in read(rows, COUNTS[:2])] == [
+    assert [(row["begins"], row["ends"]) for row in rows_in(rows, COUNTS[:2])] == [
         ("2024-03-30T00:00:00+01:00", "2024-03-31T00:00:00+01:00"),
         # Clocks go forward: a day of 23 hours.
         ("2024-03-31T00:00:00+01:00", "2024-04-01T00:00:00+02:00"),
@@ -124,23 +112,8 @@ def test_days_are_days_of_the_job_s_time_zone() -> None:
 
 def test_an_epoch_after_the_last_year_has_no_end() -> None:
     job = job_of(COUNTING, "epochs: {count: 1, start: 9998-06-01, length: P1Y, renew: true}\n")
-    (row,) = read(PublishedRows.of_everything(job), [record(2, None, Fate.EMPTY)])
+    (row,) = rows_in(PublishedRows.of_everything(job), [record(2, None, Fate.EMPTY)])
     assert (row["begins"], row["ends"]) == ("9999-06-01T00:00:00Z", "")
-
-
-def test_a_question_names_its_column() -> None:
-    job = job_of(HOURS)
-    query = make_query(job.domain, Asked(ranges=["0:2", "2:8"]))
-    assert query is not None
-    assert PublishedRows(job, query, "change").columns[:5] == (
-        *("epoch", "begins", "ends", "range", "change"),
-    )
-    fitted = make_query(job_of(ITEMS).domain, Asked(["bus"]), norm_sub=True)
-    assert fitted is not None
-    (row, withheld) = read(PublishedRows(job_of(ITEMS), fitted), MODES)
-    assert (row["item"], row["estimate"], row["norm_sub"]) == ("bus", "2.0", row["norm_sub"])
-    assert float(row["norm_sub"]) > 2
-    assert (withheld["item"], withheld["norm_sub"], withheld["reports"]) == ("", "", "0")
 
 
 def test_a_table_has_real_types() -> None:
@@ -170,7 +143,9 @@ WORDS = "title: How people commute\nunit: commuters\nlabels: {walk: on foot}\n"
 def test_a_file_says_what_its_rows_are_about_where_the_job_does() -> None:
     job = job_of(WORDS + ITEMS)
     rows = PublishedRows.of_everything(job)
-    told = [[row[name] for name in ("item", "label", "title", "unit")] for row in read(rows, MODES)]
+    told = [
+        [row[name] for name in ("item", "label", "title", "unit")] for row in rows_in(rows, MODES)
+    ]
     about = ["How people commute", "commuters"]
     assert told == [
         ["walk", "on foot", *about],
@@ -184,22 +159,7 @@ def test_a_file_says_what_its_rows_are_about_where_the_job_does() -> None:
     assert json.loads(table.schema.metadata[b"words"]) == job.said("title", "unit", "labels")
     largest = make_query(job.domain, Asked(top=1))
     assert largest is not None
-    assert [row["label"] for row in read(PublishedRows(job, largest), MODES[:1])] == ["on foot"]
-
-
-def test_of_one_value_the_label_of_1_is_told() -> None:
-    rows = PublishedRows.of_everything(job_of("labels: {1: enrolled}\n" + COUNTING))
-    assert [row["label"] for row in read(rows, COUNTS)] == ["enrolled", "", ""]
-    assert "title" not in rows.columns
-
-
-def test_nothing_has_a_label_of_numbers_or_where_there_are_none() -> None:
-    rows = PublishedRows.of_everything(job_of("unit: riders\n" + HOURS))
-    assert "label" not in rows.columns
-    assert rows.columns[-1] == "unit"
-    empty = PublishedRows.of_everything(job_of("labels: {}\n" + COUNTING))
-    assert len(read(empty, COUNTS)) == 3
-    assert "label" not in empty.columns
+    assert [row["label"] for row in rows_in(PublishedRows(job, largest), MODES[:1])] == ["on foot"]
 
 
 def test_the_truth_is_the_last_column_and_ends_with_the_input() -> None:
@@ -207,7 +167,8 @@ def test_the_truth_is_the_last_column_and_ends_with_the_input() -> None:
     rows = PublishedRows.of_everything(job_of(COUNTING), truths)
     assert rows.columns[-1] == "truth_not_private"
     assert [
-        row["truth_not_private"] for row in read(rows, [COUNTS[0], record(2, COUNTS[0].estimate)])
+        row["truth_not_private"]
+        for row in rows_in(rows, [COUNTS[0], record(2, COUNTS[0].estimate)])
     ] == [
         "41.0",
         "",
@@ -218,24 +179,6 @@ def test_a_table_of_nothing_has_its_columns() -> None:
     rows = PublishedRows.of_everything(job_of(ITEMS))
     table = table_of(rows, [])
     assert (table.num_rows, tuple(table.column_names)) == (0, rows.columns)
-
-
-def test_many_rows_come_in_batches_and_share_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.pipeline.results.estimate_table._ROWS_AT_ONCE", 6)
-    rows = PublishedRows.of_everything(job_of(ITEMS))
-    records = [MODES[0]] * 3
-    assert [batch.num_rows for batch in record_batches(rows, records)] == [6, 3]
-    chunks = table_of(rows, records)["item"].chunks
-    assert [chunk.dictionary.to_pylist() for chunk in chunks] == [["walk", "bus", "car"]] * 2
-
-
-def test_json_lines_are_the_rows_by_name() -> None:
-    rows = PublishedRows.of_everything(job_of(COUNTING))
-    bodies = [json.loads(line) for line in json_rows(rows, COUNTS)]
-    assert [tuple(body) for body in bodies] == [rows.columns] * 3
-    assert bodies[0]["flags"] == ["gap", "few"]
-    assert (bodies[0]["begins"], bodies[0]["estimate"]) == ("2024-06-03T00:00:00Z", 40.5)
-    assert (bodies[1]["estimate"], bodies[1]["flags"]) == (None, [])
 
 
 @pytest.mark.parametrize("text", [COUNTING, ITEMS])
@@ -252,3 +195,120 @@ def test_every_format_says_the_same(text: str) -> None:
     assert [line["estimate"] for line in lines] == table["estimate"].to_pylist()
     assert [datetime.fromisoformat(line["begins"]) for line in lines] == table["begins"].to_pylist()
     assert written["csv"].decode().splitlines() == list(csv_lines(rows, records))
+
+
+NOTEBOOK = Path(dpstream.pipeline.results.__path__[0]) / "example.ipynb"
+JOB = deploy_job(
+    parse_job(
+        "name: logins\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+        "epochs: {count: 4, start: 2024-06-03, length: P1W, timezone: Europe/Berlin}\n"
+    ),
+    deployed_at=0,
+    deployment=bytes(16),
+)
+RECORDS = [
+    EstimateRecord(
+        JOB.deployment, 1, Fate.RELEASED, 0, 90, 100, Estimate.around(40.0, 5, 9, 7, 100), {}
+    ),
+    EstimateRecord(JOB.deployment, 2, Fate.TOO_SMALL, 0, 9, 100, None, {}),
+]
+
+
+class OpenCluster(MemoryCluster):
+    """One that is closed after use."""
+
+    def __enter__(self) -> OpenCluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Where a cluster was looked for, on which the job has published."""
+    cluster = OpenCluster()
+    cluster.partitions[JOBS_TOPIC] = 1
+    cluster.append(JOBS_TOPIC, JOB.to_bytes(), key=b"logins")
+    for each in RECORDS:
+        cluster.append(JOB.topic(Role.ESTIMATES), each.to_bytes())
+    found: list[tuple[object, ...]] = []
+
+    def find_cluster(*where: object) -> None:
+        found.append(where)
+
+    monkeypatch.setattr("dpstream.pipeline.results.reading.find_cluster", find_cluster)
+    monkeypatch.setattr("dpstream.pipeline.results.reading.Cluster", lambda connection: cluster)
+    return found
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_job_is_a_table() -> None:
+    results = read("logins")
+    table = results.to_arrow()
+    assert tuple(table.column_names) == PublishedRows.of_everything(JOB).columns
+    assert table["estimate"].to_pylist() == [40.0, None]
+    assert (results.job, results.deployment, len(results)) == ("logins", "00" * 16, 2)
+    assert results.guarantee["epsilon"] == JOB.guarantee().epsilon
+    assert repr(results) == "Results(job logins, 2 rows)"
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_data_frame_has_moments_and_categories() -> None:
+    frame = read("logins").to_pandas()
+    assert [str(moment) for moment in frame["begins"]] == [
+        "2024-06-03 00:00:00+02:00",
+        "2024-06-10 00:00:00+02:00",
+    ]
+    assert str(frame["fate"].dtype) == "category"
+    assert frame["fate"].tolist() == ["released", "too small"]
+    assert frame["estimate"].isna().tolist() == [False, True]
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_file_is_the_same_table(tmp_path: Path) -> None:
+    results, path = read("logins"), tmp_path / "logins.parquet"
+    parquet.write_table(results.to_arrow(), path)
+    again = read(path)
+    assert again.to_arrow().equals(results.to_arrow())
+    assert (again.job, again.guarantee) == (results.job, results.guarantee)
+    assert (again.title, again.unit, again.labels) == (None, "users", {})
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match=r"job login is not deployed \(deployed: logins\)"):
+        read("login")
+    with pytest.raises(ReadError, match=r"none\.parquet: no such file"):
+        read(tmp_path / "none.parquet")
+    path = tmp_path / "other.parquet"
+    path.write_text("no table")
+    with pytest.raises(ReadError, match=r"other\.parquet: no Parquet file"):
+        read(path)
+    parquet.write_table(pyarrow.table({"a": [1]}), path)
+    with pytest.raises(ReadError, match="not written by dpstream"):
+        read(str(path))
+
+
+def cells() -> Iterator[str]:
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+            yield "".join(cell["source"])
+
+
+@pytest.mark.usefixtures("asked")
+def test_the_notebook_shows_what_was_published() -> None:
+    """Its cells are executed one after another; what the last line of each is, is shown."""
+    names: dict[str, Any] = {}
+    shown = []
+    for source in cells():
+        *lines, last = ast.parse(source).body
+        exec(compile(ast.Module(lines, []), "cell", "exec"), names)
+        assert isinstance(last, ast.Expr)
+        shown.append(eval(compile(ast.Expression(last.value), "cell", "eval"), names))
+    results, table, guarantee, sentence = shown
+    assert results.job == "logins"
+    assert table.num_rows == 2
+    assert guarantee["epsilon"] == JOB.guarantee().epsilon
+    assert sentence == "40 at epoch 1, between 31 and 49"
