@@ -108,32 +108,6 @@ def test_deploy_makes_the_key_and_the_worker_finds_it(
     assert deployed(cluster).deployment != first.deployment
 
 
-def test_the_key_of_a_job_that_is_over_is_to_be_deleted(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    said = dpstream("undeploy", "noise", "--yes")
-    assert said.code == 0, said.errors
-    assert f"  rm {noise_key_file('noise')}\n" in said.output
-
-
-def test_a_key_file_of_ones_own_is_taken_or_made(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "shared"
-    key = noise_key_at(path)
-    said = dpstream("deploy", job_file, "--noise-key", path)
-    assert f"dpstream run shuffle noise --noise-key {path}\n" in said.output
-    assert deployed(cluster).noise_key == key.digest
-    assert not noise_key_file("noise").exists()
-    assert dpstream("run", "shuffle", "noise", "--noise-key", path).code == 0
-    assert (
-        dpstream("deploy", job_file, "--replace", "--yes", "--noise-key", tmp_path / "new").code
-        == 0
-    )
-    assert deployed(cluster).noise_key == read_noise_key(tmp_path / "new").digest
-
-
 def test_a_worker_without_the_key_refuses_to_start(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
 ) -> None:
@@ -150,26 +124,3 @@ def test_a_worker_without_the_key_refuses_to_start(
         misplaced = dpstream("run", stage, "noise", "--noise-key", tmp_path / "shared")
         assert misplaced.code == 2
         assert "--noise-key is for run shuffle" in misplaced.errors
-
-
-def test_deploy_refuses_what_is_no_key_before_anything_is_deployed(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "key"
-    path.write_bytes(b"password")
-    path.chmod(0o600)
-    said = dpstream("deploy", job_file, "--noise-key", path)
-    assert said.code == 2
-    assert "holds no noise key" in said.errors
-    assert not cluster.records[JOBS_TOPIC, 0]
-
-
-def test_other_jobs_have_no_key(dpstream: Commands, cluster: MemoryCluster, job_file: Path) -> None:
-    text = JOB.replace("{cells: 12}", "{epsilon: 1, changes: 1}")
-    job_file.write_text(text.replace("noisy_cells", "future_rand"))
-    said = dpstream("deploy", job_file)
-    assert said.code == 0, said.errors
-    assert "noise key" not in said.output
-    assert deployed(cluster).noise_key is None
-    assert not noise_key_file("noise").parent.exists()
-    assert dpstream("run", "shuffle", "noise").code == 0
