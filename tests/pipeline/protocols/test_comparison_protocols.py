@@ -1,21 +1,17 @@
-"""What FutureRand is compared with: the same jobs, plans, budgets and runs."""
+"""What plans say of protocols that are compared with ours."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.cli.output import guarantee_pairs
-from dpstream.pipeline.devices.change_log import ChangeLog
-from dpstream.pipeline.devices.rows import BadRows
 from dpstream.pipeline.jobs.budgets import BudgetError, Charge, check_budget
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.planning.plan import plan
-from dpstream.pipeline.simulation.simulate import simulate
+from dpstream.pipeline.planning.plan import Plan, plan
 
 
 def job(protocol: str, parameters: dict[str, Any], epochs: int = 256, **keys: object) -> Job:
@@ -69,36 +65,46 @@ def test_a_value_is_claimed_and_the_stream_is_shown_and_charged() -> None:
         check_budget(tight, [])
 
 
-@pytest.mark.parametrize(
-    ("protocol", "parameters"),
-    [
-        ("independent_response", {"changes": 2}),
-        ("erlingsson", {"changes": 2}),
-        ("bun", {"changes": 2}),
-        ("split_budget", {}),
-        ("memoized_response", {}),
-    ],
-)
-def test_a_whole_job_runs(protocol: str, parameters: dict[str, Any]) -> None:
-    """2,000 users, a quarter of whom have the value 1 from epoch 2 to epoch 4."""
-    users, changing = 2000, np.arange(500, dtype=np.int32)
-    log = ChangeLog(
-        users=tuple(f"user{number:04}" for number in range(users)),
-        epochs=np.repeat(np.array([2, 5], np.int32), 500),
-        user_indices=np.tile(changing, 2),
-        values=np.repeat(np.array([1, 0], np.int8), 500),
-        last_epoch=6,
-        initial=0,
-        bad_rows=BadRows("made"),
-    )
-    ran = simulate(deployed(protocol, {"epsilon": 8, **parameters}, epochs=6), log, seed=1)
-    assert ran.truth.tolist() == [0, 0, 500, 500, 500, 0, 0]
-    assert ran.frozen == 0
-    assert len(ran.records) == 6
-    for record in ran.records:
-        estimate = record.estimate
-        assert isinstance(estimate, Estimate)
-        assert estimate.value is not None
-        assert estimate.standard_deviation is not None
-        off = abs(estimate.value - ran.truth[record.epoch])
-        assert off < 7.5 * estimate.standard_deviation
+def planned(users: int = 100_000, epochs: int = 1, **parameters: Any) -> Plan:
+    values = {
+        "name": "drinks",
+        "protocol": "projective_geometry",
+        "parameters": {"epsilon": 1, **parameters},
+        "epochs": {"count": epochs},
+        "shuffle": {"minimum": users},
+    }
+    return plan(make_job(values), users)
+
+
+@pytest.mark.parametrize("domain", [{"bits": 10}, {"low": 0, "high": 1, "buckets": 1024}])
+def test_the_error_planned_is_that_of_the_best_local_protocol(domain: dict[str, Any]) -> None:
+    made = planned(domain=domain)
+    least = math.sqrt(100_000 * 4 * math.e) / math.expm1(1)
+    assert least < made.rmse < 1.025 * least
+    assert made.cells is not None
+    assert made.cells.startswith("1,093 points of a projective space of 7 coordinates")
+    assert made.guarantee.delta == 0
+    assert made.bytes_per_user == 2
+
+
+def test_sets_are_planned_to_be_worse_in_proportion_to_their_places() -> None:
+    domain = [f"item {number}" for number in range(1000)]
+    one, three = planned(domain=domain), planned(domain=domain, items=3)
+    assert three.rmse == pytest.approx(3 * one.rmse)
+    assert any("one of 3 places" in caveat for caveat in three.caveats)
+    assert three.guarantee.basis == "bound"
+
+
+def test_every_epoch_is_charged() -> None:
+    guarantee = planned(epochs=4, domain=["tea", "milk"]).guarantee
+    assert (guarantee.epsilon, guarantee.stream_epsilon, guarantee.unit) == (1.0, 4.0, "epoch")
+
+
+def test_an_open_domain_is_planned_by_what_can_be_found() -> None:
+    made = planned(domain={"bits": 24}, epsilon=4, users=1_000_000)
+    assert made.cells is not None
+    assert made.cells.startswith("prefixes of 19 bits in 524,288 cells, 24 bits in 524,288 hashed")
+    (found,) = (caveat for caveat in made.caveats if "to be found reliably" in caveat)
+    assert found.startswith("of shuffle.minimum users, 1,000,000, about ")
+    none = planned(domain={"bits": 24}, users=100)
+    assert any("no item is reliably found" in caveat for caveat in none.caveats)

@@ -61,12 +61,6 @@ def test_a_protocol_of_another_package_is_as_one_of_ours() -> None:
     protocols.check("missing")
 
 
-def test_nothing_is_imported_before_it_is_named() -> None:
-    protocols = registry(EntryPoint("broken", "no.such.module:PROTOCOL", GROUP))
-    assert list(protocols) == ["value_stream", "broken"]
-    assert protocols["value_stream"] is VALUE_STREAM
-
-
 def test_ours_are_had_without_a_look_at_other_packages() -> None:
     def find() -> Iterator[EntryPoint]:
         raise AssertionError
@@ -122,16 +116,6 @@ def test_a_job_file_is_told_at_which_line_it_names_a_broken_one(
     )
 
 
-def test_a_job_of_ours_is_refused_where_its_protocol_is_claimed_by_another_package(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    entries = [EntryPoint("value_stream", ENTRY.value, GROUP)]
-    monkeypatch.setitem(vars(PROTOCOLS), "_offered", {"value_stream": entries})
-    text = JOB.replace("fresh_response", "value_stream").replace("8", "8, changes: 1")
-    with pytest.raises(JobError, match="protocol: value_stream is a protocol of dpstream itself"):
-        parse_job(text)
-
-
 def test_a_job_of_another_package_is_deployed_and_read_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -180,25 +164,6 @@ def run(
     )
 
 
-def test_jobs_of_an_installed_package_are_planned_and_simulated(site: Path, tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text(JOB)
-    rows = "".join(f"u{user},1,{user % 2}\n" for user in range(400))
-    (tmp_path / "rows.csv").write_text(f"user,epoch,value\n{rows}")
-    simulated = run(
-        site,
-        tmp_path,
-        "dpstream.pipeline.cli",
-        "simulate",
-        "job.yaml",
-        "--input",
-        "rows.csv",
-        "--seed",
-        "1",
-    )
-    assert simulated.returncode == 0, simulated.stderr
-    assert "400 users" in simulated.stdout
-
-
 def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Path) -> None:
     """Of two packages, one of which states what nobody has asked for."""
     greedy = tmp_path / "greedy"
@@ -227,22 +192,6 @@ def test_the_suite_runs_from_the_command_line_of_pytest(site: Path, tmp_path: Pa
             f"for {epsilon}\n"
         ) in done.stdout
     assert "Traceback" not in done.stdout
-
-
-def test_the_suite_says_in_a_sentence_that_there_is_no_such_protocol(
-    site: Path, tmp_path: Path
-) -> None:
-    plugin = () if _is_registered() else ("-p", "dpstream.pipeline.conformance.plugin")
-    done = run(
-        site,
-        tmp_path,
-        *("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", *plugin),
-        *("--pyargs", "dpstream.pipeline.conformance.suite", "--dpstream-protocol", "nosuch"),
-    )
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stdout.count("\nthere is no protocol nosuch: the package that has it is to ") == 1
-    # Of a traceback pytest shows lines of files.
-    assert ".py:" not in done.stdout
 
 
 def _is_registered() -> bool:

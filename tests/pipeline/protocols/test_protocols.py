@@ -1,14 +1,16 @@
-"""The registry: every entry is complete, and devices read it without what only servers need."""
+"""Every protocol has one complete entry, and only the entry imports the protocol."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.protocols.protocol import Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 
 
@@ -20,13 +22,6 @@ def test_an_entry_is_complete(name: str) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(protocol, "name", "other")  # noqa: B010
     assert protocol.forecast is not None, "plan has something to say about every protocol"
-
-
-def test_entries_compare_and_hash_by_value() -> None:
-    future_rand = PROTOCOLS["future_rand"]
-    assert dataclasses.replace(future_rand) == future_rand
-    assert isinstance(hash(future_rand), int)
-    assert isinstance(future_rand, Protocol)
 
 
 def test_nothing_a_device_runs_imports_the_accounting() -> None:
@@ -52,3 +47,43 @@ def test_only_the_protocol_that_is_asked_for_is_imported() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert (finished.returncode, finished.stderr) == (0, "")
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def modules_of_protocols() -> set[str]:
+    """Those of parameters, laws and devices, and the aggregators of the same names."""
+    known = {entry.parameters.__module__ for entry in PROTOCOLS.values()}
+    for entry in PROTOCOLS.values():
+        known |= {entry.law(example.parameters).__module__ for example in entry.examples}
+    return known | {module.replace("randomizers", "aggregators") for module in known}
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+def test_nothing_but_its_entry_its_exact_law_and_attacks_on_it_imports_a_protocol() -> None:
+    known = modules_of_protocols()
+    assert {
+        "dpstream.randomizers.future_rand",
+        "dpstream.randomizers.count_min",
+        "dpstream.aggregators.count_min",
+    } <= known
+    streets = ("protocols", "conformance/laws", "audit/recomputed")
+    places = {ROOT / "pipeline" / street for street in streets}
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        if places.isdisjoint(path.parents):
+            assert known.isdisjoint(imported(path)), path
+
+
+def test_accounting_knows_no_protocol() -> None:
+    known = modules_of_protocols()
+    for path in (ROOT / "randomizers" / "accounting").glob("*.py"):
+        assert known.isdisjoint(imported(path)), path

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -14,22 +12,14 @@ from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.planning.alternatives import alternatives
 from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.results.asked import Asked, make_query
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.simulation.simulate import Simulation, simulate
 from dpstream.pipeline.simulation.trials import run_trials
-from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.numbers import NumericDomain
-from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import Fate
-from dpstream.topics.names import Role
 from tests.support.commands import Commands
-from tests.support.memory_cluster import use_memory_cluster
 
 EPOCHS, USERS, MINIMUM = 6, 2_000, 1_000
 HOURS = "{low: 0, high: 80, buckets: 16}"
@@ -74,7 +64,7 @@ def run(parameters: str, folder: Path) -> tuple[Job, ChangeLog, Simulation]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parameters", JOBS)
+@pytest.mark.parametrize("parameters", [JOBS[1], JOBS[2], JOBS[4]])
 def test_a_job_publishes_what_it_planned(parameters: str, tmp_path: Path) -> None:
     job, _, done = run(parameters, tmp_path)
     expected = plan(job, USERS)
@@ -113,7 +103,7 @@ def test_nobody_has_a_number_before_the_first_row(tmp_path: Path) -> None:
         assert abs(estimate.total - expected) < 7 * whole.standard_deviation
 
 
-@pytest.mark.parametrize("parameters", [JOBS[0], JOBS[2], JOBS[3]])
+@pytest.mark.parametrize("parameters", [JOBS[2], JOBS[3]])
 def test_ranges_and_quantiles_are_answered_at_every_epoch(parameters: str, tmp_path: Path) -> None:
     job, _, done = run(parameters, tmp_path)
     ranges = make_query(job.domain, Asked(ranges=["5:10", ":20", "0:"]))
@@ -137,78 +127,6 @@ def test_ranges_and_quantiles_are_answered_at_every_epoch(parameters: str, tmp_p
         assert all(each.truth is None for each in quartiles.answers(record.estimate, nobody))
 
 
-def test_simulate_shows_ranges_and_quantiles(dpstream: Commands, tmp_path: Path) -> None:
-    job, changes = tmp_path / "job.yaml", write(tmp_path)
-    job.write_text(job_text(JOBS[0]))
-    arguments = ("simulate", job, "--input", changes, "--seed", 1, "--json")
-    (low, high), *_ = (
-        epoch["ranges"]
-        for epoch in dpstream(*arguments, "--range", "0:20", "--range", "20:80").json["epochs"]
-    )
-    assert (low["name"], high["name"]) == ("0:20", "20:80")
-    assert low["low"] < low["truth"] < low["high"]
-    for epoch in dpstream(*arguments, "--quantile", "0.5").json["epochs"]:
-        assert epoch["quantiles"][0]["estimate"] == pytest.approx(
-            epoch["quantiles"][0]["truth"], abs=4
-        )
-    assert dpstream("simulate", job, "--input", changes, "--seed", 1).code == 0
-
-
-def test_published_estimates_are_asked_the_same(
-    dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    cluster = use_memory_cluster(monkeypatch)
-    job = tmp_path / "job.yaml"
-    job.write_text(job_text("domain: {low: 0, high: 80, buckets: 4}"))
-    assert dpstream("deploy", job).code == 0
-    deployed = find_deployed(cast(Cluster, cluster), "hours")
-    for epoch, factor in enumerate((1, -1), start=1):
-        values = factor * np.array([100.0, 300.0, 400.0, 200.0])
-        estimate = LevelEstimates.of_levels(Levels(4, (4,)), values, 25.0, population=USERS)
-        published = EstimateRecord(
-            deployed.deployment, epoch, Fate.RELEASED, 0, USERS, USERS, estimate, {"epsilon": 2.0}
-        )
-        cluster.append(deployed.topic(Role.ESTIMATES), published.to_bytes())
-    said = dpstream("estimates", "hours", "--range", "0:40", "--range", "40:", "--json")
-    first, _ = map(json.loads, said.output.splitlines())
-    assert [each["estimate"] for each in first["ranges"]] == [400, 600]
-    said = dpstream("estimates", "hours", "--quantile", "0.5", "--json")
-    first, second = map(json.loads, said.output.splitlines())
-    assert first["quantiles"][0]["estimate"] == pytest.approx(45)
-    assert second["quantiles"] == [], "by what is known nobody has a number"
-    assert dpstream("estimates", "hours").code == 0
-    picture = tmp_path / "hours.png"
-    assert dpstream("estimates", "hours", "--plot", picture).errors == f"{picture} is written\n"
-
-
-@pytest.mark.parametrize(
-    "parameters", ["cells: count_min", "buckets: 7", "cells: count_min, changes: 1, boost: 1"]
-)
-def test_the_largest_of_labels_are_shown_at_every_epoch(
-    dpstream: Commands, tmp_path: Path, parameters: str
-) -> None:
-    job, changes = tmp_path / "job.yaml", tmp_path / "modes.csv"
-    labels = ["walk", "bus", "car", "bike", "tram"]
-    job.write_text(job_text(f"{parameters}, domain: [{', '.join(labels)}]"))
-    rows = [f"user{u},1,{labels[min(u % 10, 3)]}" for u in range(USERS)]
-    changes.write_text("user,epoch,value\n" + "\n".join(rows) + "\n")
-    said = dpstream("simulate", job, "--input", changes, "--seed", 1, "--top", 1, "--json").json
-    for epoch in said["epochs"]:
-        (largest,) = epoch["items"]
-        assert (largest["name"], largest["truth"]) == ("bike", 1_400)
-        assert abs(largest["estimate"] - 1_400) < 7 * largest["standard_deviation"]
-
-
-@pytest.mark.slow
-def test_ways_without_trust_stand_beside_it() -> None:
-    job = parse_job(job_text(JOBS[2]))
-    found = alternatives(job, job.calibrate(), USERS)
-    assert [each.protocol for each in found if not each.planned][-1] == "range_values"
-    assert all(each.rmse > 9 * found[0].rmse for each in found if each.protocol == "range_values")
-    assert len({(each.protocol, each.boost, each.rmse) for each in found}) == len(found)
-
-
 @pytest.mark.parametrize(
     ("domain", "problem"),
     [
@@ -220,12 +138,3 @@ def test_ways_without_trust_stand_beside_it() -> None:
 def test_other_domains_are_refused(domain: str, problem: str) -> None:
     with pytest.raises(JobError, match=problem):
         parse_job(job_text(f"changes: 1, domain: {domain}"))
-
-
-def test_an_empty_value_is_none_where_there_may_be_none() -> None:
-    domain = NumericDomain(0, 80, 8, optional=True)
-    values, problems = domain.parse(["", "15", " ", "x"])
-    assert values[:3].tolist() == [0, 2, 0]
-    assert domain.initial == 0
-    assert list(problems) == [3]
-    assert NumericDomain(0, 80, 8).parse([""])[1] == {0: "value '' is not a number"}

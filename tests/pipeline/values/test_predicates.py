@@ -1,23 +1,24 @@
-"""Families of counting queries: named conditions on the values of users, counted all at once."""
+"""Conditions and attributes: several items of one value."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpstream.aggregators.fragments import noise_variance
 from dpstream.pipeline.devices.item_log import ItemLog, load_value_log
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, load_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.simulation.memory import MemoryDriver
 from dpstream.pipeline.simulation.simulate import SimulatedCluster
-from dpstream.pipeline.values.predicates import PredicateValues
-from dpstream.randomizers.item_domains import Predicates
+from dpstream.randomizers.fragments import FragmentsParameters
+from dpstream.randomizers.fragments.calibration import calibrate
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
 from tests.support.set_jobs import Run, job_text, within
@@ -58,13 +59,6 @@ def test_a_value_meets_all_conditions_that_hold_for_it() -> None:
     items, problems = domain.parse(list(MET))
     assert not problems
     assert dict(zip(MET, map(named, items.tolist()), strict=True)) == MET
-
-
-def test_text_is_no_value_where_all_conditions_are_about_numbers() -> None:
-    values = PredicateValues(Predicates({"old": {"from": 60}, "odd": ("7", "61")}), most=2)
-    items, problems = values.parse(["61", "x", ""])
-    assert problems == {1: "value 'x' is not a number"}
-    assert items[[0, 2]].tolist() == [[1, 2, 0], [0, 0, 0]]
 
 
 def test_items_are_the_same_whatever_order_the_conditions_stand_in() -> None:
@@ -121,16 +115,7 @@ def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
         ]
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        name
-        for name, each in PROTOCOLS.items()
-        if each.per_epoch and hasattr(each.parameters, "items")
-    ],
-)
 def test_all_conditions_are_counted_at_once(
-    protocol: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -138,7 +123,7 @@ def test_all_conditions_are_counted_at_once(
     monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
     cluster, dpstream = use_memory_cluster(monkeypatch), Commands(capsys)
     path = tmp_path / "sets.yaml"
-    path.write_text(job_text(protocol, f"domain: {CONDITIONS}, items: 3", minimum=1_000))
+    path.write_text(job_text("count_min", f"domain: {CONDITIONS}, items: 3", minimum=1_000))
     assert load_job(path).domain.items == NAMES
     assert dpstream("deploy", path).code == 0
     run = Run(cluster, "sets")
@@ -161,20 +146,13 @@ def test_all_conditions_are_counted_at_once(
     ("domain", "message"),
     [
         ("{predicates: {}}", "predicates are 0, must be from 1 to 4096"),
-        ("{predicates: [a]}", "is not allowed: give {NAME: CONDITION, ...}"),
         ("{predicates: {a: []}}", "'a' holds for nothing: give a list of values"),
-        ("{predicates: {a: {}}}", "'a' holds for nothing"),
         ("{predicates: {a: {from: 3, below: 3}}}", "from must be less than below"),
         ("{predicates: {a: {from: x}}}", 'domain.predicates.a: {"from": "x"} is not allowed'),
-        ("{predicates: {a: {above: 2}}}", "give a list of values, or {from: x, below: y}"),
-        ("{predicates: {a: {from: .nan}}}", "domain"),
         ("{predicates: {a: __import__('os')}}", "is not allowed: give a list of values"),
-        ("{predicates: {a: [[1]]}}", "predicates.a.0: [1] is not a label: give text"),
         ("{bits: 99}", "bits is 99, must be from 1 to 61"),
         ("{bitz: 9}", "is not allowed: give a list of labels, {file: NAME}, {bits: b}"),
-        ("{strings: 3}", "is not allowed: give a list of labels"),
         ("{low: 3, high: 2, buckets: 4}", "numbers from 3 to 2, low must be below high"),
-        ("{low: 3, high: 5}", "is not allowed: give a list of labels"),
         ("{grid: [1]}", "grid is [1], must be 1 to 6 numbers of at least 2"),
     ],
 )
@@ -186,9 +164,55 @@ def test_what_is_no_domain_is_refused_in_one_line(domain: str, message: str) -> 
     assert "\n" not in str(refused.value)
 
 
-def test_many_rows_are_read_without_keeping_many_columns() -> None:
-    values = PredicateValues(Predicates({f"p{n}": {"from": n} for n in range(1_000)}), most=4)
-    items, _ = values.parse([str(number) for number in range(50)] * 100)
-    assert items.shape == (5_000, 5)
-    assert np.count_nonzero(items[3]) == 4
-    assert np.count_nonzero(items[49]) == 5
+ATTRIBUTES = "{attributes: {region: [north, south], age: [17, old, '']}}"
+GOOD = ATTRIBUTES.replace(", ''", "")
+LABELS = ("age=17", "age=old", "region=north", "region=south")
+
+
+def text(domain: str) -> str:
+    return job_text("fragments", f"domain: {domain}, items: 2", minimum=200)
+
+
+def test_values_of_attributes_are_items() -> None:
+    domain = parse_job(text(GOOD)).domain
+    assert domain.items == LABELS
+    items, problems = domain.parse(["region=south", "age=17", "", "region=17"])
+    assert items.tolist() == [4, 1, 0, 0]
+    assert list(problems) == [3]
+
+
+def test_items_stay_where_they_are_in_the_record_of_a_job() -> None:
+    deployed = deploy_job(parse_job(text(GOOD)), deployed_at=0)
+    read = DeployedJob.from_bytes(deployed.to_bytes())
+    assert read.domain.items == LABELS
+    assert read.fingerprint == deployed.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        (ATTRIBUTES, "'age' needs values, each of them once, and none empty"),
+        ("{attributes: {'a=b': [c]}}", "'a=b' is no name: give one without '='"),
+        ("{attributes: {a: b}}", '"b" is not allowed: give {NAME: \\[VALUE, ...\\], ...}'),
+        ("{attributes: {a: [[b]]}}", "is not a label: give text"),
+    ],
+)
+def test_what_are_no_attributes_is_refused(domain: str, message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        parse_job(text(domain))
+
+
+@pytest.mark.parametrize("attributes", [2, 5])
+def test_all_attributes_of_a_user_tell_more_than_one_chosen_at_random(attributes: int) -> None:
+    """Though epsilon is shared by all: hidden among others, noise does not grow with the crowd.
+
+    Of users who report one attribute each, chosen at random, a count is off by the choice alone,
+    c (A - 1), by more than all noise: for a value that one user in ten has.
+    """
+    users = 100_000
+    labels = tuple(f"{n}" for n in range(4 * attributes))
+    of_all = calibrate(FragmentsParameters(1.0, 1e-6, labels, items=attributes), 1, users)
+    of_one = calibrate(FragmentsParameters(1.0, 1e-6, labels), 1, users // attributes)
+    chosen = attributes**2 * noise_variance(of_one, users // attributes)
+    by_chance = users / 10 * (attributes - 1)
+    assert math.sqrt(noise_variance(of_all, users)) < 0.3 * np.sqrt(chosen + by_chance)

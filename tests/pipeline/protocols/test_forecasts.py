@@ -1,0 +1,120 @@
+"""Forecasts of ranges and of shuffled counts, and the alternatives to the latter."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.pipeline.protocols.forecasts import FreezingForecast
+from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast
+from dpstream.pipeline.protocols.range_values import RangeValuesForecast
+from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.item_domains import Bits, Numbers, StreamDomain
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.range_values import RangeValuesParameters
+from dpstream.randomizers.range_values.calibration import calibrate
+from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
+
+
+def forecast(**more: object) -> RangeValuesForecast:
+    given = {"epsilon": 2.0, "changes": 4, "low": 0, "high": 80, "buckets": 32, **more}
+    parameters = RangeValuesParameters(**given)  # type: ignore[arg-type]
+    return RangeValuesForecast(calibrate(parameters, 12), parameters, 12)
+
+
+def test_deviations_grow_with_the_root_of_the_users() -> None:
+    made = forecast()
+    for of in (made.standard_deviations, made.smoothed_standard_deviations):
+        assert of(400).shape == (12,)
+        assert of(400) == pytest.approx(2 * of(100))
+    assert made.range_deviations(100, 3, 4) == pytest.approx(made.standard_deviations(100))
+    assert (made.smoothed_standard_deviations(100) <= made.standard_deviations(100)).all()
+
+
+def test_no_range_is_further_off_than_the_plan_says() -> None:
+    made = forecast()
+    (said,) = [caveat for caveat in made.caveats if "wide range" in caveat]
+    bound = float(said.partition("at most ")[2].partition(" times")[0])
+    single = made.standard_deviations(1)[-1]
+    largest = max(made.range_deviations(1, *ends)[-1] for ends in combinations(range(33), 2))
+    assert 0.7 * bound < largest / single <= bound + 0.05
+
+
+def test_of_two_buckets_it_is_a_job_over_two_items_whose_sum_is_known() -> None:
+    """The halves' difference is known from both: half of the variance is left."""
+    parameters = RangeValuesParameters(2.0, 4, 0, 80, 2)
+    law = calibrate(parameters, 12)
+    made = RangeValuesForecast(law, parameters, 12)
+    items = HadamardValuesForecast(law.levels[0], 12)
+    assert made.standard_deviations(50) == pytest.approx(items.standard_deviations(50) / np.sqrt(2))
+    assert made.reports_per_user == pytest.approx(items.reports_per_user)
+
+
+EPOCHS = 24
+USERS = 20_000
+NONE = CellNoiseLaw("shuffle", 1e-9, 1)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        ShuffledCountsLaw(EPOCHS, 1.0, 0.1, 2, 3, "rigorous", NONE),
+        ShuffledCountsLaw(EPOCHS, 1.0, 0.1, 3, 1, "rigorous", NONE),
+        ShuffledCountsLaw(EPOCHS, 1.0, 0.1, 0, 0, "exact", NONE),
+    ],
+)
+def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
+    """Users with five changes at random epochs, and hardly any noise."""
+    rng = np.random.default_rng(5)
+    changes = np.argsort(rng.random((USERS, EPOCHS)), axis=1)[:, :5]
+    flips = np.zeros((USERS, EPOCHS), np.int8)
+    np.put_along_axis(flips, changes, 1, axis=1)
+    values = np.bitwise_xor.accumulate(flips, axis=1).T
+    entry = PROTOCOLS["shuffled_counts"]
+    # Of a job over Booleans, which all examples that come first are.
+    asked = entry.examples[0].parameters
+    devices, aggregator = entry.randomizer(law), entry.aggregator(law, asked)
+    devices.enrol(USERS, rng)
+    attendance = Attendance.constant(EPOCHS, USERS)
+    found = []
+    for epoch, now in enumerate(values, 1):
+        reports: Any = devices.report(epoch, now, None, seeded_generator(1))
+        aggregator.add(epoch, reports.values, reports.counts)
+        estimate: Any = aggregator.estimate(epoch, attendance)
+        found.append((estimate.value - int(now.sum())) / USERS)
+    assert entry.forecast is not None
+    forecast = entry.forecast(law, None, EPOCHS)
+    assert isinstance(forecast, FreezingForecast)
+    everybody = np.zeros(6)
+    everybody[5] = 1
+    expected = forecast.freezing_bias(FreezingModel(everybody, EPOCHS))
+    assert np.abs(np.array(found) - expected).max() < 0.03
+    if law.boost:
+        assert np.abs(expected).max() > 0.05
+    else:
+        assert np.abs(expected).max() == 0
+
+
+@pytest.mark.parametrize(
+    ("domain", "others"),
+    [
+        (None, ["value_stream", "future_rand", "split_budget"]),
+        (("walk", "bus"), ["hadamard_values"]),
+        (Numbers(0.0, 80.0, 16), ["range_values"]),
+        (Bits(4), []),
+    ],
+)
+def test_those_that_count_the_same_are_named(
+    domain: StreamDomain | None, others: list[str]
+) -> None:
+    asked = ShuffledCountsParameters(1.0, 1e-6, domain=domain)
+    named = dict(PROTOCOLS["shuffled_counts"].alternatives(asked, 8))
+    assert list(named) == ["shuffled_counts", *others]
+    for name in others:
+        assert isinstance(named[name](), PROTOCOLS[name].parameters)
