@@ -33,15 +33,6 @@ def test_a_quick_audit_of_all_protocols_is_that_of_each(dpstream: Commands) -> N
     assert {subject.rpartition("-")[0] for subject in attacked} == set(PROTOCOLS)
 
 
-def test_one_protocol_is_told_of_in_a_table(dpstream: Commands) -> None:
-    said = dpstream("audit", "split_budget", "--quick", "--seed", 1)
-    assert said.code == 0
-    assert "exact" in said.output
-    assert "nothing speaks against what is claimed" in said.output
-    again = dpstream("audit", "split_budget", "--quick", "--seed", 1)
-    assert again.output == said.output
-
-
 def test_what_is_neither_a_protocol_nor_a_job_is_answered(
     dpstream: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,18 +89,6 @@ parameters: {epsilon: 2}
 epochs: {count: 1}
 shuffle: {minimum: 2}
 """
-
-
-def test_a_job_is_attacked_by_its_own_law(dpstream: Commands, tmp_path: Path) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_text(JOB)
-    said = dpstream("audit", job, "--trials", 40, "--quick", "--seed", 3, "--json")
-    assert said.code == 0, said.output + said.errors
-    findings = {each["attack"]: each for each in said.json["findings"]}
-    assert findings["likelihood ratios"]["observed"] == pytest.approx(2.0)
-    for attack in ("local reports", "released windows", "published history"):
-        assert findings[attack]["claimed"] == pytest.approx(2.0)
-        assert "1 epoch" in findings[attack]["what"]
 
 
 def test_a_job_whose_epochs_are_protected_one_by_one_is_sampled_quickly(

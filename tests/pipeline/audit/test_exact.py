@@ -1,24 +1,34 @@
-"""Likelihood ratios of everything that can be seen."""
+"""What is enumerated is lost exactly, and who claims less than is lost is convicted."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
 
+from dpstream.pipeline.audit.deployed_laws import attack_law, with_constants_of
+from dpstream.pipeline.audit.draws import compare_draws
 from dpstream.pipeline.audit.exact import enumerate_losses, largest_loss
-from dpstream.pipeline.audit.findings import Verdict
-from dpstream.pipeline.audit.plans import small_case
+from dpstream.pipeline.audit.findings import Finding, Verdict
+from dpstream.pipeline.audit.plans import FULL, WINDOWS, noise_of_stage
+from dpstream.pipeline.audit.sampling import Sample
+from dpstream.pipeline.audit.subjects import job_of
+from dpstream.pipeline.audit.targets import History, Windows
 from dpstream.pipeline.conformance.cases import Case
-from dpstream.pipeline.conformance.finding import find_cases
-from dpstream.pipeline.jobs.job_files import make_job
-
-
-def case_of(name: str, number: int = 0) -> Case:
-    return find_cases(name)[number]
+from dpstream.pipeline.jobs.descriptions import described
+from dpstream.pipeline.stages.stage_noise import StageNoise
+from dpstream.randomizers.future_rand import FutureRand
+from dpstream.randomizers.memoized_response import MemoizedResponse
+from dpstream.randomizers.randomness import seeded_generator
+from tests.attacks.attacked_devices import device_job
+from tests.attacks.examples import case_of, with_entry
 
 
 def claiming(case: Case, **changed: Any) -> Any:
@@ -75,19 +85,140 @@ def test_what_only_one_neighbour_sends_is_an_infinite_loss() -> None:
     assert finding.to_json()["observed"] == "infinite"
 
 
-@pytest.mark.parametrize(("protocol", "epochs"), [("future_rand", 3), ("value_stream", 2)])
-def test_of_a_job_no_more_epochs_are_enumerated_than_of_its_protocol(
-    protocol: str, epochs: int
-) -> None:
-    """Letters of three epochs are three million views of every stream."""
-    job = make_job(
-        {
-            "name": "long",
-            "protocol": protocol,
-            "parameters": {"epsilon": 4, "changes": 4},
-            "epochs": {"count": 170},
-        }
+def why(findings: Iterable[Finding]) -> str:
+    """The reason of the first conviction; empty if there is none."""
+    return next((finding.reason for finding in findings if finding.convicted), "")
+
+
+def test_a_deployed_job_with_other_constants_is_convicted() -> None:
+    job = device_job()
+    signed = described(job, Ed25519PrivateKey.generate())
+    assert not why(attack_law(signed, job))
+    loud = device_job(parameters={"epsilon": 2, "changes": 2})
+    tampered = with_constants_of(loud, signed)
+    assert "its constants lose epsilon 2, delta 0; its parameters promise 1" in why(
+        attack_law(tampered, job)
     )
-    case = small_case(job)
+    assert "devices are told other constants" in why(attack_law(tampered, loud))
+    told = signed.signed_description
+    assert told is not None
+    forged = told.model_copy(update={"signature": bytes(64)})
+    altered = signed.model_copy(update={"signed_description": forged})
+    assert "not signed by the key that it names" in why(attack_law(altered, job))
+
+
+ALARM = 1e-11
+
+
+def draws(case: Case) -> Finding:
+    return compare_draws(case, seeded_generator(8), windows=60, together=20_000, false_alarm=ALARM)
+
+
+def test_half_the_noise_is_convicted() -> None:
+    """Devices and law have twice the epsilon that is claimed."""
+    case = case_of("future_rand")
+    entry = case.protocol
+
+    def loud(parameters: Any, last_epoch: int, minimum: int) -> Any:
+        return entry.calibrate(replace(parameters, epsilon=2 * parameters.epsilon), last_epoch, 1)
+
+    class Claiming(FutureRand):
+        @property
+        def guarantee(self) -> Any:
+            stated = super().guarantee
+            return replace(stated, epsilon=stated.epsilon / 2)
+
+    broken = with_entry(case, calibrate=loud, randomizer=Claiming)
+    (finding,) = enumerate_losses(broken)
+    assert finding.convicted
+    assert finding.observed == pytest.approx(2.0, abs=1e-6)
+
+
+class Biased:
+    """Coins that come up low more often."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rng, name)
+
+    def integers(self, *arguments: Any, **named: Any) -> Any:
+        drawn = self._rng.integers(*arguments, **named)
+        return drawn // 2 if isinstance(drawn, np.ndarray) and drawn.dtype == np.uint64 else drawn
+
+
+@pytest.mark.parametrize("name", ["split_budget", "value_stream", "future_rand"])
+def test_a_biased_coin_is_convicted(name: str) -> None:
+    case = case_of(name)
+    rng: Any = Biased(seeded_generator(8))
+    finding = compare_draws(case, rng, windows=60, together=20_000, false_alarm=ALARM)
+    assert finding.convicted
+
+
+def test_devices_without_their_dummies_are_convicted() -> None:
+    case = case_of("shuffled_counts")
+    without = noise_of_stage(case)
+    assert without is not None
+    law, randomizer = without.law, case.protocol.randomizer
+    silent = with_entry(case, randomizer=lambda _: randomizer(law))
+    assert draws(silent).convicted
+
+
+def released(case: Case, trials: int) -> Finding:
+    job = job_of(case, epochs=1, minimum=case.minimum)
+    sample = Sample("it", WINDOWS, job, Windows(job), job.guarantee(), trials, searched=False)
+    released, _ = sample.run(seeded_generator(9), ALARM)
+    return released
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("count_min", marks=pytest.mark.verify), "shuffled_counts"]
+)
+def test_a_stage_without_its_dummies_is_convicted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = noise_of_stage(case_of(name), 0.4)
     assert case is not None
-    assert case.last_epoch == epochs
+    monkeypatch.setattr(StageNoise, "dummies", lambda noise, epoch: None)
+    finding = released(case, 70)
+    assert finding.convicted
+    assert "can be told from" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "epochs"),
+    [
+        ("split_budget", 1),
+        ("independent_response", 2),
+        pytest.param("future_rand", 8, marks=pytest.mark.verify),
+        pytest.param("value_stream", 8, marks=pytest.mark.verify),
+    ],
+)
+def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples(
+    name: str, epochs: int
+) -> None:
+    """At fewer trials than an audit draws unless it is told otherwise."""
+    job = job_of(case_of(name), epochs=epochs, minimum=1)
+    honest = job.guarantee()
+    for factor, convicted in ((1.3, True), (1.0, False)):
+        claimed = replace(honest, epsilon=honest.epsilon / factor)
+        sample = Sample("it", ("reports",), job, History(job), claimed, FULL.together // 4)
+        (finding,) = sample.run(seeded_generator(10), ALARM)
+        assert finding.convicted == convicted
+
+
+def test_reports_that_are_said_to_be_of_others_are_convicted() -> None:
+    """Of devices that report at some epochs only, and of others whose reports go together."""
+
+    class Mistaken(FutureRand):
+        def due(self, epoch: int) -> NDArray[np.intp]:
+            return np.roll(super().due(epoch), epoch)
+
+    assert draws(with_entry(case_of("future_rand", 1), randomizer=Mistaken)).convicted
+
+    class Turned(MemoizedResponse):
+        def due(self, epoch: int) -> NDArray[np.intp]:
+            return np.roll(super().due(epoch), epoch)
+
+    assert draws(with_entry(case_of("memoized_response"), randomizer=Turned)).convicted

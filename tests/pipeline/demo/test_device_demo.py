@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,16 +61,6 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
     assert len(devices) == 50
 
 
-def test_what_people_do_goes_up_and_down() -> None:
-    job = deployed()
-    assert job.signed_description is not None
-    fleet = Fleet(Told.read(job.signed_description.told()), 2_000, seed=2)
-    counts = [int(fleet.values(float(second)).sum()) for second in range(0, 960, 60)]
-    assert counts[0] == 0
-    assert max(counts) > 900
-    assert min(counts[8:]) < max(counts) / 2
-
-
 def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -> None:
     truth = tmp_path / "truth.jsonl"
     truth.write_text('{"epoch": 1, "true": 7, "taken": 9}\n')
@@ -118,9 +107,3 @@ def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -
             assert "/device/byte_generator.js" in loaded
 
     asyncio.run(work())
-
-
-def test_the_calendar_begins_at_once() -> None:
-    job = parse_job(job_text(datetime.fromtimestamp(time.time(), UTC)))
-    assert job.devices is not None
-    assert job.name == NAME
