@@ -43,16 +43,6 @@ def stating(
 
 
 @pytest.fixture
-def dpstream(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Commands:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("DPSTREAM_BOOTSTRAP_SERVERS", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
-    return Commands(capsys)
-
-
-@pytest.fixture
 def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -1,45 +1,40 @@
-"""Jobs over items: their labels, their input, their truth, and what is shown of them."""
+"""Jobs over items: labels, values, and the items that are found."""
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.item_log import ItemLog, load_value_log
 from dpstream.pipeline.devices.live import Change, LiveSource
-from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.rows import BadRowsError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.operations.up.curves import draw_rows
-from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE, Outcome, write_csv
-from dpstream.pipeline.operations.up.progress import Progress
-from dpstream.pipeline.operations.up.screen import line_of
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 from dpstream.topics.manifests import Fate
-from dpstream.topics.names import Role
-from tests.support.small_run import generators
+from tests.support.commands import Commands
+from tests.support.memory_cluster import use_memory_cluster
+from tests.support.set_jobs import Run, job_text
 
 EPOCHS = 6
 USERS = 900
 LABELS = ("walk", "bus", "car")
 
 
-def job_text(domain: str = "[walk, bus, car]", more: str = "") -> str:
+def modes_text(domain: str = "[walk, bus, car]", more: str = "") -> str:
     return (
         "name: modes\nprotocol: hadamard_values\n"
         f"parameters: {{epsilon: 8, changes: 2, domain: {domain}{more}}}\n"
@@ -50,7 +45,7 @@ def job_text(domain: str = "[walk, bus, car]", more: str = "") -> str:
 @pytest.fixture
 def job_file(tmp_path: Path) -> Path:
     path = tmp_path / "modes.yaml"
-    path.write_text(job_text())
+    path.write_text(modes_text())
     return path
 
 
@@ -73,14 +68,14 @@ class TestLabels:
         """The file lies beside the job file, wherever the command runs."""
         (tmp_path / "modes.txt").write_text("walk\n\n  bus \r\ncar")
         other = tmp_path / "other.yaml"
-        other.write_text(job_text("{file: modes.txt}"))
+        other.write_text(modes_text("{file: modes.txt}"))
         assert load_job(other) == load_job(job_file)
         deployed = deploy_job(load_job(other), deployed_at=0)
         (tmp_path / "modes.txt").unlink()
         assert DeployedJob.from_bytes(deployed.to_bytes()).domain.items == LABELS
 
     def test_numbers_and_words_of_yaml_are_labels(self) -> None:
-        labels = parse_job(job_text("[7, -1, 2.5, 007, yes, true]")).domain.items
+        labels = parse_job(modes_text("[7, -1, 2.5, 007, yes, true]")).domain.items
         assert labels == ("7", "-1", "2.5", "007", "yes", "true")
 
     @pytest.mark.parametrize(
@@ -96,7 +91,7 @@ class TestLabels:
     )
     def test_what_is_no_domain_is_refused_in_one_line(self, domain: str, message: str) -> None:
         with pytest.raises(JobError) as refused:
-            parse_job(job_text(domain), source="modes.yaml")
+            parse_job(modes_text(domain), source="modes.yaml")
         assert str(refused.value).startswith("modes.yaml:3: parameters.domain")
         assert message in str(refused.value)
         assert "\n" not in str(refused.value)
@@ -155,45 +150,97 @@ def test_estimates_of_items_survive_their_record() -> None:
     assert read.headline == Estimate(1.2, 2.5, 1.2 - 4.9, 1.2 + 4.9, 7, 100, ("gap",))
 
 
-def run_in_memory(job_file: Path, changes: Path) -> Progress:
-    """A run of the whole job, as `dpstream up` sees it."""
-    job = deploy_job(load_job(job_file), deployed_at=1_000)
-    log = load_change_log(changes, domain=job.domain, last_epoch=EPOCHS)
-    cluster = SimulatedCluster(job, generators)
-    producer = Producer(
-        job, None, name="p", transport=MemoryDriver(cluster.log), generators=generators
-    )
-    producer.enrol(log.users)
-    for epoch, values in enumerate(log.values_by_epoch(), 1):
-        producer.report_all(epoch, values)
-        producer.close(epoch)
-        cluster.settle()
-    producer.shut()
-    progress = Progress(job, log.truths(job.domain))
-    for record in cluster.log.values(Role.ESTIMATES):
-        progress.apply(Role.ESTIMATES, record)
-    return progress
+STRINGS = "domain: {strings: {bytes: 4}}, items: 2"
+PEOPLE = 1_000
+HELD = [["tea", "milk"]] * 600 + [["tea"]] * 400
 
 
-def test_up_shows_the_largest_item_and_writes_all(
-    job_file: Path, changes: Path, tmp_path: Path
-) -> None:
-    """On the screen the largest item; in table, picture and JSON all of them."""
-    progress = run_in_memory(job_file, changes)
-    job, rows = progress.job, progress.rows()
-    assert [row.truth for row in rows] == [truth[0] for truth in TRUTH]
-    assert "walk, the largest" in line_of(rows[0])
-    outcome = Outcome(job, rows, USERS, seconds=1.0, reports=1)
-    errors = [np.subtract(row.intervals[0], truth) for row, truth in zip(rows, TRUTH, strict=True)]
-    assert outcome.rmse == pytest.approx(math.sqrt(np.square(errors).mean()))
-    assert outcome.covered[1] == 3 * EPOCHS
-    body = json.loads(json.dumps(outcome.to_json(), allow_nan=False))
-    assert body["labels"] == list(LABELS)
-    assert [epoch["truth"] for epoch in body["epochs"]] == TRUTH
-    write_csv(job, rows, tmp_path / "table.csv")
-    table = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
-    truths = [int(line[f"truth ({NOT_PRIVATE})"]) for line in table]
-    assert truths == np.ravel(TRUTH).tolist()
-    (axes,) = draw_rows(job, rows).axes
-    dashed = [line.get_ydata() for line in axes.lines if line.get_linestyle() == "--"]
-    assert np.array(dashed).T.tolist() == TRUTH
+@pytest.fixture
+def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setenv("COLUMNS", "80")
+    return Commands(capsys)
+
+
+@cache
+def deployed(parameters: str = STRINGS, protocol: str = "count_min") -> DeployedJob:
+    text = job_text(protocol, parameters, minimum=100_000)
+    return deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
+
+
+def record(epoch: int, job: DeployedJob, counts: dict[str, float] | None) -> EstimateRecord:
+    estimate = None
+    if counts is not None:
+        numbers, _ = job.domain.parse(list(counts))
+        values = np.array(list(counts.values()))
+        estimate = FoundItems(numbers, values, 10.0, 19.6, 55.0, PEOPLE, PEOPLE)
+    fate = Fate.TOO_SMALL if estimate is None else Fate.RELEASED
+    return EstimateRecord(bytes(16), epoch, fate, 0, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0})
+
+
+def records(job: DeployedJob) -> list[EstimateRecord]:
+    return [
+        record(1, job, {"tea": 990.0, "milk": 610.0}),
+        record(2, job, None),
+        record(3, job, {"milk": 700.0, "beer": 80.0, "tea": 70.0}),
+    ]
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> ItemLog:
+    path = tmp_path / "items.csv"
+    rows = [f"u{user},{epoch},tea" for user in range(PEOPLE) for epoch in (1, 2)]
+    rows += [f"u{user},{epoch},milk" for user in range(600) for epoch in (1, 3)]
+    path.write_text("\n".join(["user,epoch,value", *rows, ""]))
+    log = load_value_log(path, domain=deployed().domain, last_epoch=3)
+    assert isinstance(log, ItemLog)
+    return log
+
+
+class TestEstimates:
+    def test_are_the_largest_items_by_their_names(
+        self, dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+        cluster = use_memory_cluster(monkeypatch)
+        job_file = tmp_path / "sets.yaml"
+        parameters = f"{STRINGS}, messages_per_user: 4000"
+        job_file.write_text(job_text("count_min", parameters, minimum=PEOPLE))
+        assert dpstream("deploy", job_file).code == 0
+        run = Run(cluster, "sets")
+        run.report(1, HELD)
+        run.report(2, HELD[:10])
+
+        table = dpstream("estimates", "sets").output.splitlines()
+        assert table[0].split()[:3] == ["epoch", "item", "estimate"]
+        assert table[1].split()[:2] == ["1", "tea"]
+        assert table[2].split()[0] == "milk"
+        assert table[-1].split() == ["2", "-", "-", "-", "-", "-", "too", "small"]
+        assert max(map(len, table)) <= 80
+        first, second = (
+            json.loads(line) for line in dpstream("estimates", "sets", "--json").output.splitlines()
+        )
+        assert first["estimate"]["labels"] == ["tea", "milk"]
+        assert second["estimate"] is None
+        wrong = dpstream("estimates", "sets", "--item", "tea")
+        assert (wrong.code, wrong.errors.count("\n")) == (2, 1)
+        assert "dpstream query knows all, with --item" in wrong.errors
+
+
+class TestBesideTheTruth:
+    def test_the_truth_is_counted_of_what_was_found_only(self, items: ItemLog) -> None:
+        job = deployed()
+        truths = items.truths(job.domain)
+        assert truths.last_epoch == 3
+        found = [np.asarray(truths.of(each.epoch, each.estimate)).tolist() for each in records(job)]
+        assert found == [[1000, 600], [], [600, 0, 0]]
+
+    def test_of_listed_items_it_is_the_truth_of_all(self, tmp_path: Path) -> None:
+        path = tmp_path / "few.csv"
+        path.write_text("user,epoch,value\na,1,car\nb,1,car\nb,2,walk\n")
+        domain = deployed("domain: [walk, bus, car]").domain
+        log = load_value_log(path, domain=domain, last_epoch=2)
+        assert isinstance(log, ItemLog)
+        estimate = ItemEstimates(np.zeros(3), 1.0, 2.0, 2, 2)
+        truths = log.truths(domain)
+        found = [np.asarray(truths.of(epoch, estimate)).tolist() for epoch in (1, 2)]
+        assert found == [[0, 0, 2], [1, 0, 0]] == log.truth(domain).tolist()

@@ -190,20 +190,6 @@ def deploy(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Deploy
     return deploy_named
 
 
-def test_another_estimator_differs_in_its_estimates_only(
-    deploy: Deploy, dpstream: Commands
-) -> None:
-    rows = f"{DOMAIN}, rows: 3, buckets: 8"
-    for name, estimator in (("a", "mean"), ("b", "median")):
-        deploy(name, f"{rows}, estimator: {estimator}").report(1, MODES)
-    said = dpstream("diff", "a", "b", "--json")
-    assert said.code == 1
-    (epoch,) = json.loads(said.output)["epochs"]
-    assert (epoch["integers"], epoch["estimates_differ"]) == ([], True)
-    assert 0 < epoch["standard_deviations"] < 10
-    assert epoch["item"] in ("walk", "bus", "car")
-
-
 def test_people_are_told_where_two_jobs_differ(
     deploy: Deploy, dpstream: Commands, tmp_path: Path
 ) -> None:

@@ -178,12 +178,6 @@ def test_all_who_read_manifests_read_short_ones() -> None:
     assert [decisions.population(index) for index in range(100)] == list(populations)
 
 
-@pytest.mark.parametrize("producers", [1, MANY_PRODUCERS - 1, MANY_PRODUCERS])
-def test_jobs_that_wait_for_many_producers_have_short_manifests(producers: int) -> None:
-    job = deployed(producers)
-    assert job.short_manifests == (producers == MANY_PRODUCERS)
-
-
 DECIDED_EPOCHS = 20_000
 PRODUCERS = 5
 

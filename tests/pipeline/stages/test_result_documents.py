@@ -136,18 +136,6 @@ def test_long_names_leave_room_for_fewer() -> None:
 
 
 @pytest.mark.parametrize(
-    "estimate",
-    [
-        ItemEstimates(np.zeros(5), 5.0, 9.5, 70, 100),
-        Estimate(1.0, float("inf"), 0.0, 2.0, 70, 100),
-        Estimate(float("nan"), 1.0, 0.0, 2.0, 70, 100),
-    ],
-)
-def test_what_is_no_estimate_of_the_job_says_nothing(estimate: Published) -> None:
-    assert document(COUNT, record(estimate))["estimates"] == []
-
-
-@pytest.mark.parametrize(
     "changed",
     [
         {"closed_at": 10**30},

@@ -74,33 +74,6 @@ def job_file(tmp_path: Path) -> Path:
     return tmp_path / "job.yaml"
 
 
-@pytest.mark.parametrize(
-    ("protocol", "wrong", "message"),
-    [
-        ("future_rand", {"epsilon": 0}, "3: parameters.epsilon: is 0.0, must be from 1e-06 to 64"),
-        ("hadamard_values", {"epsilon": 65}, "3: parameters.epsilon: is 65.0, must be from 0.001"),
-        ("hadamard_values", {"changes": 1.5}, "3: parameters.changes: 1.5 is not allowed: give a"),
-        ("future_rand", {"epochs": 2**20 + 1}, "4: epochs.count: 1048577 is not allowed: give a"),
-    ],
-)
-def test_a_job_that_cannot_be_is_refused_with_its_line_and_what_is_allowed(
-    dpstream: Commands,
-    cluster: MemoryCluster,
-    job_file: Path,
-    protocol: str,
-    wrong: dict[str, int],
-    message: str,
-) -> None:
-    job_file.write_text(job_text(protocol, **wrong))
-    for command in (["plan"], ["deploy"], ["simulate", "--input", "never-read.csv"]):
-        said = dpstream(*command, job_file)
-        assert (said.code, said.output) == (2, "")
-        assert message in said.errors
-        assert said.errors.startswith(f"error: {job_file}:")
-        assert said.errors.count("\n") == 1
-    assert not cluster.partitions
-
-
 @every_protocol
 def test_who_changes_more_often_than_is_followed_is_counted_here_and_nowhere_else(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path, tmp_path: Path, protocol: str
