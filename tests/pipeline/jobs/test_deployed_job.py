@@ -251,10 +251,6 @@ def test_the_local_epsilon_is_the_largest_that_there_is_room_for() -> None:
     assert spent <= 1e-6 < more
 
 
-def test_few_users_have_what_is_stated_as_it_is() -> None:
-    assert job_of(users=2).parameters.epsilon == 0.5
-
-
 def test_both_sides_are_promised() -> None:
     deployed = deploy_job(job_of(), deployed_at=0)
     assert deployed.parameters.epsilon == 5.917

@@ -235,12 +235,6 @@ def test_windows_are_recorded_as_released_with_their_noise(
     check_whole(world, tmp_path / "kept")
 
 
-def test_a_recording_begins_with_the_epoch_that_is_asked_for(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers")
-    assert record(world, tmp_path / "kept", from_epoch=2).epochs == range(2, 5)
-    check_whole(world, tmp_path / "kept", first=2)
-
-
 def test_a_recorder_goes_on_with_what_was_published_since(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers", to=1)
     recorder = recorder_of(world, tmp_path / "kept")
@@ -569,15 +563,6 @@ def test_following_ends_when_the_job_is_gone(
         f"error: job watched has been {how}: all there was of it is recorded, no more will come\n"
     )
     assert Recording.open(tmp_path / "kept").index.last_epoch == 2
-
-
-def test_epochs_that_the_job_does_not_have_are_refused(
-    tmp_path: Path, dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    publish(cluster, ran(tmp_path / "producers", to=1))
-    said = dpstream("record", "watched", "--output", tmp_path / "kept", "--from-epoch", 99)
-    assert (said.code, "after the last one of job watched" in said.errors) == (1, True)
-    assert not (tmp_path / "kept").exists()
 
 
 FORMS = [("u1", 1), ("<u8", 1), ("u1", 13), ("<u4", 3)]

@@ -117,13 +117,6 @@ def test_nothing_to_look_back_at_is_said(tmp_path: Path) -> None:
         MemoryDriver(MemoryLog()).run(smoothed_horizon(memoized))
 
 
-def test_gaps_are_flagged_where_nothing_was_received(tmp_path: Path) -> None:
-    job = deploy_job(parse_job(job_text() + "shuffle: {minimum: 201}\n"), deployed_at=0)
-    found = run_to(job, tmp_path, last_epoch=EPOCHS)
-    assert {record.fate for record in found.records} == {Fate.TOO_SMALL}
-    assert found.horizon().estimates.gaps.all()
-
-
 def test_a_simulation_has_every_kind_of_estimate(tmp_path: Path) -> None:
     change_log = load_change_log(write_changes(tmp_path / "changes.csv"), last_epoch=EPOCHS)
     plain = simulate(RENEWING, change_log, seed=3)
