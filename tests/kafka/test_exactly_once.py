@@ -48,7 +48,7 @@ class Story:
     pauses: int
 
 
-SHORT = Story(epochs=22, workers=3, brokers=1, pauses=1)
+SHORT = Story(epochs=32, workers=5, brokers=1, pauses=1)
 LONG = Story(epochs=96, workers=19, brokers=3, pauses=3)
 
 

@@ -102,7 +102,6 @@ def live(broker: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> str:
     return name
 
 
-@pytest.mark.verify
 def test_replays_are_as_the_live_job(
     dpstream: Commands,
     start: Start,

@@ -43,7 +43,6 @@ sealed: {{aggregate: adder.pub, stages: [stage-a.pub, stage-b.pub]}}
 """
 
 
-@pytest.mark.verify
 def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
     broker: LocalKafka,
     bootstrap_servers: str,

@@ -131,7 +131,7 @@ async def listening(viewer: aiohttp.ClientWebSocketResponse) -> AsyncIterator[Un
         reading.cancel()
 
 
-@pytest.mark.verify
+@pytest.mark.slow
 def test_an_outage_is_told_and_what_comes_after_it_is_shown(
     broker: LocalKafka, bootstrap_servers: str, job_name: str
 ) -> None:

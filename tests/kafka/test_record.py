@@ -1,0 +1,115 @@
+"""A job on a real broker is recorded while it runs, by a recorder that is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.produce import produce_change_log
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.recording.estimate_rows import published_estimate
+from dpstream.pipeline.recording.recordings import Recording
+from dpstream.topics.names import Role
+from tests.support.commands import Commands
+from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+
+ROOT = Path(__file__).parents[2]
+# Far longer than anything takes: who needs it has failed.
+PATIENCE = 120.0
+
+
+@pytest.mark.verify
+def test_a_killed_recorder_goes_on_and_has_what_was_published(
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
+    job, kept = tmp_path / "job.yaml", tmp_path / "kept"
+    job.write_text(job_text(job_name))
+    changes = write_changes(tmp_path / "changes.csv")
+    dpstream = Commands(capsys, ("--bootstrap-servers", bootstrap_servers))
+    assert dpstream("deploy", job).code == 0
+
+    def started(*arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dpstream.pipeline.cli", *map(str, arguments)],
+            cwd=ROOT,
+            env={**os.environ, "DPSTREAM_BOOTSTRAP_SERVERS": bootstrap_servers},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def said(process: subprocess.Popen[str]) -> str:
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, errors
+        return output
+
+    workers = [started("run", stage, job_name) for stage in ("shuffle", "aggregate", "publish")]
+    record = ("record", job_name, "--output", kept, "--follow", "--json")
+    recorder = started(*record)
+
+    def kill_recorder(epoch: int) -> None:
+        if epoch != EPOCHS // 2:
+            return
+        # It commits after seconds, or at the job's end: what it is writing is not listed yet.
+        while recorder.poll() is None and not list(kept.glob("estimates-*")):
+            pass
+        recorder.kill()
+        recorder.communicate(timeout=PATIENCE)
+
+    try:
+        with Cluster(Connection((bootstrap_servers,))) as cluster:
+            deployed = find_deployed(cluster, job_name)
+            with open_producer(cluster, deployed, tmp_path / "producer", name="p") as producer:
+                log = load_change_log(changes, last_epoch=EPOCHS)
+                produce_change_log(producer, log, on_epoch=kill_recorder)
+        assert recorder.returncode == -signal.SIGKILL
+        assert (Recording.open(kept).index.last_epoch or 0) <= EPOCHS // 2
+        recorder = started(*record)
+        body = json.loads(said(recorder))
+        published = dpstream("estimates", job_name, "--json").output.splitlines()
+    finally:
+        for process in (*workers, recorder):
+            process.kill()
+            process.communicate()
+    assert body["complete"] is True
+    assert body["last_epoch"] == EPOCHS
+
+    checked = dpstream_locally(capsys, "record", "--verify", kept, "--deep", "--json")
+    assert checked["intact"] is True
+    assert checked["missing"] == []
+    recording = Recording.open(kept)
+    found = [json.loads(row.estimate)["value"] for row in recording.estimates()]
+    assert found == [json.loads(line)["estimate"]["value"] for line in published]
+    assert len(found) == EPOCHS
+    assert all(row.population == USERS for row in recording.manifests())
+    check_against_topic(bootstrap_servers, job_name, recording)
+
+
+def dpstream_locally(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:
+    """What a command that needs no broker says in JSON."""
+    body: dict[str, object] = Commands(capsys)(*arguments).json
+    return body
+
+
+def check_against_topic(servers: str, name: str, recording: Recording) -> None:
+    """See that estimates are the records of the topic, byte by byte."""
+    with Cluster(Connection((servers,))) as cluster:
+        job = find_deployed(cluster, name)
+        values = [record.value for record in cluster.read(job.topic(Role.ESTIMATES))]
+    rows = recording.estimates()
+    assert [published_estimate(row, job.deployment).to_bytes() for row in rows] == values

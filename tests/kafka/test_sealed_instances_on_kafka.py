@@ -1,0 +1,179 @@
+"""Sealed shuffle instances on a real broker: who has its disk and one instance's key reads nothing.
+
+One of them is killed while windows flow.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, read_private_key
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.stages.admission import Admission
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.batches import Batch
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.frames import Kind, kind_of
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from dpstream.topics.sealed_words import open_rows, unpack_reports
+from tests.support.commands import Commands
+from tests.support.keyed_workers import PATIENCE, wait_for, worker, workers
+
+PARTIES = {"shuffle": "first", "instance-2": "second", "aggregate": "adder"}
+USERS = 60
+EPOCHS = 2
+JOB = """\
+name: {name}
+protocol: fragments
+parameters: {{epsilon: 2, delta: 1e-3, domain: [ash, oak], reports: 2}}
+epochs: {{count: 2}}
+shuffle: {{minimum: 100, producers: 2, instances: 2}}
+topics: {{partitions: 1}}
+sealed: {{aggregate: adder.pub, stages: [first.pub, second.pub]}}
+"""
+
+Boxes: TypeAlias = set[tuple[int, bytes]]
+
+
+@pytest.mark.verify
+def test_a_captured_instance_reads_no_report_and_opens_nothing_of_the_other_one(
+    broker: LocalKafka,
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dpstream = Commands(capsys)
+    for party in PARTIES.values():
+        assert dpstream("keygen", party, "--keys", tmp_path / party).code == 0
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(JOB.format(name=job_name))
+    with Cluster(Connection((bootstrap_servers,))) as cluster:
+        job = deploy(cluster, load_job(job_file), deployment=secrets.token_bytes(16), now=0)
+        assert list(job.stages) == ["shuffle", "instance-2", "aggregate", "publish"]
+        send(cluster, job, tmp_path)
+        raw = {
+            role: [record.value for record in cluster.read(job.topic(role))]
+            for role in job.report_roles
+        }
+        drawn = opened_by_instances(job, tmp_path, raw)
+        check_disk_before(broker, job, raw)
+        with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
+            wait_for(cluster, job.topic(Role.SHUFFLED), 1)
+            first["instance-2"].send_signal(signal.SIGKILL)
+            first["instance-2"].wait(PATIENCE)
+            with worker(job, "instance-2", bootstrap_servers, tmp_path, PARTIES, name="another"):
+                wait_for(cluster, job.topic(Role.ESTIMATES), EPOCHS)
+        chunks = [decode_chunk(record.value) for record in cluster.read(job.topic(Role.SHUFFLED))]
+        for record in cluster.read(job.topic(Role.ESTIMATES)):
+            estimate = EstimateRecord.from_bytes(record.value)
+            assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
+        assert cluster.end_offsets(job.topic(Role.DEAD_LETTERS)) == [0]
+    for instance, role in enumerate(job.report_roles, 1):
+        passed = {
+            (chunk.epoch, row.tobytes())
+            for chunk in chunks
+            if chunk.instance == instance
+            for row in chunk.words.values
+        }
+        assert passed == drawn[role], "it passes on what was drawn for it, and nothing else"
+    boxes = set.union(*drawn.values())
+    assert reports_in_boxes(job, tmp_path, "first", boxes) is None
+    assert reports_in_boxes(job, tmp_path, "second", boxes) is None
+    reports = reports_in_boxes(job, tmp_path, "adder", boxes)
+    assert reports is not None
+    assert reports < len(boxes), "there is chaff among them"
+    # Every device's bits are kept, in two reports each, more often than not.
+    assert reports > EPOCHS * 2 * USERS
+    check_disk_after(broker, job, drawn)
+
+
+def send(cluster: Cluster, job: DeployedJob, folder: Path) -> None:
+    """Two gateways, of which one has nothing but ash and the other oak; and nobody reads yet."""
+    for name, value in (("north", "ash"), ("south", "oak")):
+        users = {f"{name}{number}": value for number in range(USERS)}
+        with open_producer(cluster, job, folder / name, name=name) as producer:
+            producer.enrol(list(users))
+            for epoch in range(1, EPOCHS + 1):
+                producer.report(epoch, users)
+                producer.close(epoch)
+
+
+def opened_by_instances(
+    job: DeployedJob, folder: Path, raw: dict[Role, list[bytes]]
+) -> dict[Role, Boxes]:
+    """The boxes that each instance finds in its topic, where another one's key opens nothing."""
+    drawn: dict[Role, Boxes] = {}
+    for role, party in zip(job.report_roles, ("first", "second"), strict=True):
+        batches = [value for value in raw[role] if kind_of(value) is not Kind.PUNCTUATION]
+        assert {kind_of(value) for value in batches} == {Kind.SEALED_BATCH}
+        sizes = [len(value) for value in batches]
+        quarter = len(sizes) // (2 * EPOCHS)
+        assert sizes == sizes[:quarter] * 2 * EPOCHS, "records tell no sizes"
+        for other in set(PARTIES.values()) - {party}:
+            keys = KeyRing.of_folder(folder / other)
+            admission = Admission(job, keys, role)
+            assert not any(isinstance(admission.admit(0, value), Batch) for value in batches)
+        admission = Admission(job, KeyRing.of_folder(folder / party), role)
+        found: Boxes = set()
+        for value in batches:
+            batch = admission.admit(0, value)
+            assert isinstance(batch, Batch)
+            found |= {(batch.epoch, row.tobytes()) for row in batch.words.values}
+        drawn[role] = found
+    first, second = drawn.values()
+    assert not first & second
+    assert len(first) == len(second), "each is filled up to the same room"
+    return drawn
+
+
+def reports_in_boxes(job: DeployedJob, folder: Path, party: str, boxes: Boxes) -> int | None:
+    """How many reports a party reads in boxes, chaff left out; None if it opens none."""
+    key = read_private_key(folder / party / f"{party}.key")
+    opened = reports = 0
+    for epoch, row in boxes:
+        values = np.frombuffer(row, "<u8").reshape(1, -1)
+        for name in ("stage 1", "stage 2", "aggregate"):
+            inner = open_rows(values, key, job.lock(name, epoch).context)
+            opened += len(inner)
+            reports += len(unpack_reports(inner, job.word_form))
+    assert opened in (0, len(boxes))
+    return reports if opened else None
+
+
+def files_of(broker: LocalKafka, job: DeployedJob, role: Role) -> bytes:
+    files = list(broker.directory.rglob(f"{job.topic(role)}-0/*.log"))
+    assert files
+    return b"".join(path.read_bytes() for path in files)
+
+
+def check_disk_before(broker: LocalKafka, job: DeployedJob, raw: dict[Role, list[bytes]]) -> None:
+    """What was looked at is what the broker has on its disk."""
+    for role, values in raw.items():
+        disk = files_of(broker, job, role)
+        assert all(value in disk for value in values)
+
+
+def check_disk_after(broker: LocalKafka, job: DeployedJob, drawn: dict[Role, Boxes]) -> None:
+    """Nothing that is added up can be found in what the broker keeps of the way there."""
+    needles = {row[:16] for boxes in drawn.values() for _, row in boxes}
+    shuffled = files_of(broker, job, Role.SHUFFLED)
+    assert all(needle in shuffled for needle in needles)
+    for role in job.report_roles:
+        disk = files_of(broker, job, role)
+        assert not any(needle in disk for needle in needles)

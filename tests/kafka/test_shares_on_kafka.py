@@ -1,0 +1,143 @@
+"""Tables in two shares on a real broker: who has its disk and one party's key learns nothing."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from dpstream.pipeline.connect import open_producer
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
+from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.chunks import decode_chunk
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.partials import decode_partial
+from dpstream.topics.sealing import unseal_all
+from dpstream.topics.shares import PartialSum, boxes_of
+from tests.support.commands import Commands
+from tests.support.keyed_workers import PATIENCE, wait_for, worker, workers
+
+PARTIES = {party: party for party in SHARERS}
+USERS = 60
+ITEMS = 500
+JOB = """\
+name: {name}
+protocol: fragments
+parameters: {{epsilon: 8, delta: 1e-3, domain: [{items}]}}
+epochs: {{count: 2}}
+shuffle: {{minimum: 100, producers: 2}}
+topics: {{partitions: 1}}
+sealed: {{shares: [aggregate-a.pub, aggregate-b.pub]}}
+"""
+
+
+@pytest.mark.verify
+def test_neither_party_nor_the_broker_sees_what_a_producer_counted(
+    broker: LocalKafka,
+    bootstrap_servers: str,
+    job_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One party is killed while the other goes on, and comes back."""
+    monkeypatch.chdir(tmp_path)
+    dpstream = Commands(capsys)
+    for party in SHARERS:
+        assert dpstream("keygen", party, "--keys", tmp_path / party).code == 0
+    job_file = tmp_path / "job.yaml"
+    items = ", ".join(f"item {number}" for number in range(ITEMS))
+    job_file.write_text(JOB.format(name=job_name, items=items))
+    with Cluster(Connection((bootstrap_servers,))) as cluster:
+        job = deploy(cluster, load_job(job_file), deployment=secrets.token_bytes(16), now=0)
+        send(cluster, job, tmp_path, 1)
+        with workers(job, bootstrap_servers, tmp_path, PARTIES) as first:
+            wait_for(cluster, job.topic(Role.ESTIMATES), 1)
+            first["aggregate-b"].kill()
+            first["aggregate-b"].wait(PATIENCE)
+            send(cluster, job, tmp_path, 2)
+            wait_for(cluster, job.topic(SUMS[0]), 2)
+            assert cluster.end_offsets(job.topic(SUMS[1]))[0] == 1
+            assert cluster.end_offsets(job.topic(Role.PARTIALS))[0] == 1
+            with worker(job, "aggregate-b", bootstrap_servers, tmp_path, PARTIES):
+                wait_for(cluster, job.topic(Role.ESTIMATES), 2)
+        kept = {
+            role: [record.value for record in cluster.read(job.topic(role))]
+            for role in (Role.SHUFFLED, *SUMS, Role.PARTIALS, Role.ESTIMATES)
+        }
+    for value in kept[Role.ESTIMATES]:
+        estimate = EstimateRecord.from_bytes(value)
+        assert (estimate.fate, estimate.contributors) == (Fate.RELEASED, 2 * USERS)
+    assert [len(kept[role]) for role in (*SUMS, Role.PARTIALS)] == [2, 2, 2]
+    check_partials(job, kept)
+    check_shares(job, broker, tmp_path, kept[Role.SHUFFLED])
+
+
+def check_partials(job: DeployedJob, kept: dict[Role, list[bytes]]) -> None:
+    """Each party's sums are random numbers; together they are nearly all users' ash."""
+    form = job.table_form
+    for ours, theirs in zip(*(kept[role] for role in SUMS), strict=True):
+        first, second = (
+            PartialSum.from_bytes(form, decode_partial(each).payload) for each in (ours, theirs)
+        )
+        assert first.digest == second.digest
+        assert first.pieces is not None
+        assert second.pieces is not None
+        assert looks_uniform(first.pieces.tobytes())
+        assert looks_uniform(second.pieces.tobytes())
+        counts = form.joined(first.pieces + second.pieces)
+        assert counts.max() == counts[0] <= 2 * USERS
+        assert counts[0] > USERS
+
+
+def check_shares(job: DeployedJob, broker: LocalKafka, folder: Path, windows: list[bytes]) -> None:
+    """What lies on the broker's disk opens with the key of its own party alone."""
+    topic = job.topic(Role.SHUFFLED)
+    files = list(broker.directory.rglob(f"{topic}-0/*.log"))
+    disk = b"".join(path.read_bytes() for path in files)
+    found: list[bytes] = []
+    for chunk in map(decode_chunk, windows):
+        rows = chunk.words.values
+        assert len(rows) == 2
+        assert all(row.tobytes() in disk for row in rows)
+        for party, name in enumerate(SHARERS):
+            keys = KeyRing.of_folder(folder / name)
+            own, others = boxes_of(rows, party), boxes_of(rows, 1 - party)
+            opened = BoxOpener(job, name, keys).open_all(chunk.epoch, own)
+            assert None not in opened
+            (key,) = keys.keys.values()
+            for other in SHARERS:
+                context = job.lock(other, chunk.epoch).context
+                assert unseal_all(others, key, context) == [None, None]
+            if party:
+                found += [each[24:] for each in opened if each is not None]
+    assert looks_uniform(b"".join(found))
+    assert looks_uniform(b"".join(decode_chunk(value).words.values.tobytes() for value in windows))
+
+
+def looks_uniform(data: bytes) -> bool:
+    """Whether bytes are as often each of 256 as uniform ones are, but once in 10^12 times."""
+    counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
+    return float(chisquare(counts).pvalue) > 1e-12
+
+
+def send(cluster: Cluster, job: DeployedJob, folder: Path, epoch: int) -> None:
+    """Two gateways, whose users all have the same item."""
+    for name in ("north", "south"):
+        users = {f"{name}{number}": "item 0" for number in range(USERS)}
+        with open_producer(cluster, job, folder / name, name=name) as producer:
+            producer.enrol(list(users))
+            producer.report(epoch, users)
+            producer.close(epoch)
