@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -25,9 +24,7 @@ from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 from dpstream.topics.manifests import Fate
-from tests.support.commands import Commands
-from tests.support.memory_cluster import use_memory_cluster
-from tests.support.set_jobs import Run, job_text
+from tests.support.set_jobs import job_text
 
 EPOCHS = 6
 USERS = 900
@@ -152,13 +149,6 @@ def test_estimates_of_items_survive_their_record() -> None:
 
 STRINGS = "domain: {strings: {bytes: 4}}, items: 2"
 PEOPLE = 1_000
-HELD = [["tea", "milk"]] * 600 + [["tea"]] * 400
-
-
-@pytest.fixture
-def dpstream(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
-    monkeypatch.setenv("COLUMNS", "80")
-    return Commands(capsys)
 
 
 @cache
@@ -194,36 +184,6 @@ def items(tmp_path: Path) -> ItemLog:
     log = load_value_log(path, domain=deployed().domain, last_epoch=3)
     assert isinstance(log, ItemLog)
     return log
-
-
-class TestEstimates:
-    def test_are_the_largest_items_by_their_names(
-        self, dpstream: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-        cluster = use_memory_cluster(monkeypatch)
-        job_file = tmp_path / "sets.yaml"
-        parameters = f"{STRINGS}, messages_per_user: 4000"
-        job_file.write_text(job_text("count_min", parameters, minimum=PEOPLE))
-        assert dpstream("deploy", job_file).code == 0
-        run = Run(cluster, "sets")
-        run.report(1, HELD)
-        run.report(2, HELD[:10])
-
-        table = dpstream("estimates", "sets").output.splitlines()
-        assert table[0].split()[:3] == ["epoch", "item", "estimate"]
-        assert table[1].split()[:2] == ["1", "tea"]
-        assert table[2].split()[0] == "milk"
-        assert table[-1].split() == ["2", "-", "-", "-", "-", "-", "too", "small"]
-        assert max(map(len, table)) <= 80
-        first, second = (
-            json.loads(line) for line in dpstream("estimates", "sets", "--json").output.splitlines()
-        )
-        assert first["estimate"]["labels"] == ["tea", "milk"]
-        assert second["estimate"] is None
-        wrong = dpstream("estimates", "sets", "--item", "tea")
-        assert (wrong.code, wrong.errors.count("\n")) == (2, 1)
-        assert "dpstream query knows all, with --item" in wrong.errors
 
 
 class TestBesideTheTruth:

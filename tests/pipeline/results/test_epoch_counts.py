@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +28,6 @@ from dpstream.pipeline.results.epoch_counts import (
     read_counts,
     read_latest,
 )
-from dpstream.pipeline.results.follow import follow_counts
 from dpstream.pipeline.results.questions import Items, Top
 from dpstream.pipeline.results.watched_estimates import MOST_WATCHED, WatchedEstimates
 from dpstream.pipeline.stages.epoch_log import EpochLog
@@ -144,28 +143,6 @@ def test_a_job_that_begins_late_says_with_which_epoch(start: Start, cluster: Mem
         before = f"epoch {epoch} lies before the first one of job sets, {first}"
         with pytest.raises(NoCountsError, match=before):
             run.driver.run(read_counts(run.job, epoch))
-
-
-class TestFollowing:
-    """An epoch is reported whenever somebody has to wait."""
-
-    def followed(
-        self, cluster: MemoryCluster, run: Run, first: int | None, later: list[int]
-    ) -> Iterator[EpochCounts]:
-        waiting = iter(later)
-        return follow_counts(
-            cast(Cluster, cluster),
-            run.job,
-            first,
-            wait=lambda seconds: run.report(next(waiting), MODES),
-        )
-
-    def test_following_goes_on_to_the_last_epoch_and_ends(
-        self, start: Start, cluster: MemoryCluster
-    ) -> None:
-        run = start(epochs=4)
-        found = [counts.epochs for counts in self.followed(cluster, run, 2, [1, 2, 3, 4])]
-        assert found == [(2,), (3,), (4,)]
 
 
 def job_of(protocol: str, parameters: str) -> DeployedJob:
