@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.bad_rows import BadRow, InputError, counted
+from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
 from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
 from dpstream.pipeline.devices.producer import Producer
@@ -32,6 +33,7 @@ from dpstream.pipeline.devices.topic_claims import refuse_reader_of_topic
 from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import naming
 
 # Waits until a moment at most; returns the bytes that came, b"" at the end of the input, None when
@@ -91,11 +93,32 @@ def input_notices(log: ValueLog) -> tuple[str, ...]:
 
 
 def enrolment(log: ValueLog) -> str:
-    """Who is enrolled, in words."""
+    """Who is enrolled, in words, and what that publishes."""
     users = counted(len(log.users), "user")
     if log.rostered:
         return f"{users} on the roster; that they are on it is public"
-    return f"{users} with a row in the input; that they have one is public"
+    said = f"{users} with a row in the input; that they have one is public"
+    if isinstance(log, ChangeLog) and not log.initial:
+        holders = np.unique(log.user_indices[log.values != 0])
+        if 0 < len(holders) == len(log.users):
+            said += (
+                ". Each of them has a value other than 0 at some epoch, so the size of the "
+                "population, which is published exactly, is the number of users who ever had one: "
+                "list all users with --users FILE"
+            )
+    return said
+
+
+def ever_counted(log: ValueLog, domain: ValueDomain) -> str | None:
+    """What is counted where no value goes back to 0, as in a log of events; None otherwise."""
+    if domain.kind != "value" or not isinstance(log, ChangeLog) or not len(log.epochs):
+        return None
+    if log.epochs[-1] == 1 or not log.values.all():
+        return None
+    return (
+        "no user's value returns to 0 in the input, so each epoch counts the users who had value 1 "
+        "at any time until then; if a row is an event, add a row with value 0 for the next epoch"
+    )
 
 
 def produce_change_log(

@@ -73,6 +73,7 @@ _JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b
 _JAAS_OPTION = re.compile(
     r"""\s*([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", re.S
 )
+_LAST_PORT = 65_535
 _SERVER = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
 
 
@@ -122,6 +123,11 @@ def parse_servers(text: str, what: str) -> tuple[str, ...]:
         raise ConnectionSettingsError(
             f"{what} must be HOST:PORT[,HOST:PORT...], not {wrong[0] if wrong else 'empty'!r}"
         )
+    for server in servers:
+        if not 1 <= int(server.rpartition(":")[2]) <= _LAST_PORT:
+            raise ConnectionSettingsError(
+                f"{what} name {server!r}, must have a port from 1 to {_LAST_PORT}"
+            )
     return servers
 
 

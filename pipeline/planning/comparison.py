@@ -91,6 +91,8 @@ def recommend(
             tuple((n, _asks_for_trust(found[n])) for n in refused),
         )
     chosen = order[0]
+    if len(found) == 1:
+        return Recommendation(chosen, _alone(found[chosen], error), ())
     return Recommendation(
         chosen,
         _why(found[chosen], trust, error, meets=chosen in enough),
@@ -124,6 +126,13 @@ def _nobody(compared: Compared) -> bool:
 
 def _error(compared: Compared) -> float:
     return compared.expected.rmse
+
+
+def _alone(only: Compared, error: float | None) -> str:
+    errs = f"it errs by {_error(only):,.1f} users"
+    if error is not None:
+        errs += f", {'at most' if _error(only) <= error else 'more than'} {error:,.1f}"
+    return f"{errs}; no other protocol was compared, so this is no choice between several"
 
 
 def _why(chosen: Compared, trust: Trust, error: float | None, *, meets: bool) -> str:

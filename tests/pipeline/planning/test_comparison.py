@@ -117,6 +117,14 @@ def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
     assert "trust the shuffle stage" in found.why
 
 
+def test_recommendation_of_the_only_protocol_is_no_choice() -> None:
+    for error in (None, 1.0, 1e9):
+        found = recommend(FOUND[:1], "shuffle", error)
+        assert (found.chosen, found.why_not) == (0, ())
+        assert "no other protocol was compared" in found.why
+        assert "least" not in found.why
+
+
 def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:
     asked = {"delta": 1e-6, "domain": ["a", "b"], **more}
     job = job_of("count_min", minimum, parameters=asked)
