@@ -25,6 +25,16 @@ from dpstream.pipeline.whole_files import open_regular
 _HEADER_CAP = 1 << 16  # characters; a file of one endless line is no log
 _LOOKED_AT = 64  # bytes: blank lines may come before the first object
 _GZIP_MAGIC = b"\x1f\x8b"
+# By how they begin: what other containers are, and what to do with them.
+_CONTAINERS = {
+    b"PK\x03\x04": "a ZIP archive or an Excel workbook: unpack it, or save the sheet as CSV",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook: save the sheet as CSV",
+    b"\xfd7zXZ\x00": "compressed with xz: unpack it, or pack it with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd: unpack it, or pack it with gzip",
+    b"BZh": "compressed with bzip2: unpack it, or pack it with gzip",
+    b"7z\xbc\xaf": "a 7z archive: unpack it",
+    _GZIP_MAGIC: "compressed with gzip twice: unpack it once",
+}
 # The longer ones first: a mark of UTF-32 begins as one of UTF-16 does.
 _MARKS = {
     b"\xff\xfe\x00\x00": "utf-32",
@@ -108,8 +118,11 @@ def _open_packed(
             path = Path(name)
             file = stack.enter_context(open_regular(path) if regular else path.open("rb"))
             if file.peek(2)[:2] == _GZIP_MAGIC:
-                yield stack.enter_context(gzip.GzipFile(fileobj=file))
+                unpacked = stack.enter_context(gzip.GzipFile(fileobj=file))
+                _refuse_container(name, unpacked.peek(6))
+                yield unpacked
             else:
+                _refuse_container(name, file.peek(6))
                 yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{name}: damaged gzip file ({error}); fetch or pack it again") from None
@@ -122,6 +135,12 @@ def _open_packed(
         raise InputError(f"{name}: {error}") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
+
+
+def _refuse_container(name: str, begin: bytes) -> None:
+    for magic, what in _CONTAINERS.items():
+        if begin.startswith(magic):
+            raise InputError(f"{name}: {what}")
 
 
 def _as_text(
