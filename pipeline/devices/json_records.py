@@ -7,6 +7,7 @@ value, and the crowd where there are crowds.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +24,7 @@ from dpstream.pipeline.values.times import shown
 
 _BATCH: Final = 1 << 12
 _MISSING: Final = object()
+_EXACT: Final = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,11 @@ def _text(record: dict[str, Any], name: str) -> str:
         return ""
     if found is _MISSING:
         raise ValueError(f"there is no {shown(name)}")
+    if isinstance(found, float) and not math.isfinite(found):
+        raise ValueError(f"{shown(name)} is {found}, which is no number in JSON")
+    if isinstance(found, float) and found.is_integer() and abs(found) < _EXACT:
+        # JSON has one kind of number: 1.0 is the user, epoch or value 1.
+        return str(int(found))
     if isinstance(found, bool | int | float):
         return json.dumps(found)
     raise ValueError(f"{shown(name)} is no single value")

@@ -191,6 +191,10 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
         ]
         fields, lines = [row for row in fields if len(row) == columns.width], lines[whole]
 
+    for row in fields:
+        # Where files were joined, the mark of the second one is before its first user.
+        if row[0].startswith("\ufeff"):
+            row[0] = row[0].removeprefix("\ufeff")
     users = [row[columns.user] for row in fields]
     problems = user_problems(users)
     nameless = set(problems)

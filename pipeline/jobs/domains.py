@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
+from unicodedata import normalize
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, read_settings, shown
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -134,7 +135,7 @@ def _label(label: object, path: tuple[str, ...], *place: str | int) -> str:
     if isinstance(label, bool):
         return str(label).lower()
     if isinstance(label, str | int | float):
-        return str(label)
+        return _composed(str(label))
     raise JobError([Problem((*path, *place), f"{shown(label)} is not a label: give text")])
 
 
@@ -216,4 +217,9 @@ def _from_file(name: object, folder: Path, path: tuple[str, ...]) -> list[str]:
         message = f"{problem.place}: {problem.message}"
         raise JobError([Problem((*path, "file"), message)]) from None
     lines = text.removeprefix("\ufeff").split("\n")
-    return [label for line in lines if (label := line.strip())]
+    return [_composed(label) for line in lines if (label := line.strip())]
+
+
+def _composed(label: str) -> str:
+    """A label with each accent in one character with its letter: two that look alike are one."""
+    return normalize("NFC", label)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,8 @@ class PredicateValues:
         for index, text in enumerate(texts):
             found = known.get(text)
             if found is None:
-                found = known[text] = self._met(text.strip())
+                # Values of jobs have their accents composed.
+                found = known[text] = self._met(normalize("NFC", text.strip()))
             if isinstance(found, str):
                 problems[index] = found
             else:

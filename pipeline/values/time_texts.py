@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.values.times import microseconds, parse_time, shown
+from dpstream.pipeline.values.times import iso_time, microseconds, parse_time, shown
 
 _MOST_KNOWN: Final = 1 << 16  # texts whose meaning is kept: days and hours come again and again
 _FIRST, _LAST = microseconds(datetime.min), microseconds(datetime.max)
@@ -135,7 +135,7 @@ class TimeReader:
 def _stated(text: str) -> datetime | None:
     """What ISO 8601 says; None for what is not that."""
     try:
-        return datetime.fromisoformat(text)
+        return iso_time(text)
     except ValueError:
         return None
 

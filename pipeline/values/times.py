@@ -27,6 +27,9 @@ _NAIVE_ORIGIN = datetime(1970, 1, 1)
 _FIRST = (datetime.min - _NAIVE_ORIGIN) // _MICROSECOND
 _LAST = (datetime.max - _NAIVE_ORIGIN) // _MICROSECOND
 
+_ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)?"
+_END_OF_DAY = re.compile(rf"([\d-]+[T ])24((?::?00(?::?00(?:\.0+)?)?)?{_ZONE})")
+_LEAP_SECOND = re.compile(rf"([\d-]+[T ]23:?59:?)60(?:\.\d+)?({_ZONE})")
 # The exponent is bounded: 1e999999999 would otherwise be worked out to the last digit.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,2})?")
 
@@ -57,7 +60,7 @@ def parse_time(text: str) -> int:
     number = None if text[4:5] == "-" else _unix_time(text)
     if number is None:
         try:
-            number = microseconds(datetime.fromisoformat(text))
+            number = microseconds(iso_time(text))
         except ValueError:
             raise ValueError(
                 f"time {shown(text)} is neither ISO 8601 (2024-05-01T12:00Z) nor unix seconds"
@@ -68,6 +71,27 @@ def parse_time(text: str) -> int:
             "unix times are in seconds, not milliseconds"
         )
     return number
+
+
+def iso_time(text: str) -> datetime:
+    """Read ISO 8601, which also has 24:00 for the end of a day and :60 for a leap second.
+
+    >>> str(iso_time("2024-05-01T24:00")), str(iso_time("2016-12-31T23:59:60Z"))
+    ('2024-05-02 00:00:00', '2017-01-01 00:00:00+00:00')
+
+    Raises:
+        ValueError: it is not ISO 8601, or lies outside the years 1 to 9999.
+    """
+    for form, instead, later in (
+        (_END_OF_DAY, r"\g<1>00\g<2>", _DAY),
+        (_LEAP_SECOND, r"\g<1>59\g<2>", timedelta(seconds=1)),
+    ):
+        if form.fullmatch(text):
+            try:
+                return datetime.fromisoformat(form.sub(instead, text)) + later
+            except OverflowError:
+                raise ValueError(f"time {shown(text)} is after the year 9999") from None
+    return datetime.fromisoformat(text)
 
 
 def _unix_time(text: str) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import repeat
 from typing import Any, Literal, TypeAlias
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -282,7 +283,8 @@ class CategoryDomain(ValueDomain):
         problems: dict[int, str] = {}
         for index in np.flatnonzero(values < 0).tolist():
             text = texts[index].strip()
-            number = self._numbers.get(text)
+            # Labels of jobs have their accents composed.
+            number = self._numbers.get(text, self._numbers.get(normalize("NFC", text)))
             if number is None:
                 if text not in reasons:
                     reasons[text] = self._reason(text, guess=len(reasons) < _GUESSES)

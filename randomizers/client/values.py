@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
+from unicodedata import normalize
 
 from dpstream.randomizers.client.errors import ValueRefusedError
 from dpstream.randomizers.equal_buckets import EqualBuckets
@@ -88,7 +89,8 @@ class DeviceValues:
         elif value is None and self.kind != "value":
             number = 0
         elif isinstance(value, str):
-            number = self.labels.index(value) + 1 if value in self.labels else None
+            label = normalize("NFC", value)
+            number = self.labels.index(label) + 1 if label in self.labels else None
         elif type(value) is int or (type(value) is bool and self.kind == "value"):
             number = int(value)
         if number is None or not 0 <= number < self.size:

@@ -49,7 +49,7 @@ function one(values, value) {
   let number = NaN;
   if (kind === 'numbers') number = bucket(values, value);
   else if (value === null && kind !== 'value') number = 0;
-  else if (typeof value === 'string') number = labels.indexOf(value) + 1 || NaN;
+  else if (typeof value === 'string') number = labels.indexOf(value.normalize('NFC')) + 1 || NaN;
   else if (typeof value === 'boolean') number = kind === 'value' ? +value : NaN;
   else if (Number.isSafeInteger(value)) number = value;
   if (!(number >= 0 && number < size)) throw new ClientError('value', `the value must be ${allowed(values)}`);
