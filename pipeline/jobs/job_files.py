@@ -280,7 +280,8 @@ class Job(Wording):
             trust = f"{guarantee.trust}; {self.sealed.trust(self.instances)}"
             if self.shared and self.protocol_entry.needs_shuffle:
                 trust = (
-                    "one of the two parties that add up not to work with the other; "
+                    "the shuffle stage to pass on every report and none of its own, and one of the "
+                    "two parties that add up not to work with the other; "
                     f"{self.sealed.trust(self.instances)}; if both do, and of contributors, what "
                     f"is needed without shares: {guarantee.trust}"
                 )

@@ -56,6 +56,13 @@ SHARERS: Final = ("aggregate-a", "aggregate-b")
 """The parties that add up a share each, and their stages."""
 
 
+REPLACING = (
+    "it does not hold against a stage that replaces or withholds reports, which can have those of "
+    "one device published alone: they have then only the guarantee that they have by themselves"
+)
+"""Of every sealed job: sealing hides reports, and does not keep a stage from replacing them."""
+
+
 class Sealed(Section):
     """Public keys, in hexadecimal, of everybody who opens a box of a report, in the data's order.
 
@@ -156,7 +163,7 @@ class Sealed(Section):
                 "reports are counted in tables, in two shares: no shuffle stage reads one, and "
                 "neither of the two parties that add up learns more than the sum over all "
                 "producers; both together can see each producer's table, and a producer that lies "
-                "can spoil the sum"
+                f"can spoil the sum; {REPLACING}"
             )
         if instances > 1:
             return (
@@ -164,13 +171,13 @@ class Sealed(Section):
                 "what is drawn for it, and to see whose report says what, all "
                 f"{instances} of them and whoever adds up would have to work together; whoever "
                 f"adds up and one of them together see 1/{instances} of a device's messages on "
-                "average"
+                f"average; {REPLACING}"
             )
         stages = len(self.stages)
         all_stages = "the shuffle stage" if stages == 1 else f"all {stages} shuffle stages"
         return (
             "reports are sealed: no shuffle stage reads one, and to see whose report says what, "
-            f"{all_stages} and whoever adds up would have to work together"
+            f"{all_stages} and whoever adds up would have to work together; {REPLACING}"
         )
 
     def public_key(self, party: str, epoch: int) -> bytes:

@@ -168,6 +168,7 @@ class _Parties:
                 assumes = (
                     "not all shuffle stages work together with who adds up, and encryption holds"
                 )
+            assumes = f"it {_PASSES_ON}; {assumes}"
             return self._with("stage", name, sees, self._central, self._and_published(assumes))
         sees = "every message, and which producer sent it"
         if instances > 1:
@@ -186,7 +187,9 @@ class _Parties:
                 "broker operator",
                 "who sends sealed messages and when, partial sums",
                 self._central,
-                self._and_published("it works with nobody who has a key, and encryption holds"),
+                self._and_published(
+                    f"it {_PASSES_ON}; it works with nobody who has a key, and encryption holds"
+                ),
             )
         return self._raw(
             "broker", "broker operator", "all topics: every message, and which producer sent it"
@@ -202,7 +205,8 @@ class _Parties:
                 "who reports and when; reports are sealed",
                 self._central,
                 self._and_published(
-                    "it does not work with the shuffle operator, and encryption holds"
+                    f"it {_PASSES_ON}; it does not work with the shuffle operator, and encryption "
+                    "holds"
                 ),
             )
         return self._raw("collector", "collector", "every report, and which device sends it")
@@ -292,6 +296,7 @@ def whole_loss(guarantee: Guarantee, epochs: int) -> tuple[float, float]:
 
 
 _NOTHING = "nothing, whoever works with whom"
+_PASSES_ON = "passes on every report and none of its own"
 
 
 def _assumed(guarantee: Guarantee) -> str:
