@@ -58,8 +58,8 @@ class _Replacing:
             else:
                 form = job.word_form
                 chaff = pack_reports(np.zeros((0, 1), form.dtype), replaced, form)
-                locks = [job.lock("aggregate", 1), job.lock("stage 2", 1)]
-                words.add(Words(seal_rows(chaff, locks)))
+                boxes = seal_rows(chaff, [job.lock("aggregate", 1), job.lock("stage 2", 1)])
+                words.add(Words(boxes))
             return (yield from write(self, state, decision, words))
 
         monkeypatch.setattr(Window, "_complete", drop)
