@@ -35,7 +35,6 @@ from dpstream.pipeline.devices.live import LiveSource
 from dpstream.pipeline.devices.produce import (
     LiveProducer,
     enrolment,
-    ever_counted,
     produce_change_log,
     produce_live,
 )
@@ -175,8 +174,6 @@ def produce(
             deployed, Path(input), users, to_epoch, skip_bad_rows=skip_bad_rows, form=form
         )
         tell(enrolment(change_log))
-        if (said := ever_counted(change_log, deployed.domain)) is not None:
-            tell(said)
         with opened() as producer, progress_bar() as progress:
             begun = producer.closed_epoch
             bar = progress.add_task("epochs", total=change_log.last_epoch, completed=begun)

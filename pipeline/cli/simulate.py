@@ -39,7 +39,7 @@ from dpstream.pipeline.cli.output import (
 )
 from dpstream.pipeline.cli.simulated_lines import show_simulations
 from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
-from dpstream.pipeline.devices.produce import enrolment, ever_counted
+from dpstream.pipeline.devices.produce import enrolment, value_notices
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.results.asked import Asked, check_askable, make_query, usual_query
@@ -211,8 +211,8 @@ def _show(simulations: list[Simulation], log: ValueLog) -> None:
     epochs = plural(len(first.records), "epoch")
     say(f"\n{first.job.name}: {plural(users, 'user')}, {epochs}{trials}", "bold")
     say_pairs(_summary(simulations, users))
-    if (said := ever_counted(log, first.job.domain)) is not None:
-        say(f"\n{said}")
+    for notice in value_notices(log, first.job.domain):
+        say(f"\nnote: {notice}")
     say("\nprivacy", "bold")
     say_pairs([*guarantee_pairs(first.job.guarantee()), ("enrolled", enrolment(log))])
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -93,32 +93,34 @@ def input_notices(log: ValueLog) -> tuple[str, ...]:
 
 
 def enrolment(log: ValueLog) -> str:
-    """Who is enrolled, in words, and what that publishes."""
+    """Who is enrolled, in words."""
     users = counted(len(log.users), "user")
     if log.rostered:
         return f"{users} on the roster; that they are on it is public"
-    said = f"{users} with a row in the input; that they have one is public"
-    if isinstance(log, ChangeLog) and not log.initial:
-        holders = np.unique(log.user_indices[log.values != 0])
-        if 0 < len(holders) == len(log.users):
-            said += (
-                ". Each of them has a value other than 0 at some epoch, so the size of the "
-                "population, which is published exactly, is the number of users who ever had one: "
-                "list all users with --users FILE"
-            )
-    return said
+    return f"{users} with a row in the input; that they have one is public"
 
 
-def ever_counted(log: ValueLog, domain: ValueDomain) -> str | None:
-    """What is counted where no value goes back to 0, as in a log of events; None otherwise."""
-    if domain.kind != "value" or not isinstance(log, ChangeLog) or not len(log.epochs):
-        return None
-    if log.epochs[-1] == 1 or not log.values.all():
-        return None
-    return (
-        "no user's value returns to 0 in the input, so each epoch counts the users who had value 1 "
-        "at any time until then; if a row is an event, add a row with value 0 for the next epoch"
-    )
+def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
+    """Yield what the values of an input make of the estimates, for commands that read the truth.
+
+    It depends on values, so `produce`, of which nothing that is seen may, does not print it.
+    """
+    if not isinstance(log, ChangeLog):
+        return
+    holders = len(np.unique(log.user_indices[log.values != 0]))
+    if not log.rostered and not log.initial and 0 < holders == len(log.users):
+        yield (
+            "every user of the input has a value other than 0 at some epoch, so the size of the "
+            "population, which is published exactly, is the number of users who ever had one: list "
+            "all users with --users FILE"
+        )
+    later = len(log.epochs) and log.epochs[-1] > 1
+    if domain.kind == "value" and later and log.values.all():
+        yield (
+            "no user's value returns to 0 in the input, so each epoch counts the users who had "
+            "value 1 at any time until then; if a row is an event, add a row with value 0 for the "
+            "next epoch"
+        )
 
 
 def produce_change_log(

@@ -191,11 +191,11 @@ def parse_rows(records: Records, columns: Columns, reader: RowReader) -> tuple[R
         ]
         fields, lines = [row for row in fields if len(row) == columns.width], lines[whole]
 
+    # Where files were joined, the mark of the second one is before its first field.
     for row in fields:
-        # Where files were joined, the mark of the second one is before its first user.
         if row[0].startswith("\ufeff"):
             row[0] = row[0].removeprefix("\ufeff")
-    users = [row[columns.user] for row in fields]
+    users = [row[columns.user].removeprefix("\ufeff") for row in fields]
     problems = user_problems(users)
     nameless = set(problems)
     for index in problems:

@@ -94,6 +94,6 @@ def _names(
         if len(row) not in (0, columns.width)
     ]
     whole = [(line, row[columns.user]) for line, row in rows if len(row) == columns.width]
-    names = [name for _, name in whole]
+    names = [name.removeprefix("\ufeff") for _, name in whole]
     problems = user_problems(names)
     return names, bad + [BadRow(whole[index][0], why) for index, why in problems.items()]

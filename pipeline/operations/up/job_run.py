@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kafka.errors import KafkaError
 
-from dpstream.pipeline.devices.produce import enrolment, ever_counted, input_notices, load_input
+from dpstream.pipeline.devices.produce import enrolment, input_notices, load_input, value_notices
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
@@ -94,8 +94,8 @@ class JobInput:
             to_epoch=to_epoch,
             skip_bad_rows=skip_bad_rows,
         )
-        said = ever_counted(values, job.domain)
-        for notice in (*input_notices(values), enrolment(values), *([said] if said else [])):
+        notices = *input_notices(values), enrolment(values), *value_notices(values, job.domain)
+        for notice in notices:
             say(notice)
         truths = values.truths(job.domain)
         return cls(job, path, len(values.users), truths, roster, to_epoch, skip_bad_rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.devices.change_log import load_change_log
-from dpstream.pipeline.devices.produce import enrolment, ever_counted
+from dpstream.pipeline.devices.produce import value_notices
 from dpstream.pipeline.values.value_domains import BOOLEAN
 from tests.support.commands import Commands
 
@@ -31,14 +31,14 @@ def test_input_sentences_name_what_is_published_and_counted(
 ) -> None:
     (tmp_path / "changes.csv").write_text(f"user,epoch,value\n{rows}")
     log = load_change_log(tmp_path / "changes.csv", last_epoch=4)
-    assert (_EXACT in enrolment(log)) == exact
-    assert (ever_counted(log, BOOLEAN) is not None) == ever
+    said = " ".join(value_notices(log, BOOLEAN))
+    assert (_EXACT in said, _EVER in said) == (exact, ever)
 
 
-def test_enrolment_is_not_exact_with_a_user_list(tmp_path: Path) -> None:
+def test_population_is_not_of_holders_with_a_user_list(tmp_path: Path) -> None:
     (tmp_path / "changes.csv").write_text("user,epoch,value\na,1,1\n")
     log = load_change_log(tmp_path / "changes.csv", users=("a", "b"))
-    assert _EXACT not in enrolment(log)
+    assert not list(value_notices(log, BOOLEAN))
 
 
 def test_simulate_says_what_an_event_log_counts(

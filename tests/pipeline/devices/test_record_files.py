@@ -96,7 +96,9 @@ def contents(log: ChangeLog) -> tuple[Any, ...]:
     )
 
 
-names = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), min_size=1, max_size=4)
+names = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff"), min_size=1, max_size=4
+)
 
 
 def usable(rows: list[Row]) -> bool:
