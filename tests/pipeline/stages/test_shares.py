@@ -632,5 +632,6 @@ def test_the_guarantee_says_who_would_have_to_work_together() -> None:
     parameters = {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}
     values = {"protocol": "fragments", "parameters": parameters, "shuffle": {"minimum": 100}}
     trust = deployed(**values).guarantee().trust
-    assert trust.startswith("one of the two parties that add up not to work with the other; ")
+    assert trust.startswith("the shuffle stage to pass on every report and none of its own, and ")
+    assert "one of the two parties that add up not to work with the other; " in trust
     assert trust.endswith(deployed(**values, sealed=None).guarantee().trust)
