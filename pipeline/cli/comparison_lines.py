@@ -37,7 +37,7 @@ def show_comparison(found: Sequence[Compared], recommended: Recommendation | Non
         f"{DEVICES:,} of them"
     )
     say_pairs((f"{place} trusts", each.expected.trusted) for place, each in enumerate(found, 1))
-    if len(found) == 1:
+    if len(found) == 1 and recommended is None:
         name = found[0].expected.protocol
         say(f"no other protocol was compared: {name} names none that answers the same")
     if recommended is not None:

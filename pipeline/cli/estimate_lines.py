@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dpstream.pipeline.cli.output import number
+from dpstream.pipeline.cli.output import number, say_table
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
@@ -33,15 +33,22 @@ def epoch_cells(job: Job | None) -> Callable[[int], str]:
     return cells
 
 
-def begin_cells(job: Job) -> Callable[[int | str], list[str]]:
-    """The cell after an epoch's in a table: when it begins; none where no calendar says so.
+def say_epoch_table(job: Job, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table whose first column is the epoch, with its beginning where a calendar says it.
 
-    Of epoch 0 it is the header, of "" a row that goes on.
+    Args:
+        job: whose calendar it is.
+        columns: without those of the epoch.
+        rows: with the epoch first, or "" in a row that continues it.
     """
     calendar = job.epochs.calendar
     if calendar is None:
-        return lambda epoch: []
-    return lambda epoch: [calendar.shown(int(epoch)) if epoch else "begins" if epoch == 0 else ""]
+        say_table([">epoch", *columns], rows)
+        return
+    say_table(
+        [">epoch", "begins", *columns],
+        ([epoch, calendar.shown(int(epoch)) if epoch else "", *row] for epoch, *row in rows),
+    )
 
 
 def table_lines(records: Iterable[EstimateRecord], job: Job | None = None) -> Iterator[str]:

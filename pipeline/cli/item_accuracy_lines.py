@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dpstream.pipeline.cli.answer_table import AnswerTable
-from dpstream.pipeline.cli.estimate_lines import begin_cells
-from dpstream.pipeline.cli.output import number, say, say_table
+from dpstream.pipeline.cli.estimate_lines import say_epoch_table
+from dpstream.pipeline.cli.output import number, say
 from dpstream.pipeline.results.questions import Items
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy
 from dpstream.pipeline.simulation.simulate import Simulation
@@ -25,36 +25,21 @@ def show_accuracies(simulations: Sequence[Simulation]) -> None:
     width = first.job.domain.width
     table = AnswerTable(question, deviation=not question.in_values, truth=True, width=width)
     shown = _some(epochs, most)
-    begins = begin_cells(first.job)
-    say_table(
-        [">epoch", *begins(0), *table.columns()],
-        (
-            [row[0], *begins(row[0]), *row[1:]]
-            for record, accuracy in shown
-            for row in _answer_rows(record, accuracy, table)
-        ),
+    say_epoch_table(
+        first.job,
+        table.columns(),
+        (row for record, accuracy in shown for row in _answer_rows(record, accuracy, table)),
     )
     say()
     recalled = any(accuracy.recall is not None for _, accuracy in epochs)
     recall = [">found of most held"] if recalled else []
-    say_table(
+    say_epoch_table(
+        first.job,
         [
-            *(
-                ">epoch",
-                *begins(0),
-                ">reports",
-                ">of a user",
-                ">mean error",
-                ">predicted",
-                ">largest",
-            ),
+            *(">reports", ">of a user", ">mean error", ">predicted", ">largest"),
             *(*recall, ""),
         ],
-        (
-            [row[0], *begins(row[0]), *row[1:]]
-            for record, accuracy in _some(epochs, 1)
-            for row in [_accuracy_row(record, accuracy, recalled)]
-        ),
+        (_accuracy_row(record, accuracy, recalled) for record, accuracy in _some(epochs, 1)),
     )
     if len(shown) < len(epochs):
         say(f"some of the epochs are shown, --json prints all {len(epochs):,}")

@@ -11,7 +11,7 @@ import typer
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.pipeline.cli.answer_lines import NormSub, Plot, plot_answers
 from dpstream.pipeline.cli.errors import UsageProblem
-from dpstream.pipeline.cli.estimate_lines import begin_cells
+from dpstream.pipeline.cli.estimate_lines import say_epoch_table
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
 from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
 from dpstream.pipeline.cli.item_accuracy_lines import show_accuracies
@@ -34,7 +34,6 @@ from dpstream.pipeline.cli.output import (
     say,
     say_json,
     say_pairs,
-    say_table,
     tell,
 )
 from dpstream.pipeline.cli.simulated_lines import show_simulations
@@ -186,20 +185,10 @@ def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
 def _show_epochs(first: Simulation) -> None:
     epochs = first.to_json()["epochs"]
     step = -(-len(epochs) // _ROWS_SHOWN)
-    begins = begin_cells(first.job)
-    say_table(
-        [
-            ">epoch",
-            *begins(0),
-            ">estimate",
-            ">± sd",
-            ">95 % low",
-            ">high",
-            ">truth",
-            ">reports",
-            "",
-        ],
-        ([row[0], *begins(row[0]), *row[1:]] for row in map(_row, epochs[::-step][::-1])),
+    say_epoch_table(
+        first.job,
+        [">estimate", ">± sd", ">95 % low", ">high", ">truth", ">reports", ""],
+        map(_row, epochs[::-step][::-1]),
     )
     if step > 1:
         say(f"one epoch in {step} is shown, --json prints all {len(epochs):,}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpstream.pipeline.cli.answer_lines import answer_rows, answer_table, notes_column
-from dpstream.pipeline.cli.estimate_lines import begin_cells
-from dpstream.pipeline.cli.output import number, plural, say, say_pairs, say_table
+from dpstream.pipeline.cli.estimate_lines import say_epoch_table
+from dpstream.pipeline.cli.output import number, plural, say, say_pairs
 from dpstream.pipeline.results.questions import Query
 from dpstream.pipeline.simulation.query_trials import accuracy
 from dpstream.pipeline.simulation.simulate import Simulation, expected
@@ -25,11 +25,11 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
     ]
     most = max((len(answers) for _, answers in answered), default=0)
     step = -(-len(answered) * max(most, 1) // _ROWS_SHOWN)
-    begins = begin_cells(first.job)
-    say_table(
-        [">epoch", *begins(0), *columns, notes_column(query)],
+    say_epoch_table(
+        first.job,
+        [*columns, notes_column(query)],
         (
-            [row[0], *begins(row[0]), *row[1:]]
+            row
             for record, answers in answered[::-step][::-1]
             for row in answer_rows(query, record, [*map(table.cells, answers)], len(columns))
         ),

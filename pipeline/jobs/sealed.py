@@ -60,7 +60,7 @@ REPLACING = (
     "it does not hold against a stage that replaces or withholds reports, which can have those of "
     "one device published alone: they have then only the guarantee that they have by themselves"
 )
-"""Of every sealed job: sealing hides reports, and does not keep a stage from replacing them."""
+"""Limit of every sealed job: sealing hides reports from a stage that can still replace them."""
 
 
 class Sealed(Section):

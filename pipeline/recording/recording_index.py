@@ -125,7 +125,7 @@ class RecordingIndex:
         return [file for file in self.files if file.kind is kind]
 
     def lacks(self, epoch: int) -> bool:
-        """Whether the window of an epoch could not be recorded."""
+        """Return whether the window of an epoch is missing from the recording."""
         return any(gap.first_epoch <= epoch <= gap.last_epoch for gap in self.missing)
 
     def to_bytes(self) -> bytes:

@@ -50,6 +50,7 @@ def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None
 def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping[str, Any]:
     """What ``dpstream simulate --json`` prints for a query: the epochs are those of trial 1."""
     first, found = simulations[0], accuracy(query, simulations)
+    spans = EpochSpans(first.job)
     return {
         "job": first.job.name,
         "guarantee": first.job.guarantee().to_json(),
@@ -58,7 +59,7 @@ def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping
         "predicted_rmse": None if found is None else found.predicted,
         "coverage": None if found is None else found.coverage,
         "epochs": [
-            EpochSpans(first.job).dated(query.to_json(record, first.truth[record.epoch]))
+            spans.dated(query.to_json(record, first.truth[record.epoch]))
             for record in first.records
         ],
     }

@@ -116,13 +116,14 @@ class Simulation:
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``dpstream simulate --json`` prints, for a single trial."""
+        spans = EpochSpans(self.job)
         return {
             "job": self.job.name,
             "guarantee": self.job.guarantee().to_json(),
             "rmse": root_mean_square([self]),
             **({"rmse_by_column": column_errors([self])} if self.smoothed else {}),
             "epochs": [
-                EpochSpans(self.job).dated(self._epoch_json(record))
+                spans.dated(self._epoch_json(record))
                 | (epoch_json(record, self._horizon(record.epoch)) if self.smoothed else {})
                 for record in self.records
             ],

@@ -185,9 +185,8 @@ class _NumberSets(SetDomain):
             if name in numbers:
                 values[index] = numbers[name]
                 problems.pop(index, None)
-            elif problems.get(index, "").endswith("not a number"):
-                label = shown(self.every_label[0])
-                problems[index] = f"value {shown(name)} is not a number or a bucket like {label}"
+            elif index in problems:
+                problems[index] += f" (buckets have names like {shown(self.every_label[0])})"
         return values, problems
 
     def range(self, text: str, option: str = "--range") -> Box:

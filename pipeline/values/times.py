@@ -28,8 +28,15 @@ _FIRST = (datetime.min - _NAIVE_ORIGIN) // _MICROSECOND
 _LAST = (datetime.max - _NAIVE_ORIGIN) // _MICROSECOND
 
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)?"
-_END_OF_DAY = re.compile(rf"([\d-]+[T ])24((?::?00(?::?00(?:\.0+)?)?)?{_ZONE})")
-_LEAP_SECOND = re.compile(rf"([\d-]+[T ]23:?59:?)60(?:\.\d+)?({_ZONE})")
+# Times that clocks do not show: the form, what stands for it, and how much earlier that is.
+_BEYOND_CLOCKS = (
+    (re.compile(rf"([\d-]+[T ])24((?::?00(?::?00(?:\.0+)?)?)?{_ZONE})"), r"\g<1>00\g<2>", _DAY),
+    (
+        re.compile(rf"([\d-]+[T ]23:?59:?)60(?:\.\d+)?({_ZONE})"),
+        r"\g<1>59\g<2>",
+        timedelta(seconds=1),
+    ),
+)
 # The exponent is bounded: 1e999999999 would otherwise be worked out to the last digit.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{0,30})?([eE][+-]?[0-9]{1,2})?")
 
@@ -82,16 +89,16 @@ def iso_time(text: str) -> datetime:
     Raises:
         ValueError: it is not ISO 8601, or lies outside the years 1 to 9999.
     """
-    for form, instead, later in (
-        (_END_OF_DAY, r"\g<1>00\g<2>", _DAY),
-        (_LEAP_SECOND, r"\g<1>59\g<2>", timedelta(seconds=1)),
-    ):
-        if form.fullmatch(text):
-            try:
-                return datetime.fromisoformat(form.sub(instead, text)) + later
-            except OverflowError:
-                raise ValueError(f"time {shown(text)} is after the year 9999") from None
-    return datetime.fromisoformat(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        for form, instead, later in _BEYOND_CLOCKS:
+            if form.fullmatch(text):
+                try:
+                    return datetime.fromisoformat(form.sub(instead, text)) + later
+                except OverflowError:
+                    break
+        raise
 
 
 def _unix_time(text: str) -> int | None:

@@ -128,6 +128,7 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """JSON values; those that ``dpstream simulate --json`` has too are named as there."""
         held, claimed = self.covered
+        spans = EpochSpans(self.job)
         return {
             "job": self.job.name,
             "deployment": self.job.deployment.hex(),
@@ -141,7 +142,7 @@ class Outcome:
             "reports": self.reports,
             "truth": NOT_PRIVATE,
             **({} if (labels := self._labels) is None else {"labels": list(labels)}),
-            "epochs": [EpochSpans(self.job).dated(_row_json(row)) for row in self.rows],
+            "epochs": [spans.dated(_row_json(row)) for row in self.rows],
         }
 
 
