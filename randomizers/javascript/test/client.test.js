@@ -55,6 +55,11 @@ test('no number and no set is refused, so that silence says nothing', () => {
   assert.deepEqual(numberOf(sets, ['car', 'car']), [3]);
 });
 
+test('a label is the same with its accent composed or not', () => {
+  const told = readValues({ kind: 'items', size: 3, slots: null, labels: ['tea', 'caf\u00e9'] });
+  assert.deepEqual(['caf\u00e9', 'cafe\u0301'].map((label) => numberOf(told, label)), [2, 2]);
+});
+
 test('answers mean what they mean in Python', () => {
   for (const [status, told, kind, others, begins] of vectors.outcomes) {
     assert.deepEqual(outcomeOf(status, told), { kind, others, begins }, JSON.stringify([status, told]));
