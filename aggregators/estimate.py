@@ -21,6 +21,12 @@ NORMAL_95 = NormalDist().inv_cdf(0.975)
 GAP = "gap"
 """Flag: something the estimate needs was never received, and no coverage is claimed."""
 
+CHANGES_USED = "changes-used"
+"""Flag: people have made half of the changes that intervals assume, or more, on average.
+
+Those who change more often than others have then made all of theirs: intervals may miss the truth.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate(EstimatedCounts):

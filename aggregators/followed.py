@@ -16,7 +16,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.change_use import ChangeUse
+from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Estimate
 from dpstream.aggregators.random_walk import random_walk
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 
@@ -55,7 +56,9 @@ class Followed(NamedTuple):
         """Standard deviation of the value."""
         return math.hypot(math.sqrt(self.variance), self.silence)
 
-    def estimate(self, reports: int, population: int) -> Estimate | None:
+    def estimate(
+        self, reports: int, population: int, *, changes_used: bool = False
+    ) -> Estimate | None:
         """What is published of the epoch; None before any had reports."""
         if not self.known:
             return None
@@ -66,7 +69,7 @@ class Followed(NamedTuple):
             NORMAL_95 * deviation,
             reports=reports,
             population=population,
-            flags=() if self.released else (GAP,),
+            flags=(*(() if self.released else (GAP,)), *((CHANGES_USED,) if changes_used else ())),
         )
 
     def without_reports(self, decay: float) -> Followed:
@@ -195,6 +198,16 @@ class BoostedLaw(Protocol):
     """Of devices that add to their value a boost for each change, which decays."""
 
     @property
+    def last_epoch(self) -> int:
+        """Epochs of the horizon."""
+        ...
+
+    @property
+    def changes(self) -> int:
+        """The changes of a device that are boosted, k."""
+        ...
+
+    @property
     def boost(self) -> float:
         """What is added at once, a."""
         ...
@@ -218,6 +231,7 @@ class FollowedCounts(ABC, Generic[LawT]):
     def __init__(self, law: LawT) -> None:
         self.law = law
         self._followed = Followed()
+        self._use = ChangeUse()
         self._attendance: Attendance | None = None
         # Of an epoch whose reports themselves are not held, since it was gone on from.
         self._resumed: tuple[int, int] | None = None
@@ -244,7 +258,9 @@ class FollowedCounts(ABC, Generic[LawT]):
         """
         found = self.followed(epoch, attendance)
         reports = self._reports(epoch, attendance) if found.released else 0
-        return found.estimate(reports, int(attendance.population[epoch]))
+        return found.estimate(
+            reports, int(attendance.population[epoch]), changes_used=self._changes_used
+        )
 
     def followed(self, epoch: int, attendance: Attendance) -> Followed:
         """The estimate of an epoch, and how its error goes on; see `estimate`."""
@@ -253,13 +269,20 @@ class FollowedCounts(ABC, Generic[LawT]):
             self._attendance = attendance
         while self._followed.epoch < epoch:
             before = self._followed
-            self._followed = self._next(before, self._received(before.epoch + 1, attendance))
+            received = self._received(before.epoch + 1, attendance)
+            self._followed = self._next(before, received)
+            if received is not None:
+                self._use = self._used(self._use, self._followed, received)
         return self._followed
 
     def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
         """What the estimates of later epochs need of the reports up to an epoch: JSON values."""
         found = self.followed(epoch, attendance)
-        return {"followed": list(found), "reports": self._reports(epoch, attendance)}
+        return {
+            "followed": list(found),
+            "use": list(self._use),
+            "reports": self._reports(epoch, attendance),
+        }
 
     def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
         """Have `state_after` in place of the reports up to its epoch; called of an empty state.
@@ -268,12 +291,14 @@ class FollowedCounts(ABC, Generic[LawT]):
             ValueError: it is no such state.
         """
         epoch, *numbers, known, released = state["followed"]
-        reports = state["reports"]
-        finite = all(type(each) is float and math.isfinite(each) for each in numbers)
-        counted = all(type(each) is int and each >= 0 for each in (epoch, reports))
+        use, reports = ChangeUse(*state["use"]), state["reports"]
+        floats = *numbers, use.settled, use.moved, use.squares, use.spread, use.changes
+        finite = all(type(each) is float and math.isfinite(each) for each in floats)
+        counted = all(type(each) is int and each >= 0 for each in (epoch, reports, use.fewest))
         if not (finite and counted and len(numbers) == len(Followed()) - 3):
             raise ValueError("these are no numbers that were followed")
         self._followed = Followed(*(epoch, *numbers, bool(known), bool(released)))
+        self._use = use
         self._attendance, self._resumed = attendance, (epoch, reports)
 
     def _reports(self, epoch: int, attendance: Attendance) -> int:
@@ -325,6 +350,18 @@ class FollowedCounts(ABC, Generic[LawT]):
         value = before.next_value(boost, decay, received.total)
         return before.with_reports(boost, decay, value, received.variance, received.unseen(value))
 
+    def _used(self, use: ChangeUse, found: Followed, received: Received) -> ChangeUse:
+        """Take in an epoch with reports, for the changes that people have made at least."""
+        return use.after_count(
+            found.value, found.deviation, received.population, self.law.last_epoch
+        )
+
+    @property
+    def _changes_used(self) -> bool:
+        """Whether people have made half of the changes or more, where there is room for more."""
+        law = self.law
+        return law.changes < law.last_epoch and 2 * self._use.changes >= law.changes
+
     def _forget(self, epoch: int) -> None:
         """Begin anew, if the reports of an epoch that was followed have changed."""
         if epoch <= self._followed.epoch:
@@ -332,7 +369,7 @@ class FollowedCounts(ABC, Generic[LawT]):
 
     def _begin_anew(self) -> None:
         assert self._resumed is None, "resumed with what is gone"
-        self._followed = Followed()
+        self._followed, self._use = Followed(), ChangeUse()
 
 
 def unseen_deviation(value: float, population: int, present: int) -> float:

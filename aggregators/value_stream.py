@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
+from dpstream.aggregators.change_use import ChangeUse
+from dpstream.aggregators.followed import Followed, FollowedCounts, Received, unseen_deviation
 from dpstream.aggregators.report_words import check_form
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
@@ -177,6 +178,21 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         population, reports = int(attendance.population[epoch]), sums.reports
         total = population / reports * (self._worth * sums.letters + reports / 2)
         return Received(total, _variance(self.law, reports, population), reports, population)
+
+    def _used(self, use: ChangeUse, found: Followed, received: Received) -> ChangeUse:
+        law, sums = self.law, self.sums(found.epoch)
+        use = super()._used(use, found, received)
+        if not law.boost:
+            # Changes leave no trace in the squares.
+            return use
+        return use.after_squares(
+            sums.squares * STEP * STEP / sums.reports - 1,
+            sums.reports,
+            found.epoch,
+            law.last_epoch,
+            unit=law.theta * law.gain / law.clock,
+            change=law.boost / (1 - law.decay) + law.boost**2 / (1 - law.decay**2),
+        )
 
     def _add(self, epoch: int, sums: LetterSums) -> None:
         if sums.reports:

@@ -151,7 +151,7 @@ def plot_answers(
     if said:
         curves = [replace(curve, name=f"{curve.name}, {said}") for curve in curves]
     try:
-        write_curves(path, job, job.guarantee(), drawn.question, epochs, curves)
+        write_curves(path, job, drawn.question, epochs, curves)
     except ValueError as error:  # a file name that no kind of picture has
         raise UsageProblem(f"--plot {path}: {error}") from None
     tell(f"{path} is written")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dpstream.aggregators.estimate import CHANGES_USED
 from dpstream.pipeline.cli.answer_lines import (
     NormSub,
     Plot,
@@ -160,6 +161,10 @@ def estimates(
         if files:
             files.write(deployed, query, records, "estimate" if change is None else "change")
             return
+        limit = deployed.change_limit
+        if limit is not None and form == "table":
+            tell(f"95 % intervals: {limit}")
+        records = _warned(records, deployed)
         lines = printed_lines(deployed, query, form, records)
         lines = lines if change is None else change_lines(lines, form, change)
         if follow:
@@ -169,6 +174,16 @@ def estimates(
             say_lines(lines)
         if reader.leaves_out:
             tell(f"these are the latest {last:,} epochs: --last says how many, --csv FILE has all")
+
+
+def _warned(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
+    """The same records; the first one that warns of changes used up is explained."""
+    limit, warned = job.change_limit, False
+    for record in records:
+        if limit is not None and CHANGES_USED in record.flags and not warned:
+            tell(f"{CHANGES_USED}, from epoch {record.epoch:,} on: {limit.warning}")
+            warned = True
+        yield record
 
 
 def _told_of_none(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,6 +43,7 @@ from dpstream.pipeline.devices.produce import enrolment, value_notices
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.results.asked import Asked, check_askable, make_query, usual_query
+from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time
 from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.results.smoothing import BIASED
 from dpstream.pipeline.simulation.item_accuracy import mean_accuracy
@@ -199,7 +201,7 @@ def _show(simulations: list[Simulation], log: ValueLog) -> None:
     trials = f", {len(simulations):,} trials, the first one above" if len(simulations) > 1 else ""
     epochs = plural(len(first.records), "epoch")
     say(f"\n{first.job.name}: {plural(users, 'user')}, {epochs}{trials}", "bold")
-    say_pairs(_summary(simulations, users))
+    say_pairs(_summary(simulations, log))
     for notice in value_notices(log, first.job.domain):
         say(f"\nnote: {notice}")
     say("\nprivacy", "bold")
@@ -246,8 +248,8 @@ def _row(epoch: Mapping[str, Any]) -> list[str]:
     return [str(epoch["epoch"]), *(number(epoch[key]) for key in numbers), ", ".join(notes)]
 
 
-def _summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, str]]:
-    first = simulations[0]
+def _summary(simulations: list[Simulation], log: ValueLog) -> Iterator[tuple[str, str]]:
+    first, users = simulations[0], len(log.users)
     error, covered = root_mean_square(simulations), coverage(simulations)
     if first.accuracies:
         yield from _item_summary(simulations, users)
@@ -259,6 +261,9 @@ def _summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, s
                     label = " (biased)" if name in BIASED else ""
                     yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
         yield "intervals that hold the truth", f"{covered:.1%}; {expected(simulations)}"
+        by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)
+        job, parts = first.job, coverage_over_time(by_epoch)
+        yield from coverage_lines(parts, log, job.change_limit, job.epochs.count)
     if first.frozen:
         yield "devices that left out changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
     withheld = sum(record.fate is not Fate.RELEASED for record in first.records)

@@ -32,6 +32,8 @@ def status_lines(
         f"deployment {status.deployment[:8]}, since {instant(status.deployed_at)} ({age} ago)"
     )
     yield Text(_publication(status, moment))
+    if status.assumption is not None and status.published is not None:
+        yield Text(f"95 % interval: {status.assumption}")
     counted = ", ".join(f"{count:,} {fate}" for fate, count in status.windows.items())
     yield Text(f"windows: {counted}{_who_reports(status)}")
     yield Text()

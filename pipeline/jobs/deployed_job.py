@@ -25,6 +25,7 @@ from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
 from dpstream.pipeline.jobs.sealed import AGGREGATE, lock_of, stage_party
 from dpstream.pipeline.jobs.section import Section
+from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
 from dpstream.randomizers.crowds import CrowdsLaw, sum_rounded_up
 from dpstream.randomizers.devices import Devices
@@ -167,6 +168,16 @@ class DeployedJob(Job):
     def law(self) -> Law:
         """The calibrated constants."""
         return self._law
+
+    @cached_property
+    def change_limit(self) -> ChangeLimit | None:
+        """The changes of one person that intervals assume at most; None if they assume nothing."""
+        return self.protocol_entry.change_limit(self._law, self.parameters, self.epochs.count)
+
+    @property
+    def assumes_changes(self) -> int | None:
+        """The number of these changes; None if intervals assume nothing."""
+        return None if self.change_limit is None else self.change_limit.changes
 
     @cached_property
     def stage_dummies(self) -> StageDummies | None:

@@ -17,6 +17,7 @@ from dpstream.aggregators.future_rand import (
     predicted_variances,
 )
 from dpstream.pipeline.protocols.boolean_alternatives import alternatives
+from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
 from dpstream.randomizers.comparisons import IndependentResponseParameters
@@ -103,6 +104,7 @@ def dyadic_protocol(
         word_form=fixed_words(FutureRand),
         needs_shuffle=False,
         loss_of_streams=True,
+        change_limit=lambda law, asked, epochs: change_limit(asked.changes, epochs, "lost"),
         forecast=lambda law, asked, last_epoch: FutureRandForecast(
             law, last_epoch, asked.estimator
         ),

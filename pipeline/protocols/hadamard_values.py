@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
+from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
 from dpstream.pipeline.protocols.shuffled_alternatives import trusting_with_values
@@ -91,6 +92,9 @@ PROTOCOL = Protocol(
     word_form=fixed_words(HadamardValues),
     needs_shuffle=False,
     loss_of_streams=True,
+    change_limit=lambda law, asked, epochs: change_limit(
+        asked.changes, epochs, "delayed", first_is_free=True
+    ),
     values=lambda asked: CategoryDomain(asked.domain),
     forecast=lambda law, asked, last_epoch: HadamardValuesForecast(law, last_epoch),
     alternatives=alternatives,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.changes import ChangeErrors
 from dpstream.aggregators.published import Published
+from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.randomizers.counted_words import CountedWords
@@ -268,6 +269,8 @@ class Protocol:
         changes: from law, parameters and a number of epochs, the errors of changes over so many of
             them; None where they do not follow from what is published. Where every epoch stands
             alone errors are independent, and nothing is asked.
+        change_limit: from law, parameters and the epochs of a horizon, how many changes of one
+            person the intervals assume at most; None where they hold for any stream.
         values: from parameters, what a user's value may be.
         forecast: from law, parameters and last epoch, what `plan` says to expect; None: nothing.
         alternatives: from parameters and last epoch, what counts the same for the same epsilon.
@@ -299,6 +302,9 @@ class Protocol:
     exposure: Callable[[Any], Exposure | None] = lambda law: None
     learning: Learning | None = None
     changes: Callable[[Any, Any, int], ChangeErrors | None] = lambda law, parameters, lag: None
+    change_limit: Callable[[Any, Any, int], ChangeLimit | None] = lambda law, parameters, epochs: (
+        None
+    )
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
     forecast: Callable[[Any, Any, int], Forecast] | None = None
     alternatives: Callable[[Any, int], Iterable[Alternative]] = lambda parameters, last_epoch: ()

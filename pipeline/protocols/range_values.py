@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dpstream.aggregators.range_values import RangeValuesAggregator
+from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast, unboosted_caveat
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.level_forecasts import LevelForecast
@@ -70,6 +71,9 @@ PROTOCOL = Protocol(
     word_form=fixed_words(RangeValues),
     needs_shuffle=False,
     loss_of_streams=True,
+    change_limit=lambda law, asked, epochs: change_limit(
+        asked.changes, epochs, "delayed", first_is_free=True
+    ),
     values=lambda asked: NumericDomain(asked.low, asked.high, asked.buckets, asked.initial),
     forecast=RangeValuesForecast,
     alternatives=alternatives,

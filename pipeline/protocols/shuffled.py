@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.protocol import (
@@ -92,6 +93,10 @@ def shuffled(
             return None
         return StageSum(law.sum_form, law.check_words, law.noisy_sum)
 
+    def limit_of(law: Any, asked: Any, epochs: int) -> ChangeLimit | None:
+        # Without a boost every epoch has reports of its own, and the value may change at will.
+        return change_limit(law.changes, epochs, "delayed") if law.boost else None
+
     return Protocol(
         name=name,
         parameters=parameters,
@@ -110,6 +115,7 @@ def shuffled(
         epsilon_with=lambda law, honest: late(kind_of(law).package, "epsilon_with")(law, honest),
         stage_dummies=stage_dummies,
         stage_sum=stage_sum,
+        change_limit=limit_of,
         values=lambda asked: _values(asked.domain),
         forecast=lambda law, asked, last_epoch: kind_of(law).forecast(law, last_epoch),
         alternatives=alternatives,

@@ -11,6 +11,7 @@ from dpstream.aggregators.followed_changes import FollowedChanges
 from dpstream.aggregators.freezing import FreezingModel
 from dpstream.aggregators.value_stream import ValueStreamAggregator, received_errors
 from dpstream.pipeline.protocols.boolean_alternatives import alternatives
+from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -94,6 +95,7 @@ PROTOCOL = Protocol(
     needs_shuffle=False,
     loss_of_streams=True,
     changes=_changes,
+    change_limit=lambda law, asked, epochs: change_limit(asked.changes, epochs, "delayed"),
     forecast=lambda law, asked, last_epoch: ValueStreamForecast(law, last_epoch),
     alternatives=alternatives,
     examples=(

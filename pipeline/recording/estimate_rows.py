@@ -27,6 +27,7 @@ def recorded_estimate(record: EstimateRecord) -> RecordedEstimate:
         guarantee=_text(body["guarantee"]),
         numbers=numbers,
         reason=record.reason,
+        assumes_changes=record.assumes_changes,
     )
 
 
@@ -45,6 +46,7 @@ def published_estimate(row: RecordedEstimate, deployment: bytes) -> EstimateReco
         "contributors": row.contributors,
         "population": row.population,
         **({} if row.reason is None else {"reason": row.reason}),
+        **({} if row.assumes_changes is None else {"assumes_changes": row.assumes_changes}),
     }
     head = json.dumps(body)[:-1]
     text = f'{head}, "estimate": {row.estimate}, "guarantee": {row.guarantee}}}'

@@ -44,6 +44,7 @@ class RecordedEstimate:
         numbers: value, low, high and standard deviation, where the estimate is a single one that
             has them.
         reason: why the window is spoiled; None of others.
+        assumes_changes: as published; None where intervals assume nothing of the kind.
     """
 
     epoch: int
@@ -55,6 +56,7 @@ class RecordedEstimate:
     guarantee: str
     numbers: Numbers = (None, None, None, None)
     reason: str | None = None
+    assumes_changes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def schema_of(kind: RecordKind, words: WordColumn) -> Any:
             "guarantee": text,
             **dict.fromkeys(("value", "low", "high", "standard_deviation"), pa.float64()),
             "reason": text,
+            "assumes_changes": unsigned,
         },
     }
     return pa.schema([("epoch", unsigned), *columns[kind].items()])
@@ -184,6 +187,7 @@ def _estimate_cells(row: RecordedEstimate) -> tuple[Any, ...]:
         row.guarantee,
         *row.numbers,
         row.reason,
+        row.assumes_changes,
     )
 
 
@@ -236,6 +240,7 @@ def estimates_of(table: Any) -> Iterator[RecordedEstimate]:
             guarantee=row["guarantee"],
             numbers=(row["value"], row["low"], row["high"], row["standard_deviation"]),
             reason=row["reason"],
+            assumes_changes=row["assumes_changes"],
         )
 
 

@@ -29,6 +29,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
     begin = pyarrow.timestamp("us", rows.spans.zone)
     types: dict[str, Any] = {
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), whole),
+        "assumes_changes": whole,
         **dict.fromkeys(("begins", "ends"), begin),
         **dict.fromkeys((rows.name_column or "", "label", "fate", "privacy_unit"), text),
         **dict.fromkeys(("title", "unit"), text),

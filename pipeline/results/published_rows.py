@@ -65,7 +65,8 @@ class PublishedRows:
             *(("label",) if self._labelled else ()),
             *(self.value, "standard_deviation", "low", "high"),
             *(("norm_sub",) if self.query.norm_sub else ()),
-            *("reports", "population", "contributors", "fate", "flags", "closed_at"),
+            *("reports", "population", "contributors", "fate", "flags", "assumes_changes"),
+            "closed_at",
             *("epsilon", "delta", "privacy_unit"),
             *self._words,
             *(() if self.truths is None else ("truth_not_private",)),
@@ -82,6 +83,7 @@ class PublishedRows:
         about = (
             0 if estimate is None else estimate.reports,
             *(record.population, record.contributors, record.fate.value, record.flags),
+            record.assumes_changes,
             moment_of(record.closed_at),
             *(guarantee.get(name) for name in ("epsilon", "delta", "unit")),
             *self._words.values(),

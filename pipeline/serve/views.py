@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.estimate import CHANGES_USED
 from dpstream.pipeline.devices.truths import ChangedTruths, Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import calendar_of
@@ -18,6 +19,7 @@ from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.results.changes import Changes, changes
 from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.sentences import (
     LOOKED_BACK,
     change_words,
@@ -169,6 +171,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "sentence": ["No estimate yet; the first one appears here by itself."],
         "told": None,
         "change": None,
+        "assumption": _assumption(job, last),
         "problems": list(state.problems),
         "behind_seconds": state.behind,
         "budget": budget_line(state.budget),
@@ -179,6 +182,15 @@ def summary(state: JobState) -> dict[str, Any]:
             state.headlined = last, _headline(state, last) | {"change": _change(state)}
         body |= state.headlined[1]
     return body
+
+
+def _assumption(job: DeployedJob, last: Point | None) -> str | None:
+    """What the intervals of a job assume, and whether people have come close to it."""
+    limit = job.change_limit
+    if limit is None:
+        return None
+    warns = last is not None and CHANGES_USED in last.flags
+    return f"{capital(str(limit))}.{f' {capital(limit.warning)}.' if warns else ''}"
 
 
 def _headline(state: JobState, point: Point) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT, EpochSpans
 from dpstream.pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from dpstream.pipeline.results.coverage import coverage_over_time
 from dpstream.pipeline.results.questions import Question
 from dpstream.pipeline.results.smoothing import (
     SmoothedHorizon,
@@ -96,23 +97,36 @@ class Simulation:
         """
         if self.accuracies:
             return np.concatenate([each.errors for each in self.accuracies.values()])
-        errors = [published[0] - truth for published, truth in self._compared()]
+        errors = [published[0] - truth for _, published, truth in self._compared()]
         return np.concatenate([np.zeros(0), *errors])
 
     def covered(self) -> NDArray[np.bool_]:
         """Whether the interval holds the truth, shape (estimates,)."""
-        if self.accuracies:
-            return np.concatenate([each.covered for each in self.accuracies.values()])
-        held = [(low <= truth) & (truth <= high) for (_, low, high), truth in self._compared()]
+        held = [held for _, held in self._covered_by_epoch()]
         return np.concatenate([np.zeros(0, np.bool_), *held])
 
-    def _compared(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-        """Of every epoch with an estimate: values, lows and highs, shape (3, n); truth (n,)."""
+    def covered_by_epoch(self) -> Iterator[tuple[int, int, int]]:
+        """Epochs with intervals: number, intervals that hold the truth, all intervals."""
+        for epoch, held in self._covered_by_epoch():
+            if len(held):
+                yield epoch, int(held.sum()), len(held)
+
+    def _covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        if self.accuracies:
+            for epoch, accuracy in self.accuracies.items():
+                yield epoch, accuracy.covered
+            return
+        for epoch, (_, low, high), truth in self._compared():
+            yield epoch, (low <= truth) & (truth <= high)
+
+    def _compared(self) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.int64]]]:
+        """Epochs with an estimate: number; values, lows and highs, shape (3, n); truth (n,)."""
         for record in self.records:
             if record.estimate is not None and record.estimate.intervals.size:
                 truth = np.atleast_1d(self.truth[record.epoch])
                 # All of them, but where crowds were withheld.
-                yield record.estimate.intervals, truth[record.estimate.numbers - 1]
+                numbers = record.estimate.numbers
+                yield record.epoch, record.estimate.intervals, truth[numbers - 1]
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``dpstream simulate --json`` prints, for a single trial."""
@@ -120,7 +134,12 @@ class Simulation:
         return {
             "job": self.job.name,
             "guarantee": self.job.guarantee().to_json(),
+            "assumes_changes": self.job.assumes_changes,
             "rmse": root_mean_square([self]),
+            "coverage": coverage([self]),
+            "coverage_over_time": [
+                part.to_json() for part in coverage_over_time(self.covered_by_epoch())
+            ],
             **({"rmse_by_column": column_errors([self])} if self.smoothed else {}),
             "epochs": [
                 spans.dated(self._epoch_json(record))

@@ -41,6 +41,8 @@ class EstimateRecord:
         estimate: None for protocols that cannot say anything about an epoch not released.
         guarantee: the `Guarantee` of the job, as JSON.
         reason: why a window is spoiled; None for others.
+        assumes_changes: the most changes of one person for which intervals hold; None if they hold
+            for any stream of values.
     """
 
     deployment: bytes
@@ -52,6 +54,7 @@ class EstimateRecord:
     estimate: Published | None
     guarantee: Mapping[str, Any]
     reason: str | None = field(default=None, kw_only=True)
+    assumes_changes: int | None = field(default=None, kw_only=True)
 
     @property
     def headline(self) -> Estimate | None:
@@ -87,6 +90,7 @@ class EstimateRecord:
             "estimate": None if self.estimate is None else self.estimate.to_json(),
             "guarantee": dict(self.guarantee),
             **({} if self.reason is None else {"reason": self.reason}),
+            **({} if self.assumes_changes is None else {"assumes_changes": self.assumes_changes}),
         }
 
     def to_bytes(self) -> bytes:
@@ -117,6 +121,7 @@ class EstimateRecord:
                 estimate=_estimate(body["estimate"]),
                 guarantee=dict(body["guarantee"]),
                 reason=None if "reason" not in body else str(body["reason"]),
+                assumes_changes=body.get("assumes_changes"),
             )
             record._check()
             return record
@@ -140,6 +145,9 @@ class EstimateRecord:
             number = self.guarantee.get(name)
             if number is not None and not (type(number) in (int, float) and isfinite(number)):
                 raise ValueError(f"{name} is no number")
+        changes = self.assumes_changes
+        if changes is not None and not (type(changes) is int and 0 <= changes < 1 << 63):
+            raise ValueError("assumes_changes is no number of changes")
         unit = self.guarantee.get("unit")
         if unit is not None and not isinstance(unit, str):
             raise ValueError("unit is no text")

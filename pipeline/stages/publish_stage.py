@@ -258,6 +258,7 @@ class PublishStage(SingleWriter):
             estimate=self._estimation.estimate(),
             guarantee=self._job.guarantee_at(manifest.epoch).to_json(),
             reason=found.spoiled,
+            assumes_changes=self._job.assumes_changes,
         )
         self.counts["estimates"] += 1
         return Append(Role.ESTIMATES, 0, record.to_bytes())

@@ -94,6 +94,7 @@ class ResultDocuments:
             "contributors": record.contributors,
             "reports": 0 if estimate is None else estimate.reports,
             "flags": [] if estimate is None else list(estimate.flags),
+            "assumes_changes": record.assumes_changes,
             "guarantee": {name: guarantee.get(name) for name in ("epsilon", "delta", "unit")},
             "published": 0 if estimate is None else len(estimate.numbers),
             "estimates": [] if estimate is None else list(self._estimates(estimate, most)),

@@ -307,6 +307,7 @@ class _Auditor:
             population=manifest.population,
             estimate=estimation.estimate(),
             guarantee=self.job.guarantee_at(manifest.epoch).to_json(),
+            assumes_changes=self.job.assumes_changes,
         )
         self.repeated += len(found) - 1
         for each in found:

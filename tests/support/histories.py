@@ -96,6 +96,7 @@ def fill(
         estimate = EstimateRecord(
             job.deployment, epoch, manifest.fate, manifest.timestamp, present,
             manifest.population, estimation.estimate(), job.guarantee_at(epoch).to_json(),
+            assumes_changes=job.assumes_changes,
         )  # fmt: skip
         append(Append(Role.ESTIMATES, 0, estimate.to_bytes()))
         append(documents.append(estimate))

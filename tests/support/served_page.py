@@ -125,6 +125,7 @@ class ServedPage:
                 population=20_000,
                 estimate=estimate,
                 guarantee=job.guarantee().to_json(),
+                assumes_changes=job.assumes_changes,
             )
             self.cluster.append(topic, record.to_bytes())
         self._tell(topic, len(estimates))

@@ -10,7 +10,10 @@ from typing import Final
 
 NAME: Final = "dark-mode"
 EPOCH_SECONDS: Final = 15
-EPOCHS: Final = 1024
+EPOCHS: Final = 240
+"""An hour."""
+CHANGES: Final = 17
+"""As many as a device of the fleet makes in that time; tests count them."""
 DEVICES: Final = 10_000
 COLLECTORS: Final = 2
 
@@ -19,14 +22,14 @@ def job_text(now: datetime) -> str:
     """The job file, of a calendar that begins with the next minute's quarter.
 
     >>> print(job_text(datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)).splitlines()[3])
-    epochs: {count: 1024, start: "2026-01-01T12:00:00Z", length: PT15S}
+    epochs: {count: 240, start: "2026-01-01T12:00:00Z", length: PT15S}
     """
     second = now.second // EPOCH_SECONDS * EPOCH_SECONDS
     start = now.astimezone(UTC).replace(second=second, microsecond=0)
     return f"""\
 name: {NAME}
 protocol: value_stream
-parameters: {{epsilon: 4, changes: 4}}
+parameters: {{epsilon: 4, changes: {CHANGES}}}
 epochs: {{count: {EPOCHS}, start: "{start:%Y-%m-%dT%H:%M:%SZ}", length: PT{EPOCH_SECONDS}S}}
 shuffle: {{minimum: 100, grace: PT8S}}
 devices: {{late: PT4S}}

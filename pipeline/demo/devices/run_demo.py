@@ -14,7 +14,14 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Final
 
-from dpstream.pipeline.demo.devices.job import COLLECTORS, DEVICES, EPOCH_SECONDS, NAME, job_text
+from dpstream.pipeline.demo.devices.job import (
+    COLLECTORS,
+    DEVICES,
+    EPOCH_SECONDS,
+    EPOCHS,
+    NAME,
+    job_text,
+)
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -115,7 +122,7 @@ class _Demo:
             self._say(f"be a device: {address}")
             if self._settings.browser:
                 webbrowser.open(address)
-            reader, published = EstimateReader(cluster, job), 0
+            reader, published, over = EstimateReader(cluster, job), 0, False
             while not self._signals.received:
                 if self._broker is not None:
                     self._broker.check()
@@ -126,6 +133,9 @@ class _Demo:
                     self._tell(record)
                 if self._settings.epochs is not None and published >= self._settings.epochs:
                     return
+                if published >= EPOCHS and not over:
+                    self._say("the last epoch is published; Ctrl-C ends, another start begins anew")
+                    over = True
                 time.sleep(_WAIT_SECONDS)
 
     def _connect(self, stack: ExitStack) -> Connection | None:

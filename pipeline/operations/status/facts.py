@@ -186,6 +186,7 @@ class JobStatus:
         problems: sentences on what needs a person; none if all is well.
         position: in words, which epoch the latest estimate is of.
         headline: in words, the latest estimate: of items the largest one, of numbers the median.
+        assumption: in words, what the interval of the headline assumes; None if nothing.
         phase: what an operator wants it to do.
         replay_of: of a replay, the job that ran.
         windows: decided so far, by fate.
@@ -213,6 +214,7 @@ class JobStatus:
     problems: tuple[str, ...] = ()
     position: str = ""
     headline: str = ""
+    assumption: str | None = None
     phase: Phase = Phase.RUNNING
     replay_of: str | None = None
     windows: Mapping[str, int] = field(default_factory=dict)

@@ -139,6 +139,7 @@ class JobWatch:
             dead_letters=dict(sorted(refused.items())),
             position="" if published is None else job.position_of(published.epoch),
             headline=self._headline,
+            assumption=None if job.change_limit is None else str(job.change_limit),
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
             windows={fate.value: self._decided.windows[fate.value] for fate in DECIDED_FATES},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dpstream.aggregators.estimate import CHANGES_USED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE, calendar_of
 from dpstream.pipeline.jobs.phases import Phase
@@ -67,6 +68,9 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             "see that both parties have the keys of its turn, and find the producer whose shares "
             f"these are: dpstream producers {job.name} shows who reports"
         )
+    limit = job.change_limit
+    if published is not None and limit is not None and CHANGES_USED in published.flags:
+        yield f"{CHANGES_USED}: {limit.warning}"
     if status.late_reports:
         what = "devices" if job.counts_devices and not _collects(job) else "reports"
         see = (

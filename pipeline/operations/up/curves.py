@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.operations.up.plot import (
     GAPS,
     draw_plot,
     mark_gaps,
     name_time_axis,
     positions,
+    title_lines,
 )
 from dpstream.pipeline.operations.up.progress import Row
 from dpstream.pipeline.plots import new_figure, save_figure, tidy
@@ -26,7 +26,6 @@ from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.randomizers.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,24 +121,22 @@ def draw_rows(job: DeployedJob, rows: Sequence[Row]) -> Figure:
     truth = {row.epoch: row.truths for row in rows}
     curves = curves_of(query, records, truth)
     gaps = [row.epoch for row in rows if GAP in row.estimate.flags]
-    return draw_curves(job, job.guarantee(), query.question, epochs, curves, gaps)
+    return draw_curves(job, query.question, epochs, curves, gaps)
 
 
 def write_curves(
     path: Path,
-    job: Job,
-    guarantee: Guarantee,
+    job: DeployedJob,
     question: Question,
     epochs: Sequence[int],
     curves: Sequence[Curve],
 ) -> None:
     """Draw curves into a PNG file; see `draw_curves`."""
-    save_figure(draw_curves(job, guarantee, question, epochs, curves), path)
+    save_figure(draw_curves(job, question, epochs, curves), path)
 
 
 def draw_curves(
-    job: Job,
-    guarantee: Guarantee,
+    job: DeployedJob,
     question: Question,
     epochs: Sequence[int],
     curves: Sequence[Curve],
@@ -149,7 +146,6 @@ def draw_curves(
 
     Args:
         job: named in the title, and places the epochs in time.
-        guarantee: of the job.
         question: that they answer, in values or numbers of users.
         epochs: shape (epochs,), of the curves.
         curves: at most `MOST_CURVES`.
@@ -171,11 +167,7 @@ def draw_curves(
         bands += "; dashed: the truth, which is not private"
     if gaps:
         bands += f"\nmarks at the foot: {GAPS}"
-    axes.set_title(
-        f"{job.title or job.name}\n{str(guarantee).partition(';')[0]}\n{bands}",
-        loc="left",
-        fontsize=11,
-    )
+    axes.set_title("\n".join((*title_lines(job), bands)), loc="left", fontsize=11)
     name_time_axis(axes, job)
     axes.set_ylabel("value" if question.in_values else job.people)
     axes.yaxis.set_major_formatter("{x:.10g}" if question.in_values else "{x:,.0f}")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kafka.errors import KafkaError
 
+from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.devices.produce import enrolment, input_notices, load_input, value_notices
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.devices.users import load_users
@@ -52,6 +53,7 @@ class JobInput:
         roster: the file of a roster.
         to_epoch: the last epoch the input is about; None for the job's.
         skip_bad_rows: go on without them.
+        values: the input; None where it is not known.
     """
 
     job: Job
@@ -61,6 +63,7 @@ class JobInput:
     roster: Path | None
     to_epoch: int | None
     skip_bad_rows: bool
+    values: ValueLog | None = None
 
     @classmethod
     def load(
@@ -98,7 +101,8 @@ class JobInput:
         for notice in notices:
             say(notice)
         truths = values.truths(job.domain)
-        return cls(job, path, len(values.users), truths, roster, to_epoch, skip_bad_rows)
+        users = len(values.users)
+        return cls(job, path, users, truths, roster, to_epoch, skip_bad_rows, values)
 
 
 JobEvent = DeployedJob | list[Seen] | Exception
@@ -186,6 +190,7 @@ class JobRun:
             users=self._given.users,
             seconds=self._heard_at - self._deployed_at,
             reports=self._progress.reports,
+            values=self._given.values,
             smoothed=self._look_back(self._progress.job, rows[-1].epoch),
         )
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.aggregators.estimate import GAP
+from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.jobs.job_files import Job
@@ -21,6 +22,7 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.operations.status.facts import STAGES
 from dpstream.pipeline.operations.up.progress import Row
 from dpstream.pipeline.planning.plan import plan
+from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.known_digits import percent
 from dpstream.pipeline.results.sentences import sentence_of
@@ -62,6 +64,7 @@ class Outcome:
         users: in the input.
         seconds: from the deployment until the last estimate was read.
         reports: in all released windows.
+        values: the input; None where it is not known.
         smoothed: horizons by their number from 0 on, if the protocol has any.
     """
 
@@ -70,6 +73,7 @@ class Outcome:
     users: int
     seconds: float
     reports: int
+    values: ValueLog | None = None
     smoothed: Mapping[int, SmoothedHorizon] = field(default_factory=dict)
 
     @property
@@ -109,14 +113,16 @@ class Outcome:
     @property
     def covered(self) -> tuple[int, int]:
         """How many intervals hold the truth, and how many claim to."""
-        held = claimed = 0
+        found = list(self.covered_by_epoch())
+        return sum(held for _, held, _ in found), sum(claimed for _, _, claimed in found)
+
+    def covered_by_epoch(self) -> Iterator[tuple[int, int, int]]:
+        """Epochs whose intervals claim to hold the truth: number, how many do, all of them."""
         for row in self.rows:
-            known = row.truths is not None and row.intervals.size
-            if known and GAP not in row.estimate.flags:
+            if row.truths is not None and row.intervals.size and GAP not in row.estimate.flags:
                 _, low, high = row.intervals
-                held += int(np.count_nonzero((low <= row.truths) & (row.truths <= high)))
-                claimed += len(low)
-        return held, claimed
+                held = (low <= row.truths) & (row.truths <= high)
+                yield row.epoch, int(np.count_nonzero(held)), len(low)
 
     @property
     def _labels(self) -> tuple[str, ...] | None:
@@ -138,6 +144,10 @@ class Outcome:
             "smoothed_rmse": self.smoothed_rmse,
             "predicted_rmse": self.predicted_rmse,
             "coverage": held / claimed if claimed else None,
+            "coverage_over_time": [
+                part.to_json() for part in coverage_over_time(self.covered_by_epoch())
+            ],
+            "assumes_changes": self.job.assumes_changes,
             "seconds": round(self.seconds, 3),
             "reports": self.reports,
             "truth": NOT_PRIVATE,
@@ -222,6 +232,8 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "predicted RMSE", f"{_share(predicted, outcome)}, by dpstream plan"
     if claimed:
         yield "95 % intervals", f"{held} of {claimed} hold the truth; {ONE_RUN}"
+        job, parts = outcome.job, coverage_over_time(outcome.covered_by_epoch())
+        yield from coverage_lines(parts, outcome.values, job.change_limit, job.epochs.count)
     yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
     yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,11 +66,7 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
         label=f"truth ({NOT_PRIVATE})",
     )
     mark_gaps(axes, at[[GAP in estimate.flags for estimate in estimates]])
-    axes.set_title(
-        f"{job.title or job.name}\n{str(job.guarantee()).partition(';')[0]}",
-        loc="left",
-        fontsize=11,
-    )
+    axes.set_title("\n".join(title_lines(job)), loc="left", fontsize=11)
     name_time_axis(axes, job)
     axes.set_ylabel(kind_of(job.domain).counted(job)[1])
     axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -78,6 +74,14 @@ def draw_plot(job: DeployedJob, rows: Sequence[Row]) -> Figure:
     tidy(axes)
     axes.legend(loc="best", frameon=False)
     return figure
+
+
+def title_lines(job: DeployedJob) -> Iterator[str]:
+    """Yield the job's title, its guarantee and what its intervals assume."""
+    yield job.title or job.name
+    yield str(job.guarantee()).partition(";")[0]
+    if job.change_limit is not None:
+        yield f"intervals: {job.change_limit}"
 
 
 def mark_gaps(axes: Axes, at: NDArray[np.generic]) -> None:

@@ -30,7 +30,13 @@ def test_json_is_one_object_with_all_that_is_promised(
     said = dpstream("simulate", job_file, "--input", changes, "--seed", 7, "--json")
     assert said.errors == ""
     body = said.json
-    assert body.keys() == {"job", "guarantee", "rmse", "epochs"}
+    assert body.keys() == {
+        *("job", "guarantee", "assumes_changes", "rmse", "coverage", "coverage_over_time"),
+        "epochs",
+    }
+    assert body["assumes_changes"] == 2
+    held = [epoch["low"] <= epoch["truth"] <= epoch["high"] for epoch in body["epochs"]]
+    assert body["coverage"] == pytest.approx(sum(held) / EPOCHS)
     assert body["job"] == "small"
     assert {"epsilon", "delta", "unit", "neighbours", "trust"} <= body["guarantee"].keys()
     assert [epoch["epoch"] for epoch in body["epochs"]] == list(range(1, EPOCHS + 1))

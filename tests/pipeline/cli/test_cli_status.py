@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from dpstream.aggregators.estimate import CHANGES_USED, Estimate
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
@@ -98,6 +99,16 @@ def test_a_stage_needs_a_live_worker(stage: str) -> None:
         assert f"dpstream run {stage} small" in problem
     one_gone = worker(stage, age=SILENCE + 0.1), worker(stage, worker="w2", age=SILENCE)
     assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
+
+
+def test_changes_that_people_have_used_up_need_a_person() -> None:
+    estimate = Estimate.around(40, 5, 10, 90, 100, (CHANGES_USED,))
+    flagged = replace(publication(3), estimate=estimate)
+    (problem,) = problems(stages(), published=flagged)
+    assert "half of the 2 changes" in problem
+    assert "intervals may miss the truth" in problem
+    quiet = replace(publication(3), estimate=replace(estimate, flags=()))
+    assert problems(stages(), published=quiet) == []
 
 
 GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in STAGES)

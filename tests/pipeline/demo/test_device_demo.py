@@ -10,11 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.pipeline.collector.intake import Gate, Intake
 from dpstream.pipeline.demo import (
     demo_change_log,
@@ -23,7 +26,14 @@ from dpstream.pipeline.demo import (
     demo_stream_job_file,
 )
 from dpstream.pipeline.demo.devices.fleet import Fleet, Told
-from dpstream.pipeline.demo.devices.job import EPOCH_SECONDS, NAME, job_text
+from dpstream.pipeline.demo.devices.job import (
+    CHANGES,
+    DEVICES,
+    EPOCH_SECONDS,
+    EPOCHS,
+    NAME,
+    job_text,
+)
 from dpstream.pipeline.demo.devices.page import application
 from dpstream.pipeline.demo.story import (
     PEOPLE,
@@ -41,6 +51,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.descriptions import described
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
 from dpstream.topics.loose_batches import decode_enrolments, decode_loose_batch
 from dpstream.topics.manifests import Fate
 
@@ -80,6 +92,31 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
         for number in range(10, 50):
             fleet.acknowledged(number)
     assert len(devices) == 50
+
+
+def test_the_job_fits_what_people_do() -> None:
+    """Nobody changes more often than the job assumes, and intervals hold to the last epoch."""
+    job = deployed()
+    assert job.signed_description is not None
+    told = Told.read(job.signed_description.told())
+    fleet, law = Fleet(told, DEVICES, seed=1), job.law()
+    assert isinstance(law, ValueStreamLaw)
+    values = np.array([fleet.values(EPOCH_SECONDS * epoch) for epoch in range(EPOCHS)])
+    changes = (np.diff(values, axis=0, prepend=0) != 0).sum(axis=0)
+    assert int(changes.max()) == job.assumes_changes == CHANGES
+    rng, devices = seeded_generator(4), ValueStream(law)
+    devices.enrol(DEVICES, rng)
+    aggregator, attendance = ValueStreamAggregator(law), Attendance.constant(EPOCHS, DEVICES)
+    held = []
+    for epoch, now in enumerate(values, 1):
+        aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
+        found = aggregator.estimate(epoch, attendance)
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        held.append(found.low <= now.sum() <= found.high)
+    assert np.mean(held[:64]) >= 0.9
+    assert np.mean(held[-64:]) >= 0.9
 
 
 def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -> None:

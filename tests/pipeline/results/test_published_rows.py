@@ -49,7 +49,9 @@ def job_of(text: str, epochs: str = WEEKS) -> DeployedJob:
 
 
 def record(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> EstimateRecord:
-    return EstimateRecord(bytes(16), epoch, fate, 1_700_000_000_123, 90, 100, estimate, GUARANTEE)
+    return EstimateRecord(
+        bytes(16), epoch, fate, 1_700_000_000_123, 90, 100, estimate, GUARANTEE, assumes_changes=4
+    )
 
 
 COUNTS = [
@@ -82,6 +84,7 @@ def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None
         ("contributors", "90"),
         ("fate", "released"),
         ("flags", "gap few"),
+        ("assumes_changes", "4"),
         ("closed_at", "2023-11-14T22:13:20.123Z"),
         ("epsilon", "1.5"),
         ("delta", "1e-09"),
@@ -121,6 +124,7 @@ def test_a_table_has_real_types() -> None:
     text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     assert {field.name: field.type for field in table.schema} == {
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), pyarrow.int64()),
+        "assumes_changes": pyarrow.int64(),
         **dict.fromkeys(("begins", "ends"), pyarrow.timestamp("us", "UTC")),
         **dict.fromkeys(("item", "fate", "privacy_unit"), text),
         **dict.fromkeys(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import CHANGES_USED, Estimate
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.sealed import SHARERS
@@ -34,6 +35,23 @@ SHUFFLED = (
 
 def estimate(value: float, half: float = 200.0) -> Estimate:
     return Estimate.around(value, half / 1.96, half, 80, 20_000)
+
+
+async def test_what_intervals_assume_stands_beside_them() -> None:
+    cluster = MemoryCluster()
+    job, free = deploy_text(cluster, DAYS), "protocol: split_budget\nparameters: {epsilon: 1}"
+    publish(cluster, job, 1, estimate(5_000.0))
+    changes = "protocol: value_stream\nparameters: {epsilon: 1, changes: 2}"
+    other = deploy_text(cluster, DAYS.replace(changes, free).replace("visits", "free"))
+    publish(cluster, other, 1, estimate(5_000.0))
+    async with live_page(cluster) as page:
+        told = (await page.get("/api/jobs/visits"))["assumption"]
+        assert told == ("Assumes at most 2 changes per person; later changes appear with a delay.")
+        assert (await page.get("/api/jobs/free"))["assumption"] is None
+    publish(cluster, job, 2, replace(estimate(5_000.0), flags=(CHANGES_USED,)))
+    async with live_page(cluster) as page:
+        told = (await page.get("/api/jobs/visits"))["assumption"]
+        assert "at least half of the 2 changes" in told
 
 
 async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:

@@ -79,7 +79,8 @@ def test_the_schema_is_one() -> None:
 
 
 def test_a_count_says_what_was_published_and_no_more() -> None:
-    body = document(COUNT, record(Estimate.around(40.0, 5.0, 9.5, 70, 100, ("gap",))))
+    estimate = Estimate.around(40.0, 5.0, 9.5, 70, 100, ("gap",))
+    body = document(COUNT, record(estimate, assumes_changes=4))
     assert body == {
         "version": 1,
         "job": "a",
@@ -96,6 +97,7 @@ def test_a_count_says_what_was_published_and_no_more() -> None:
         "contributors": 90,
         "reports": 70,
         "flags": ["gap"],
+        "assumes_changes": 4,
         "guarantee": {"epsilon": 1.5, "delta": 1e-9, "unit": "stream"},
         "published": 1,
         "estimates": [

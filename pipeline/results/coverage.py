@@ -1,0 +1,129 @@
+"""How often intervals hold the truth, over time, and whether too many changes are the reason.
+
+A total hides what happens late: intervals of protocols that follow a limited number of changes hold
+until people have used theirs up, and fail afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.protocols.change_limits import ChangeLimit
+
+_PARTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredEpochs:
+    """Intervals of consecutive epochs.
+
+    Attributes:
+        first_epoch: of the part.
+        last_epoch: of the part.
+        held: number of intervals that hold the truth.
+        claimed: number of intervals.
+    """
+
+    first_epoch: int
+    last_epoch: int
+    held: int
+    claimed: int
+
+    def __str__(self) -> str:
+        return f"{self.held / self.claimed:.0%} ({self.first_epoch:,} to {self.last_epoch:,})"
+
+    def to_json(self) -> dict[str, Any]:
+        """The epochs, and the share of the intervals that hold the truth."""
+        return {
+            "first_epoch": self.first_epoch,
+            "last_epoch": self.last_epoch,
+            "coverage": self.held / self.claimed,
+        }
+
+
+def coverage_over_time(epochs: Iterable[tuple[int, int, int]]) -> list[CoveredEpochs]:
+    """Return the coverage of up to five parts of equal length, in order.
+
+    Args:
+        epochs: of each epoch with intervals its number, how many intervals hold the truth and how
+            many there are, at least one; in ascending order, of several runs one after the other.
+
+    >>> parts = coverage_over_time((epoch, epoch < 6, 1) for epoch in range(1, 11))
+    >>> ", ".join(map(str, parts))
+    '100% (1 to 2), 100% (3 to 4), 50% (5 to 6), 0% (7 to 8), 0% (9 to 10)'
+    """
+    held, claimed = Counter[int](), Counter[int]()
+    for epoch, holding, all_of_them in epochs:
+        held[epoch] += holding
+        claimed[epoch] += all_of_them
+    known = sorted(claimed)
+    length = max(1, -(-len(known) // _PARTS))
+    parts = (known[start : start + length] for start in range(0, len(known), length))
+    return [
+        CoveredEpochs(
+            part[0],
+            part[-1],
+            sum(held[epoch] for epoch in part),
+            sum(claimed[epoch] for epoch in part),
+        )
+        for part in parts
+    ]
+
+
+def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int64]:
+    """Return the epochs at which users exceed the limit for the first time in a horizon.
+
+    Args:
+        log: the true values.
+        limit: of the job.
+        horizon: epochs after which every user starts again from the initial value.
+
+    Returns:
+        int64, ascending, one epoch for every user and horizon that has such changes.
+    """
+    found = []
+    for first in range(1, log.last_epoch + 1, horizon):
+        start, stop = np.searchsorted(log.epochs, [first + 1, first + horizon])
+        at_first = np.flatnonzero(log.values_at(first) != log.initial)
+        users = np.concatenate([at_first, log.user_indices[start:stop]])
+        epochs = np.concatenate([np.full(len(at_first), first), log.epochs[start:stop]])
+        order = np.argsort(users, kind="stable")
+        users, epochs = users[order], epochs[order].astype(np.int64)
+        place = np.arange(len(users)) - np.searchsorted(users, users)
+        found.append(epochs[place == limit.changes + limit.first_is_free])
+    return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+
+
+def coverage_lines(
+    parts: list[CoveredEpochs], log: object, limit: ChangeLimit | None, horizon: int
+) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts: coverage over time, and users with more changes than assumed.
+
+    Args:
+        parts: of `coverage_over_time`.
+        log: the true values; only those of a `ChangeLog` have changes.
+        limit: of the job; None if its intervals hold for any stream of values.
+        horizon: of the job, in epochs.
+    """
+    if len(parts) > 1:
+        yield "  over time", ", ".join(map(str, parts))
+    if limit is None or not isinstance(log, ChangeLog):
+        return
+    yield "assumption", str(limit)
+    epochs = used_up(log, limit, horizon)
+    if len(epochs):
+        users = len(log.users) * -(-log.last_epoch // horizon)
+        share = len(epochs) / users
+        yield (
+            "  exceeded",
+            f"by {share:.0%} of the users, from epoch {epochs[0]:,} on, half of them by epoch "
+            f"{epochs[(len(epochs) - 1) // 2]:,}: from then on intervals may miss the truth; "
+            "give parameters.changes a larger number, or the job fewer epochs",
+        )

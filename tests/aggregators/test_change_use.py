@@ -1,0 +1,161 @@
+"""Lower bounds on the changes that people have made: true, and tight enough to warn in time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.change_use import ChangeUse, band
+from dpstream.aggregators.estimate import CHANGES_USED
+from dpstream.aggregators.value_stream import ValueStreamAggregator
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate
+from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
+from dpstream.randomizers.value_stream.tilt import reach
+
+EPOCHS, CHANGES, DEVICES = 40, 4, 2_000
+LAW = calibrate(ValueStreamParameters(4.0, CHANGES), EPOCHS)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 50), st.floats(-1, 1)), max_size=30),
+)
+def test_counts_have_moved_at_least_as_much_as_is_said(
+    epochs: list[tuple[float, float, float]],
+) -> None:
+    use, truth, moved = ChangeUse(), 0.0, 0.0
+    for count, deviation, error in epochs:
+        moved, truth = moved + abs(count - truth) / 100, count
+        estimate = count + error * band(EPOCHS) * deviation
+        use = use.after_count(estimate, deviation, 100, EPOCHS)
+        assert use.moved <= moved + 1e-9
+
+
+def test_counts_without_noise_have_moved_exactly_as_much_as_is_said() -> None:
+    use = ChangeUse()
+    for count in (30.0, 10.0, 10.0, 50.0):
+        use = use.after_count(count, 0.0, 100, EPOCHS)
+    assert use.changes == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("change", [0.5, 3.0])
+def test_squares_of_letters_exceed_those_of_noise_as_is_said(change: float) -> None:
+    """Enumerate the letters of a first epoch with u = `change`: noise, or tilted by `reach`."""
+    words = np.arange(FIRST, LAST + 1)
+    letters = (words - ZERO) * STEP
+    base = np.exp(-np.square(letters) / 2)
+    base /= base.sum()
+    left = np.full(len(letters), LAW.clock - change**2)
+    tilt = reach(np.asarray(change * letters, np.float64), left, LAW.goal) / LAW.beginning
+    noise = LAW.probability_of_noise
+    excess = float(base @ (np.square(letters) * (noise + (1 - noise) * tilt))) - 1
+    assert excess == pytest.approx(LAW.theta * LAW.gain / LAW.clock * change**2, rel=2e-3)
+
+
+def test_squares_without_noise_show_exactly_as_many_changes() -> None:
+    use, unit, change = ChangeUse(), 0.01, 5.0
+    for epoch in range(1, EPOCHS + 1):
+        # In every epoch half of the people change, and what changes add is spread over time.
+        mean = 0.25 + (2.5 if epoch <= 4 else 0.0)
+        use = use.after_squares(mean * unit, 10**14, epoch, EPOCHS, unit, change)
+    assert use.changes == pytest.approx(2.0, abs=1e-3)
+
+
+def test_squares_of_noise_show_changes_in_one_job_of_a_thousand_at_most() -> None:
+    rng, unit, reports = np.random.default_rng(5), 0.01, 50
+    false = 0
+    for _ in range(3_000):
+        use = ChangeUse()
+        for epoch, square in enumerate(rng.chisquare(reports, EPOCHS) / reports, 1):
+            use = use.after_squares(square - 1 + unit / 4, reports, epoch, EPOCHS, unit, change=5.0)
+        false += use.changes > 0
+    # Of 3,000 jobs with a chance of 1 in 1,000 each, 12 or more are as good as impossible.
+    assert false < 12
+
+
+def flagged(law: ValueStreamLaw, values: NDArray[np.int8], seed: int) -> int | None:
+    """The first epoch with the flag, of devices with values of shape (epochs, devices)."""
+    rng = seeded_generator(seed)
+    devices = ValueStream(law)
+    devices.enrol(values.shape[1], rng)
+    aggregator = ValueStreamAggregator(law)
+    attendance = Attendance.constant(law.last_epoch, values.shape[1])
+    for epoch, present in enumerate(values, 1):
+        aggregator.add(epoch, devices.report(epoch, present, None, rng), None)
+        estimate = aggregator.estimate(epoch, attendance)
+        assert estimate is not None
+        if CHANGES_USED in estimate.flags:
+            return epoch
+    return None
+
+
+def with_changes(changes: int, devices: int, epochs: int = EPOCHS) -> NDArray[np.int8]:
+    """Everybody changes so often, at epochs of their own: the counts hardly move."""
+    rng = np.random.default_rng(changes)
+    at = np.argsort(rng.random((devices, epochs - 8)), axis=1)[:, :changes] + 1
+    made = np.zeros((epochs + 1, devices), np.int64)
+    np.add.at(made, (at, np.arange(devices)[:, None]), 1)
+    return (np.cumsum(made, axis=0)[1:] % 2).astype(np.int8)
+
+
+def wave(devices: int) -> NDArray[np.int8]:
+    """Four fifths of all go up and down together, with a period of 12 epochs."""
+    thresholds = (np.arange(devices) + 0.5) / devices
+    level = 0.4 - 0.4 * np.cos(2 * math.pi * np.arange(1, EPOCHS + 1) / 12)
+    return (thresholds < level[:, None]).astype(np.int8)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [with_changes(1, DEVICES), with_changes(CHANGES // 2, DEVICES), wave(DEVICES)[:12]],
+    ids=["few", "nearly half", "one wave"],
+)
+def test_nobody_is_warned_while_people_have_made_less_than_half(values: NDArray[np.int8]) -> None:
+    if len(values) == EPOCHS:
+        # The last device makes no change: the mean stays below one half.
+        values[:, -1] = 0
+    assert [flagged(LAW, values, seed) for seed in range(25)] == [None] * 25
+
+
+@pytest.mark.parametrize(
+    ("values", "least"), [(with_changes(CHANGES, 20_000), 1), (wave(DEVICES), 12)]
+)
+def test_a_warning_comes_before_changes_are_used_up(values: NDArray[np.int8], least: int) -> None:
+    changed = np.cumsum(np.diff(values, axis=0, prepend=0) != 0, axis=0)
+    used_up = int(np.argmax((changed >= CHANGES).mean(axis=1) > 0.5)) + 1
+    for seed in range(5):
+        warned = flagged(LAW, values, seed)
+        assert warned is not None
+        assert least <= warned <= used_up + 2
+
+
+def test_a_horizon_without_room_for_more_changes_warns_of_nothing() -> None:
+    law = calibrate(ValueStreamParameters(4.0, 4), 4)
+    toggling = np.tile(np.array([[1], [0], [1], [0]], np.int8), 20_000)
+    assert flagged(law, toggling, 1) is None
+
+
+def test_the_warning_goes_on_from_what_was_kept() -> None:
+    values = wave(DEVICES)
+    rng, devices = seeded_generator(1), ValueStream(LAW)
+    devices.enrol(DEVICES, rng)
+    whole, attendance = ValueStreamAggregator(LAW), Attendance.constant(EPOCHS, DEVICES)
+    later = ValueStreamAggregator(LAW)
+    for epoch, present in enumerate(values, 1):
+        if epoch == 20:
+            later.resume(whole.state_after(19, attendance), attendance)
+        letters = devices.report(epoch, present, None, rng)
+        whole.add(epoch, letters, None)
+        if epoch >= 20:
+            later.add(epoch, letters, None)
+            assert later.estimate(epoch, attendance) == whole.estimate(epoch, attendance)
+    last = later.estimate(EPOCHS, attendance)
+    assert last is not None
+    assert CHANGES_USED in last.flags

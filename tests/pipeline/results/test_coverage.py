@@ -1,0 +1,66 @@
+"""Coverage over time, and users who change more often than intervals assume."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpstream.pipeline.devices.bad_rows import BadRows
+from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.protocols.change_limits import ChangeLimit
+from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time, used_up
+
+FOUR_EPOCHS = 4
+
+
+def log_of(rows: list[tuple[int, int, int]], last_epoch: int) -> ChangeLog:
+    """Of rows (user, epoch, value), of changes alone."""
+    rows = sorted(rows, key=lambda row: (row[1], row[0]))
+    users, epochs, values = np.array(rows).T
+    names = tuple(f"u{user}" for user in range(users.max() + 1))
+    return ChangeLog(
+        names, epochs.astype(np.int32), users.astype(np.int32), values.astype(np.int8),
+        last_epoch, 0, BadRows("log.csv"),
+    )  # fmt: skip
+
+
+TOGGLING = [(0, 1, 1), (0, 3, 0), (0, 5, 1), (0, 6, 0), (1, 2, 1), (2, 4, 1), (2, 8, 0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "horizon", "free", "epochs"),
+    [
+        (1, 8, False, [3, 8]),
+        (2, 8, False, [5]),
+        (2, 8, True, [6]),
+        (4, 8, False, []),
+        # From epoch 5 on everybody begins again at 0: a value of 1 is a change then.
+        (1, FOUR_EPOCHS, False, [3, 6, 8]),
+        (0, FOUR_EPOCHS, False, [1, 2, 4, 5, 5, 5]),
+    ],
+)
+def test_users_exceed_a_limit_at_their_next_change(
+    changes: int, horizon: int, free: bool, epochs: list[int]
+) -> None:
+    limit = ChangeLimit(changes, "delayed", first_is_free=free)
+    assert used_up(log_of(TOGGLING, 8), limit, horizon).tolist() == epochs
+
+
+def test_coverage_is_that_of_all_runs_in_each_part_of_time() -> None:
+    runs = [[(1, 1, 1), (2, 2, 2), (3, 0, 2)], [(1, 0, 1), (3, 1, 2)]]
+    parts = coverage_over_time(row for run in runs for row in run)
+    assert [part.to_json() for part in parts] == [
+        {"first_epoch": 1, "last_epoch": 1, "coverage": 0.5},
+        {"first_epoch": 2, "last_epoch": 2, "coverage": 1.0},
+        {"first_epoch": 3, "last_epoch": 3, "coverage": 0.25},
+    ]
+
+
+def test_used_up_changes_are_named_as_the_cause() -> None:
+    limit = ChangeLimit(1, "lost")
+    told = dict(coverage_lines([], log_of(TOGGLING, 8), limit, 8))
+    assert "at most 1 change per person" in told["assumption"]
+    assert "67%" in told["  exceeded"]
+    assert "from epoch 3 on" in told["  exceeded"]
+    assert not dict(coverage_lines([], log_of(TOGGLING, 8), None, 8))
+    assert "  exceeded" not in dict(coverage_lines([], log_of(TOGGLING[4:5], 8), limit, 8))
