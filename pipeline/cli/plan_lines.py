@@ -153,6 +153,8 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
         yield "mean absolute error, not below 0", f"{error}{told}"
     yield "root mean squared error", _share(made.rmse, made.users)
     yield "95 % interval", f"± {_share(half_width(made.rmse), made.users)}"
+    if made.assumption is not None:
+        yield "  what it assumes", made.assumption
     if made.messages_unit == "epoch":
         return
     yield (

@@ -142,6 +142,8 @@ class Plan:
             protocols that learn.
         most_users: up to how many users the error stays within a wanted one, which grows with them;
             at least as many as a window is released with.
+        assumption: the changes of one person that intervals assume, in words, and when a typical
+            person's run out; None where intervals hold for any stream of values.
         changes: what to expect with other budgets of changes, for a given share of users by number
             of changes; empty without.
         constants: the protocol's calibrated constants, as rows of a table.
@@ -181,6 +183,7 @@ class Plan:
     messages_unit: Literal["epoch", "horizon"]
     users_needed: tuple[UsersNeeded, ...]
     most_users: UsersNeeded | None
+    assumption: str | None
     changes: tuple[ChangesChoice, ...]
     constants: tuple[dict[str, int | float], ...]
     one_liar: float | None
@@ -301,6 +304,7 @@ def plan(
         most_users=None
         if error is None or error < 1
         else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum)),
+        assumption=_assumption(job, law, changes),
         changes=weighed,
         constants=tuple(dict(row) for row in forecast.constants),
         one_liar=_one_liar(job) if compared else None,
@@ -315,6 +319,25 @@ def plan(
 
 def _in_users(error: float | None, users: int) -> float | None:
     return None if error is None else error if error >= 1 else error * users
+
+
+def _assumption(job: Job, law: Law, shares: NDArray[np.float64] | None) -> str | None:
+    epochs = job.epochs.count
+    limit = job.protocol_entry.change_limit(law, job.parameters, epochs)
+    if limit is None:
+        return None
+    if shares is None:
+        pace = max(1, epochs // max(1, limit.changes))
+        return (
+            f"{limit}. Those of a person who changes every {pace:,} epochs last for all "
+            f"{epochs:,}; of one who changes twice as often, for half of them"
+        )
+    typical = int(np.searchsorted(np.cumsum(shares), 0.5))
+    if typical <= limit.changes:
+        return f"{limit}. A typical person makes {typical:,}, and these last for all epochs"
+    # Changes on epochs drawn at random.
+    last = math.ceil(epochs * limit.changes / (typical + 1))
+    return f"{limit}. A typical person makes {typical:,}: they run out by epoch {last:,}"
 
 
 def _one_liar(job: Job) -> float | None:

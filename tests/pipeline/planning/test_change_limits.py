@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 
 ITEMS = "domain: [a, b, c]"
@@ -61,3 +63,21 @@ def test_a_job_says_how_many_changes_its_intervals_assume(
     job = deploy_job(parse_job(text), deployed_at=0)
     assert job.change_limit == limit
     assert job.assumes_changes == (None if limit is None else limit.changes)
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        (None, "every 42 epochs last for all 170"),
+        ([0.2, 0, 0, 0, 0, 0, 0.5, 0, 0.3], "makes 6: they run out by epoch 98"),
+        ([0.2, 0.4, 0.4], "makes 1, and these last for all epochs"),
+    ],
+)
+def test_plan_says_when_changes_run_out(shares: list[float] | None, said: str) -> None:
+    job = parse_job(
+        "name: a\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 4}\n"
+        "epochs: {count: 170}\n"
+    )
+    found = plan(job, 1_000, changes=None if shares is None else np.array(shares))
+    assert found.assumption is not None
+    assert said in found.assumption
