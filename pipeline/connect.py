@@ -20,6 +20,7 @@ from dpstream.pipeline.operations.deployed_jobs import (
     check_has_producers,
     find_deployed,
 )
+from dpstream.pipeline.operations.kept_topics import check_kept
 from dpstream.pipeline.operations.producer_checks import check_registered, ends_before
 from dpstream.topics.names import Role
 from dpstream.topics.records import Farewell
@@ -70,6 +71,7 @@ def open_producer(
     """
     check_has_devices(job)
     check_has_producers(job)
+    check_kept(cluster, job, (*job.report_roles, Role.PRODUCERS))
     clock = clock or ask_broker_clock(cluster, job, notify)
     before = ends_before(cluster, job, state_directory / STATE_FILE)
     with Producer(
@@ -114,6 +116,7 @@ def connect_producer(
 
     Raises:
         ClusterError: the cluster cannot be reached.
+        ContradictionError: topics of the job have lost what they held.
         DeploymentError: no job of this name is deployed, or it is a replay.
         ProducerError: the directory belongs to another producer or deployment, or cannot be read
             or written, or another one registered first under this name.

@@ -19,6 +19,7 @@ from dpstream.pipeline.cli.keygen import key_ring
 from dpstream.pipeline.cli.loading import loading
 from dpstream.pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.kept_state import ContradictionError
 from dpstream.pipeline.jobs.noise_keys import read_noise_key
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
@@ -28,6 +29,7 @@ from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.observer import WindowTally
 from dpstream.pipeline.kafka.workers.resting import Resting
 from dpstream.pipeline.operations.deployed_jobs import check_has_devices
+from dpstream.pipeline.operations.kept_topics import check_kept
 from dpstream.pipeline.operations.lifeline import tell
 from dpstream.pipeline.operations.status.facts import hides_messages, stages_of
 from dpstream.pipeline.operations.supervisor.children import METRICS_VARIABLE
@@ -172,8 +174,14 @@ def run(
         raise UsageProblem("--jobs and --noise-keys are for run STAGE without JOB")
     with cluster_of(servers, kafka_config) as cluster:
         deployed, connection = find_job(cluster, job), cluster.connection
+        lines = LogLines(deployed.name, stage, worker, as_json, on_error=tell)
+        if stage in deployed.stages:
+            try:
+                check_kept(cluster, deployed, topic_uses(deployed, stage).topics)
+            except ContradictionError as error:
+                lines.error(str(error))
+                raise typer.Exit(error.exit_code) from None
     folder = private_folder(worker_folder(deployed.name, stage, worker))
-    lines = LogLines(deployed.name, stage, worker, as_json, on_error=tell)
     clock = BrokerClock()
     windows = WindowTally(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)
     watched = WatchedEstimates(deployed)

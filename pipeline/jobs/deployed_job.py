@@ -98,6 +98,7 @@ class DeployedJob(Job):
         fingerprint: 16 bytes, see `fingerprint_of`.
         constants: the calibrated `Law`, as JSON.
         start_offsets: where the deployment begins in each partition of each topic.
+        topic_ids: Kafka's ids of the topics it was deployed with; empty where a cluster has none.
         deployed_at: milliseconds since 1970.
         horizons: after how many a job that renews ends, since its budget has no room for more;
             None for one that goes on without end.
@@ -114,6 +115,7 @@ class DeployedJob(Job):
     fingerprint: Identifier = Field(description="16 bytes in hexadecimal")
     constants: dict[str, Any]
     start_offsets: dict[Role, Offsets]
+    topic_ids: dict[Role, str] = Field(default_factory=dict)
     deployed_at: int = Field(ge=0)
     horizons: int | None = Field(default=None, ge=1, description="a whole number from 1 on")
     noise_key: Digest | None = Field(default=None, description="32 bytes in hexadecimal")
@@ -310,7 +312,7 @@ class DeployedJob(Job):
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
         # Only in jobs that have them.
-        optional = ("replay_of", "collector_key", "signed_description")
+        optional = ("replay_of", "collector_key", "signed_description", "topic_ids")
         left_out = self._absent | {name for name in optional if not getattr(self, name)}
         return _canonical(self.model_dump(mode="json", exclude=left_out))
 

@@ -105,6 +105,7 @@ class Cluster:
         self._consumer_client: KafkaConsumer | None = None
         self._producer_client: KafkaProducer | None = None
         self._asked: dict[str, int] = {}
+        self._identities_seen: dict[str, str] = {}
 
     @property
     def servers(self) -> str:
@@ -139,12 +140,12 @@ class Cluster:
 
         Brokers before Kafka 2.8 do not.
         """
-        for found in self.admin.describe_topics([topic]):
-            identity = found.get("topic_id")
-            if identity is not None and not found["error_code"]:
-                named = uuid.UUID(str(identity))
-                return str(named) if named.int else None
-        return None
+        return self.topic_identities([topic]).get(topic)
+
+    def topic_identities(self, topics: Iterable[str]) -> dict[str, str]:
+        """Kafka's ids of the topics that exist; brokers before Kafka 2.8 have none."""
+        wanted = sorted(topics)
+        return _identities(self.admin.describe_topics(wanted)) if wanted else {}
 
     def topics(self) -> set[str]:
         """The names of all topics."""
@@ -167,9 +168,11 @@ class Cluster:
         Later reads know it too: a consumer would ask for partitions that are gone for half a
         minute, and not see those that were added for five.
         """
+        described = self.admin.describe_topics()
+        self._identities_seen = _identities(described)
         counts = {
             topic["name"]: len(topic["partitions"])
-            for topic in self.admin.describe_topics()
+            for topic in described
             if not topic["error_code"]
         }
         if any(counts.get(topic) != asked for topic, asked in self._asked.items()):
@@ -530,6 +533,15 @@ class Cluster:
                     "password: see sasl.jaas.config and sasl.mechanism of --kafka-config"
                 ) from error
             raise ClusterError(f"cannot reach Kafka at {self.servers}: {error}") from error
+
+
+def _identities(described: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    ids = {
+        topic["name"]: uuid.UUID(str(topic["topic_id"]))
+        for topic in described
+        if topic.get("topic_id") is not None and not topic["error_code"]
+    }
+    return {name: str(named) for name, named in ids.items() if named.int}
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,13 @@ class ManyTopics(Cluster):
         """See `Cluster.partition_counts`."""
         return self._seen.counts or super().partition_counts()
 
+    def topic_identities(self, topics: Iterable[str]) -> dict[str, str]:
+        """See `Cluster.topic_identities`."""
+        if not self._seen.counts:
+            return super().topic_identities(topics)
+        seen = self._identities_seen
+        return {topic: seen[topic] for topic in topics if topic in seen}
+
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
         """See `Cluster.existing_topics`; of topics looked at only whose clock they go by.
 

@@ -36,6 +36,7 @@ from dpstream.pipeline.ledger.writing import (
 )
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
 from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.operations.kept_topics import topic_ids
 from dpstream.pipeline.operations.ledger_topic import (
     append_stated,
     read_spending,
@@ -138,7 +139,8 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
             "start_offsets": {
                 role: tuple(cluster.end_offsets(topic.name))
                 for role, topic in plan.deployed.topic_settings().items()
-            }
+            },
+            "topic_ids": topic_ids(cluster, plan.deployed),
         }
     )
     if deployed.needs_noise_key:

@@ -6,7 +6,9 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from kafka.admin import NewTopic
 
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.kept_state import ContradictionError
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
 from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
@@ -43,6 +46,25 @@ def job(job_name: str) -> Job:
             "topics": {"partitions": 2},
         }
     )
+
+
+def refusal_of_worker(cluster: Cluster, job: Job, stage: str, folder: Path) -> str:
+    """Start a worker that ends by itself; returns the line that says why."""
+    (servers,) = cluster.connection.bootstrap_servers
+    worker = subprocess.run(
+        [sys.executable, "-m", "dpstream.pipeline.cli", "run", stage, job.name, "--name", "w1"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "DPSTREAM_BOOTSTRAP_SERVERS": servers,
+            "DPSTREAM_HOME": str(folder / "home"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert worker.returncode == 1
+    return worker.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -94,21 +116,7 @@ def test_what_retention_took_is_said_by_the_worker_and_by_status(
         for epoch in range(1, 5):
             producer.close(epoch)
     admin.delete_records({TopicPartition(job.topic(Role.REPORTS), 1): 1})
-    (servers,) = cluster.connection.bootstrap_servers
-    worker = subprocess.run(
-        [sys.executable, "-m", "dpstream.pipeline.cli", "run", "shuffle", job.name, "--name", "w1"],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "DPSTREAM_BOOTSTRAP_SERVERS": servers,
-            "DPSTREAM_HOME": str(tmp_path / "home"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert worker.returncode == 1
-    said = worker.stderr.splitlines()[-1]
+    said = refusal_of_worker(cluster, job, "shuffle", tmp_path)
     assert f"{job.topic(Role.REPORTS)}, partition 1: offsets 0 to 0 are needed and were" in said
     assert "epoch 1 and later ones of its partition cannot be released" in said
     assert "dpstream deploy JOBFILE --replace" in said
@@ -142,3 +150,27 @@ def test_status_sees_partitions_that_were_added_and_topics_that_are_gone(
     assert f"dpstream undeploy {job.name} --delete-topics" in problems
     admin.create_topics([NewTopic(reports, 1, 1)])
     assert f"topic {reports} has 1 partitions, and had 2" in " ".join(watch.status(now=0).problems)
+
+
+@pytest.mark.parametrize(
+    ("role", "stage"), [(Role.REPORTS, "shuffle"), (Role.SHUFFLED, "aggregate")]
+)
+def test_a_topic_made_again_between_two_workers_is_refused_by_all(
+    cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path, role: Role, stage: str
+) -> None:
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    assert gather_status(cluster, deployed, now=0).contradictions == ()
+    admin.delete_topics([job.topic(role)])
+    deadline = time.monotonic() + 30.0
+    while job.topic(role) in admin.list_topics():
+        assert time.monotonic() < deadline, "the topic is still there"
+    cluster.create_topics([job.topic_settings()[role]])
+    found = f"topic {job.topic(role)} was deleted and made again"
+    assert found in refusal_of_worker(cluster, job, stage, tmp_path)
+    (said,) = gather_status(cluster, deployed, now=0).contradictions
+    assert found in said
+    with (
+        pytest.raises(ContradictionError, match=found) if role is Role.REPORTS else nullcontext(),
+        open_producer(cluster, deployed, tmp_path / "gateway", name="gateway"),
+    ):
+        pass

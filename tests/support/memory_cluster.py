@@ -65,6 +65,9 @@ class MemoryCluster:
     def topic_identity(self, topic: str) -> str | None:
         return self.identities.get(topic)
 
+    def topic_identities(self, topics: Iterable[str]) -> dict[str, str]:
+        return {name: self.identities[name] for name in topics if name in self.identities}
+
     def topics(self) -> set[str]:
         return set(self.partitions)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from dpstream.pipeline.jobs.kept_state import begin_anew
 from dpstream.pipeline.kafka.workers.errors import WorkerError
 from dpstream.topics.names import Role
 
@@ -112,6 +113,4 @@ class TopicWatch:
 
     @property
     def _remedy(self) -> str:
-        return (
-            f"to begin anew, dpstream undeploy {self._job.name} --delete-topics and deploy it again"
-        )
+        return begin_anew(self._job.name)

@@ -198,6 +198,7 @@ class JobStatus:
             released.
         topics: those that are not as the job was deployed with them.
         other_clocks: names of topics that go by the clocks of whoever writes to them.
+        contradictions: sentences on what is kept and does not agree with itself.
         clock_ahead: by how many seconds the clock of the machine that looks is ahead of the
             broker's, at least; negative if behind, None where that is not known.
         notes: sentences on what is good to know.
@@ -225,6 +226,7 @@ class JobStatus:
     withheld: int = 0
     topics: tuple[TopicStatus, ...] = ()
     other_clocks: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
     clock_ahead: float | None = None
     notes: tuple[str, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()

@@ -17,12 +17,14 @@ from dataclasses import replace
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.kept_state import KeptState, contradictions
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
 from dpstream.pipeline.operations.dead_letters import DeadLetterLog, place_of
+from dpstream.pipeline.operations.kept_topics import topic_ids
 from dpstream.pipeline.operations.status.clocks import ComparedClock
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
@@ -98,6 +100,7 @@ class JobWatch:
         self._steady = steady
         self._settings_read = float("-inf")
         self._other_clocks: tuple[str, ...] = ()
+        self._topic_ids: dict[Role, str] = {}
         self._dead_letters = DeadLetterLog(cluster, job)
         self._hidden = False
         self._refused: list[tuple[tuple[str, int, int], str]] = []
@@ -150,6 +153,7 @@ class JobWatch:
             withheld=self._withheld(),
             topics=tuple(self._changed_topics()),
             other_clocks=self._other_clocks,
+            contradictions=tuple(contradictions(job, KeptState(ids=self._topic_ids))),
             clock_ahead=self._clock.ahead,
             collectors=tuple(
                 sorted(
@@ -285,11 +289,12 @@ class JobWatch:
         )
 
     def _see_settings(self) -> None:
-        """Now and then, see which topics go by the clocks of whoever writes to them."""
+        """Now and then, see whose clocks topics go by, and whether they were made again."""
         moment = self._steady()
         if moment < self._settings_read + _SETTINGS_SECONDS:
             return
         self._settings_read = moment
+        self._topic_ids = topic_ids(self._cluster, self._job)
         existing = self._cluster.existing_topics(map(self._job.topic, self._job.start_offsets))
         self._other_clocks = tuple(
             name for name, topic in existing.items() if wrong_clock(topic.configs) is not None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dpstream.aggregators.estimate import CHANGES_USED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE, calendar_of
+from dpstream.pipeline.jobs.kept_state import begin_anew
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.broker_clock import off_by
 from dpstream.pipeline.operations.status.facts import (
@@ -34,6 +35,7 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     """
     for topic in status.topics:
         yield from _topic_problem(job, topic)
+    yield from status.contradictions
     for stage in status.stages:
         if stage.deleted and not status.finished:
             yield (
@@ -208,15 +210,11 @@ def _ahead_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
 
 def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
     if not topic.partitions:
-        yield (
-            f"topic {topic.name} is gone, with what it held: to begin anew, "
-            f"dpstream undeploy {job.name} --delete-topics and deploy it again"
-        )
+        yield f"topic {topic.name} is gone, with what it held: {begin_anew(job.name)}"
     elif topic.partitions < topic.deployed:
         yield (
             f"topic {topic.name} has {topic.partitions} partitions, and had {topic.deployed}: it "
-            "was deleted and made again, and what it held is lost: to begin anew, "
-            f"dpstream undeploy {job.name} --delete-topics and deploy it again"
+            f"was deleted and made again, and what it held is lost: {begin_anew(job.name)}"
         )
     elif topic.stray:
         yield (

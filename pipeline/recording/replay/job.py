@@ -12,6 +12,7 @@ from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.writing import of_replay
 from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.operations.kept_topics import topic_ids
 from dpstream.pipeline.operations.ledger_topic import write_entries
 from dpstream.pipeline.recording.replay.sources import ReplayError
 from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
@@ -149,7 +150,7 @@ def begin_replay(
         start_offsets={
             role: tuple(cluster.end_offsets(topic.name)) for role, topic in topics.items()
         },
-    )
+    ).model_copy(update={"topic_ids": topic_ids(cluster, job)})
     write_entries(cluster, of_replay(deployed, now), job.topics.replication)
     cluster.append(JOBS_TOPIC, deployed.to_bytes(), key=job.name.encode())
     return deployed
