@@ -19,10 +19,10 @@ from dpstream.pipeline.cli.keygen import key_ring
 from dpstream.pipeline.cli.loading import loading
 from dpstream.pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.kept_state import ContradictionError
 from dpstream.pipeline.jobs.noise_keys import read_noise_key
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.workers.job_facts import JobFacts
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress

@@ -52,6 +52,7 @@ from dpstream.pipeline.kafka.topic_spread import (
     metadata_of_brokers,
     wait_for_brokers,
 )
+from dpstream.pipeline.kafka.workers.groups import COMMITTED_BY, Committed
 from dpstream.topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
 from dpstream.topics.topic_checks import refuse_topic
 
@@ -370,15 +371,14 @@ class Cluster:
         there = [each for each, offset in wanted.items() if offset < ends[each]]
         return {each.partition: now - age for each, age in record_ages(there, now, older).items()}
 
-    def committed(self, group: str, topic: str) -> list[int | None]:
+    def committed(self, group: str, topic: str) -> list[Committed | None]:
         """The offsets a consumer group has committed, by partition."""
         partitions = self._partitions(topic)
         with self.asking("see", group):
             offsets = self._patiently(lambda: self.admin.list_group_offsets({group: partitions}))[
                 group
             ]
-        known = [offsets.get(partition) for partition in partitions]
-        return [None if entry is None or entry.offset < 0 else int(entry.offset) for entry in known]
+        return [committed_of(offsets.get(partition)) for partition in partitions]
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
@@ -533,6 +533,13 @@ class Cluster:
                     "password: see sasl.jaas.config and sasl.mechanism of --kafka-config"
                 ) from error
             raise ClusterError(f"cannot reach Kafka at {self.servers}: {error}") from error
+
+
+def committed_of(found: Any) -> Committed | None:
+    """What kafka-python says of a committed offset."""
+    if found is None or found.offset < 0:
+        return None
+    return Committed(int(found.offset), found.metadata == COMMITTED_BY)
 
 
 def _identities(described: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -18,7 +18,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.cluster import Cluster, committed_of
+from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings
 
 _ATTEMPTS = 3
@@ -44,7 +45,7 @@ class Tail:
 class _Seen:
     counts: dict[str, int] = field(default_factory=dict)
     starts: dict[str, list[int]] = field(default_factory=dict)
-    committed: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    committed: dict[str, dict[TopicPartition, Committed | None]] = field(default_factory=dict)
     ends: dict[str, list[int]] = field(default_factory=dict)
     tails: dict[str, tuple[int, list[LogRecord]]] = field(default_factory=dict)
 
@@ -100,7 +101,7 @@ class ManyTopics(Cluster):
             counts,
             {topic: [int(starts[each]) for each in all] for topic, all in wanted.items()},
             {
-                group: {each: int(entry.offset) for each, entry in offsets.items()}
+                group: {each: committed_of(entry) for each, entry in offsets.items()}
                 for group, offsets in found.items()
             },
             {topic: [int(ends[each]) for each in all] for topic, all in wanted.items()},
@@ -201,13 +202,12 @@ class ManyTopics(Cluster):
         seen = self._seen.ends.get(topic)
         return super().end_offsets(topic) if seen is None else list(seen)
 
-    def committed(self, group: str, topic: str) -> list[int | None]:
+    def committed(self, group: str, topic: str) -> list[Committed | None]:
         """See `Cluster.committed`."""
         seen, count = self._seen.committed.get(group), self._seen.counts.get(topic)
         if seen is None or count is None:
             return super().committed(group, topic)
-        offsets = [seen.get(TopicPartition(topic, number), -1) for number in range(count)]
-        return [None if offset < 0 else offset for offset in offsets]
+        return [seen.get(TopicPartition(topic, number)) for number in range(count)]
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None

@@ -153,9 +153,10 @@ class DrainWatch:
 
     def _unfinished(self) -> int:
         job = self._job
-        floors = self._cluster.committed(self._group, job.topic(Role.REPORTS))
+        committed = self._cluster.committed(self._group, job.topic(Role.REPORTS))
+        floors = [0 if each is None else each.floor for each in committed]
         return sum(
-            max(0, end - max(floors[partition] or 0, job.start_offset(Role.REPORTS, partition)))
+            max(0, end - max(floors[partition], job.start_offset(Role.REPORTS, partition)))
             for partition, end in self._ends.items()
         )
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.kept_state import KeptState, check
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.kept_state import KeptState, check
 from dpstream.topics.names import Role
 
 

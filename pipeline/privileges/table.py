@@ -167,6 +167,8 @@ def _of_stage(job: Job, stage: str) -> Iterator[Privilege]:
     group = Resource(Kind.GROUP, group_prefix(job, stage), prefixed=True)
     yield Privilege(group, Operation.READ, "shares partitions, and commits how far it is")
     yield from grants.on(Operation.READ, "works on what is there", *uses.reads)
+    why = "sees that deleted reports are finished"
+    yield from grants.on(Operation.READ, why, *(uses.checks - uses.reads))
     yield from grants.on(Operation.WRITE, "writes what it makes", *uses.writes)
     if uses.deletes is not None:
         yield from grants.on(Operation.DELETE, "deletes reports it has finished", uses.deletes)

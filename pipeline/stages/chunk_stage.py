@@ -20,6 +20,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.admission import Refusal, dead_letter
 from dpstream.pipeline.stages.attempts import Attempt, Attempts, read_chunk
 from dpstream.pipeline.stages.complete_partials import CompletePartials
+from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener
 from dpstream.topics.chunks import Chunk
@@ -109,6 +110,10 @@ class ChunkStage(ABC, Generic[Content]):
         attempts = Attempts(self._begin, self._add, self._end)
         self._partitions[partition] = _Partition(partition, floor, floor, attempts)
         return floor
+
+    def needs(self, partition: int, below: int) -> Steps[bool]:
+        """See `Stage.needs`."""
+        return (yield from needs_below(self._job, self.role, partition, below))
 
     def revoke(self, partition: int) -> None:
         """Forget a partition."""

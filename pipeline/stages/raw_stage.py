@@ -21,6 +21,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.admission import Refusal, dead_letter
 from dpstream.pipeline.stages.decision_log import Decision, manifest_at
+from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.pipeline.stages.finished_windows import WindowListener
 from dpstream.pipeline.stages.multisets import WordMultiset
@@ -163,6 +164,10 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         yield from self._catch_up()
         yield from self._write_owed(state)
         return floor
+
+    def needs(self, partition: int, below: int) -> Steps[bool]:
+        """See `Stage.needs`."""
+        return (yield from needs_below(self._job, self.role, partition, below))
 
     def revoke(self, partition: int) -> None:
         """Forget a partition."""

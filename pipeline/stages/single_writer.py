@@ -62,6 +62,11 @@ class SingleWriter(ABC):
         self._active = True
         return self._committed
 
+    def needs(self, partition: int, below: int) -> Steps[bool]:
+        """See `Stage.needs`: its topic is kept for ever."""
+        yield from ()
+        return True
+
     def revoke(self, partition: int) -> None:
         """Another worker writes now."""
         self._start_over()

@@ -52,6 +52,10 @@ class Stage(Protocol):
         """
         ...
 
+    def needs(self, partition: int, below: int) -> Steps[bool]:
+        """Return whether deleted records of a partition below an offset may still be needed."""
+        ...
+
     def unfinished(self, partition: int) -> str:
         """Which epochs of a partition are not finished, in words for an error."""
         ...

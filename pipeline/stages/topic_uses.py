@@ -16,12 +16,14 @@ class TopicUses:
     Attributes:
         reads: topics of which it reads records.
         writes: topics to which it writes.
+        checks: topics of which it reads records only where offsets do not fit its topic.
         deletes: the topic of which it deletes what it has finished with; None: it deletes nothing.
     """
 
     reads: frozenset[Role]
     writes: frozenset[Role]
     deletes: Role | None = None
+    checks: frozenset[Role] = frozenset({Role.MANIFESTS, Role.ESTIMATES})
 
     @property
     def topics(self) -> tuple[Role, ...]:

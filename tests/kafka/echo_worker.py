@@ -105,6 +105,10 @@ class EchoStage:
     def rests(self) -> float | None:
         return None
 
+    def needs(self, partition: int, below: int) -> Steps[bool]:
+        yield from ()
+        return True
+
     def unfinished(self, partition: int) -> str:
         return f"epoch {partition} and later ones"
 

@@ -17,8 +17,8 @@ from kafka.admin import NewTopic
 
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.jobs.kept_state import ContradictionError
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.drains import begin_drain

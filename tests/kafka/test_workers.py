@@ -6,6 +6,8 @@ import signal
 import time
 
 from kafka import KafkaAdminClient, TopicPartition
+from kafka.errors import NoError
+from kafka.structs import OffsetAndMetadata
 
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.topics.names import Role
@@ -125,6 +127,32 @@ def test_deleted_position_ends_the_worker_with_an_error_that_names_it(echo: Echo
     error = worker.lines[-1]
     assert f"{echo.topic(Role.REPORTS)}, partition 1" in error
     assert "to 149 are needed and were deleted (the log begins at 150)" in error
+
+
+def test_offsets_set_forward_by_another_program_lose_nothing(echo: Echo) -> None:
+    echo.produce(100)
+    worker = echo.start("only")
+    echo.wait_until(lambda: echo.copied() >= 100 * PARTITIONS, "all records are copied")
+    worker.signal(signal.SIGKILL)
+    worker.exit_code()
+    echo.produce(100)
+    admin = echo.admin
+    (group,) = [each["group_id"] for each in admin.list_groups() if echo.name in each["group_id"]]
+    ends = {
+        TopicPartition(echo.topic(Role.REPORTS), partition): OffsetAndMetadata(200, "", -1)
+        for partition in range(PARTITIONS)
+    }
+    # Kafka refuses it as long as the worker that was killed has a place in its group.
+    echo.wait_until(
+        lambda: set(admin.alter_group_offsets(group, ends).values()) == {NoError},
+        "the offsets are set",
+    )
+    admin.close()
+
+    worker = echo.start("only")
+    echo.wait_until(lambda: echo.copied() >= 200 * PARTITIONS, "all records are copied")
+    echo.expect_each_once(200)
+    assert worker.said("offset 200 was set by another program") == PARTITIONS
 
 
 def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:

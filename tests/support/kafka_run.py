@@ -160,7 +160,10 @@ def _wait(done: Callable[[], bool]) -> None:
 
 def _commits(cluster: Cluster, job: DeployedJob) -> dict[str, list[int | None]]:
     return {
-        stage: cluster.committed(group_name(job, stage), job.topic(role))
+        stage: [
+            None if each is None else each.floor
+            for each in cluster.committed(group_name(job, stage), job.topic(role))
+        ]
         for stage, role in stages_of(job).items()
     }
 

@@ -12,6 +12,7 @@ import pytest
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import TopicSettings
 
 
@@ -114,7 +115,7 @@ class MemoryCluster:
             if offset < len(self.records[topic, partition])
         }
 
-    def committed(self, group: str, topic: str) -> list[int | None]:
+    def committed(self, group: str, topic: str) -> list[Committed | None]:
         return [None] * self.partitions[topic]
 
     def read(

@@ -26,7 +26,7 @@ from dpstream.pipeline.cli.run import StageName, _make_stage
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.workers.execution import Execution
-from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.kafka.workers.groups import Committed, group_name
 from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
 from dpstream.pipeline.kafka.workers.job_facts import JobFacts
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
@@ -67,8 +67,9 @@ class RunCluster(MemoryCluster):
         super().__init__(clock=lambda: NOW)
         self.commits: dict[tuple[str, str, int], int] = {}
 
-    def committed(self, group: str, topic: str) -> list[int | None]:
-        return [self.commits.get((group, topic, each)) for each in range(self.partitions[topic])]
+    def committed(self, group: str, topic: str) -> list[Committed | None]:
+        found = [self.commits.get((group, topic, each)) for each in range(self.partitions[topic])]
+        return [None if offset is None else Committed(offset) for offset in found]
 
 
 class ClusterLog(MemoryLog):

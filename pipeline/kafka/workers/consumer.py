@@ -17,6 +17,7 @@ from aiokafka.structs import OffsetAndMetadata
 from faust.types import TP
 
 from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.groups import COMMITTED_BY, Committed
 from dpstream.pipeline.kafka.workers.internals import ClientThread, PromptConsumer
 from dpstream.pipeline.kafka.workers.patience import RETRY_SECONDS, patiently
 from dpstream.pipeline.kafka.workers.timings import Timings
@@ -87,10 +88,10 @@ class StageConsumerThread(ClientThread):
             self._committing.cancel()
         await super().on_partitions_revoked(revoked)
 
-    async def committed(self, where: TP) -> int | None:
+    async def committed(self, where: TP) -> Committed | None:
         """The committed offset of a partition."""
-        offset: int | None = await self.client.committed(TopicPartition(*where))
-        return offset
+        found = await self.committed_with_metadata(TopicPartition(*where))
+        return None if found is None else Committed(found.offset, found.metadata == COMMITTED_BY)
 
     async def commit_offset(self, where: TP, offset: int, generation: int) -> bool:
         """Commit an offset; False if the group has gone on to another generation.
@@ -99,7 +100,7 @@ class StageConsumerThread(ClientThread):
         """
         if self.generation != generation:
             return False
-        offsets = {TopicPartition(*where): OffsetAndMetadata(offset, "")}
+        offsets = {TopicPartition(*where): OffsetAndMetadata(offset, COMMITTED_BY)}
         self._committing = asyncio.ensure_future(self.client.commit(offsets))
         try:
             await self._committing
@@ -129,12 +130,12 @@ class GroupMembership:
         self._thread = thread
         self._topic = topic
 
-    async def committed(self, partition: int) -> int | None:
+    async def committed(self, partition: int) -> Committed | None:
         """The committed offset of a partition."""
-        offset: int | None = await self._thread.call_thread(
+        found: Committed | None = await self._thread.call_thread(
             self._thread.committed, TP(self._topic, partition)
         )
-        return offset
+        return found
 
     async def commit(self, partition: int, offset: int) -> bool:
         """Commit an offset; False if the partitions are no longer ours."""

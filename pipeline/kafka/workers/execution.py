@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from aiokafka.errors import KafkaError
@@ -31,6 +31,7 @@ from dpstream.pipeline.actions import (
 )
 from dpstream.pipeline.kafka.errors import AccessError
 from dpstream.pipeline.kafka.workers.errors import AbandonedError, PositionDeletedError, WorkerError
+from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.topics.names import Role
 
@@ -73,7 +74,7 @@ class Log(Protocol):
 class Membership(Protocol):
     """The worker's place in its consumer group."""
 
-    async def committed(self, partition: int) -> int | None:
+    async def committed(self, partition: int) -> Committed | None:
         """The committed offset of a partition."""
 
     async def commit(self, partition: int, offset: int) -> bool:
@@ -96,7 +97,7 @@ class Execution:
         stage: the stage to run.
         log: carries out what it asks for.
         topic: names the topic of a role, for messages.
-        partitions: how many of the topic are the job's; others are not read.
+        starts: where the deployment begins in each partition of the topic; others are not read.
         pause: seconds without `beat` after which the membership is confirmed before going on.
         report: is told of new partitions, and of what failed and does not matter.
         fail: is told of the error after which nothing more is done.
@@ -111,7 +112,7 @@ class Execution:
         log: Log,
         topic: Callable[[Role], str],
         *,
-        partitions: int,
+        starts: Sequence[int],
         pause: float,
         report: Callable[[str], None],
         fail: Callable[[BaseException], None],
@@ -127,7 +128,7 @@ class Execution:
         self._stage = stage
         self._log = log
         self._topic = topic
-        self._partitions = partitions
+        self._starts = starts
         self._pause = pause
         self._report = report
         self._fail = fail
@@ -173,7 +174,7 @@ class Execution:
     def assigned(self, partitions: Collection[int]) -> None:
         """These partitions are ours: restore them, and let their records flow."""
         self.revoked()
-        self._owned = tuple(sorted(p for p in partitions if p < self._partitions))
+        self._owned = tuple(sorted(p for p in partitions if p < len(self._starts)))
         self._restoring = asyncio.create_task(self._restore(self._owned))
 
     async def record(
@@ -227,12 +228,12 @@ class Execution:
 
     async def _restore_all(self, partitions: tuple[int, ...]) -> None:
         positions, floors = {}, {}
+        firsts = await self._await(self.membership.first_offsets(partitions))
         for partition in partitions:
-            committed = await self._await(self.membership.committed(partition))
+            committed = await self._floor(partition, firsts[partition])
             steps = self._stage.assign(partition, committed, self._clock())
             positions[partition] = await self._run(steps)
             floors[partition] = positions[partition] if committed is None else committed
-        firsts = await self._await(self.membership.first_offsets(partitions))
         for partition, position in positions.items():
             if firsts[partition] > position:
                 await self._confirm()
@@ -249,6 +250,37 @@ class Execution:
         self.restored = True
         numbers = ", ".join(map(str, partitions)) or "none"
         self._report(f"partitions: {numbers}")
+
+    async def _floor(self, partition: int, first: int) -> int | None:
+        """The offset below which everything is finished, if one is known.
+
+        What another program committed is no such offset. Where the topic begins above it and
+        nothing that was deleted is needed any more, it is where the topic begins.
+        """
+        committed = await self._await(self.membership.committed(partition))
+        floor = committed.offset if committed is not None and committed.own else None
+        start = self._starts[partition]
+        cut = first > max(floor or 0, start)
+        if cut:
+            await self._confirm()
+            if await self._run(self._stage.needs(partition, first)):
+                return floor
+        topic = f"{self._topic(self._stage.role)}, partition {partition}"
+        begin = max(first, start)
+        if committed is not None and not committed.own:
+            self._report(
+                f"{topic}: offset {committed.offset} was set by another program; reading from "
+                f"{begin}, where the topic begins"
+            )
+        elif cut:
+            self._report(
+                f"{topic}: the group has lost its offset; reading from {begin}, where the topic "
+                "begins, since everything below is published"
+            )
+        else:
+            return floor
+        await self._commit(self._stage.role, partition, begin)
+        return begin
 
     async def _attempt(self, work: Awaitable[object]) -> bool:
         """Do some work under the lock; returns whether it was done."""

@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
+
+COMMITTED_BY = "dpstream"
+"""The metadata of offsets that workers commit; tools that reset offsets leave another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The committed offset of a partition.
+
+    Attributes:
+        offset: of the next record.
+        own: True if a worker committed it; another program knows nothing of what is finished.
+    """
+
+    offset: int
+    own: bool = True
+
+    @property
+    def floor(self) -> int:
+        """The offset below which a worker has finished everything; 0 if no worker said so."""
+        return self.offset if self.own else 0
 
 
 class Deployment(Protocol):

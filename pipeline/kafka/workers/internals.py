@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.structs import OffsetAndMetadata
 from faust.sensors import Monitor
 from faust.tables.manager import TableManager
 from faust.transport.consumer import RecordMap
@@ -111,6 +112,13 @@ class ClientThread(AIOKafkaConsumerThread):
         """
         generation: int = self.client._coordinator.generation
         return generation
+
+    async def committed_with_metadata(self, where: TopicPartition) -> OffsetAndMetadata | None:
+        """The committed offset of a partition, of which aiokafka tells no metadata."""
+        found: dict[TopicPartition, OffsetAndMetadata]
+        found = await self.client._coordinator.fetch_committed_offsets([where])
+        committed = found.get(where)
+        return None if committed is None or committed.offset < 0 else committed
 
     @property
     def refusal(self) -> KafkaError | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from dpstream.pipeline.jobs.kept_state import begin_anew
+from dpstream.pipeline.kafka.kept_state import begin_anew
 from dpstream.pipeline.kafka.workers.errors import WorkerError
 from dpstream.topics.names import Role
 

@@ -205,7 +205,7 @@ class _Process:
             self.stage,
             self.log,
             self.job.topic,
-            partitions=self.topics.partitions,
+            starts=self.job.start_offsets[self.stage.role],
             pause=self.timings.pause,
             report=self.lines.info,
             fail=self._end,
@@ -375,7 +375,8 @@ class _Process:
         await self.execution.tick()
         for partition, end in ends[role].items():
             committed = await self.execution.membership.committed(partition)
-            if max(committed or 0, starts[role][partition]) != end:
+            floor = 0 if committed is None else committed.floor
+            if max(floor, starts[role][partition]) != end:
                 return None
         seconds = self.stage.rests()
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):

@@ -17,12 +17,12 @@ from dataclasses import replace
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.kept_state import KeptState, contradictions
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
+from dpstream.pipeline.kafka.kept_state import KeptState, StageOffsets, contradictions
 from dpstream.pipeline.operations.dead_letters import DeadLetterLog, place_of
 from dpstream.pipeline.operations.kept_topics import topic_ids
 from dpstream.pipeline.operations.status.clocks import ComparedClock
@@ -55,6 +55,8 @@ _HIDDEN = (
     "refused records are not counted: they hold reports, which this login may not read; "
     "dpstream dead-letters counts them for the operator"
 )
+# Of the latest decisions, to see how far reports are decided.
+_EPOCHS_SEEN = 1_000
 # Settings of topics are rarely changed.
 _SETTINGS_SECONDS = 60.0
 
@@ -101,6 +103,7 @@ class JobWatch:
         self._settings_read = float("-inf")
         self._other_clocks: tuple[str, ...] = ()
         self._topic_ids: dict[Role, str] = {}
+        self._offsets: dict[str, StageOffsets] = {}
         self._dead_letters = DeadLetterLog(cluster, job)
         self._hidden = False
         self._refused: list[tuple[tuple[str, int, int], str]] = []
@@ -132,13 +135,15 @@ class JobWatch:
         letters = self._dead_letters
         settled = letters.redriven | letters.dismissed
         refused = Counter(reason for place, reason in self._refused if place not in settled)
+        stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
+        kept = KeptState(self._topic_ids, self._offsets)
         status = JobStatus(
             job=job.name,
             deployment=job.deployment.hex(),
             deployed_at=job.deployed_at,
             last_epoch=job.last_epoch,
             published=published,
-            stages=tuple(self._stage(stage, workers, now) for stage in stages_of(job)),
+            stages=stages,
             dead_letters=dict(sorted(refused.items())),
             position="" if published is None else job.position_of(published.epoch),
             headline=self._headline,
@@ -153,7 +158,7 @@ class JobWatch:
             withheld=self._withheld(),
             topics=tuple(self._changed_topics()),
             other_clocks=self._other_clocks,
-            contradictions=tuple(contradictions(job, KeptState(ids=self._topic_ids))),
+            contradictions=tuple(contradictions(job, kept)),
             clock_ahead=self._clock.ahead,
             collectors=tuple(
                 sorted(
@@ -271,6 +276,8 @@ class JobWatch:
         role = stages_of(self._job)[stage]
         own = tuple(worker for worker in workers if worker.stage == stage)
         lag = self._lags.of(stage, role, self._counts.get(self._job.topic(role), 0), now)
+        if lag.offsets is not None:
+            self._offsets[stage] = lag.offsets
         hidden = hides_messages(self._job, stage)
         if hidden:
             own = tuple(replace(worker, records_per_second=None) for worker in own)
@@ -285,8 +292,24 @@ class JobWatch:
             lag=None if hidden or not self._exists(role) else lag.records,
             waiting=lag.seconds,
             epoch=reached.get(stage),
-            deleted=lag.deleted,
+            deleted=tuple(each for each in lag.deleted if self._needs(stage, each)),
         )
+
+    def _needs(self, stage: str, partition: int) -> bool:
+        """Return whether records that are deleted may still be needed; see `needs_below`."""
+        decided, published = self._decisions.decided.highest, self._published
+        if published is None or published.epoch < decided:
+            return True
+        offsets = self._offsets[stage]
+        if offsets.role not in self._job.report_roles:
+            return False
+        recent = (
+            self._decisions.recent(epoch)
+            for epoch in range(decided, max(0, decided - _EPOCHS_SEEN), -1)
+            if self._job.partition_of(epoch) == partition
+        )
+        cuts = [each.cut_offset for each in recent if each is not None]
+        return offsets.starts[partition] > max(cuts, default=0)
 
     def _see_settings(self) -> None:
         """Now and then, see whose clocks topics go by, and whether they were made again."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.kept_state import StageOffsets
 from dpstream.pipeline.kafka.workers.groups import group_name
 from dpstream.topics.names import Role
 
@@ -18,12 +19,14 @@ class StageLag:
     Attributes:
         records: how many.
         seconds: since the oldest of them was written; None without any.
-        deleted: partitions of which some were deleted before they were finished.
+        deleted: partitions that begin above what the stage has finished.
+        offsets: of its topic; None without the topic.
     """
 
     records: int = 0
     seconds: float | None = None
     deleted: tuple[int, ...] = ()
+    offsets: StageOffsets | None = None
 
 
 class Lags:
@@ -54,7 +57,8 @@ class Lags:
         lag, waiting, deleted = 0, dict[int, int](), list[int]()
         for partition in owned:
             first, end = firsts[partition], ends[partition]
-            wanted = max(committed[partition] or 0, job.start_offset(role, partition))
+            known = committed[partition]
+            wanted = max(0 if known is None else known.floor, job.start_offset(role, partition))
             if wanted < first:
                 deleted.append(partition)
             floor = max(wanted, first)
@@ -63,7 +67,9 @@ class Lags:
                 waiting[partition] = floor
         oldest = self._written(role, waiting, now)
         seconds = max(0, now - min(oldest)) / 1000 if oldest else None
-        return StageLag(lag, seconds, tuple(deleted))
+        count = len(owned)
+        offsets = StageOffsets(role, firsts[:count], committed[:count], ends[:count])
+        return StageLag(lag, seconds, tuple(deleted), offsets)
 
     def _written(self, role: Role, offsets: Mapping[int, int], now: int) -> list[int]:
         """When records were written that are there; the last answers are remembered.

@@ -15,6 +15,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.operations.dead_letters import DeadLetterLog
 from dpstream.pipeline.operations.deployed_jobs import DeploymentError
 from dpstream.pipeline.operations.registrations import Registrations
@@ -268,8 +269,10 @@ class Topics(MemoryCluster):
             more["timestamp"] = body["time"] if isinstance(body.get("time"), int) else 0
         held.append(LogRecord(len(held), value, key=key, **more))
 
-    def committed(self, group: str, topic: str) -> list[int | None]:
-        return [self.floors.get(group), *super().committed(group, topic)[1:]]
+    def committed(self, group: str, topic: str) -> list[Committed | None]:
+        floor = self.floors.get(group)
+        first = None if floor is None else Committed(floor)
+        return [first, *super().committed(group, topic)[1:]]
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None

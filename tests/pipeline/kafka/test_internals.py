@@ -30,6 +30,7 @@ METHODS = [
     (AIOKafkaConsumerThread, "_ensure_consumer"),
     (GroupCoordinator, "ensure_coordinator_known"),
     (GroupCoordinator, "_do_heartbeat"),
+    (GroupCoordinator, "fetch_committed_offsets"),
     (Fetcher, "_get_actions_per_node"),
     (AIOKafkaConsumerThread, "_thread_keepalive"),
     (Monitor, "_sampler"),

@@ -19,6 +19,7 @@ from dpstream.pipeline.actions import (
 )
 from dpstream.pipeline.kafka.workers.errors import PositionDeletedError, WorkerError
 from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import Role
 from tests.support.waiting import until
 
@@ -32,6 +33,7 @@ class ScriptedStage:
     seen: list[str] = field(default_factory=list)
     replies: list[object] = field(default_factory=list)
     role: Role = Role.REPORTS
+    needed: bool = True
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
         self.seen.append(f"assign {partition} from {committed}")
@@ -54,6 +56,10 @@ class ScriptedStage:
 
     def rests(self) -> float | None:
         return None
+
+    def needs(self, partition: int, below: int) -> Steps[bool]:
+        yield from self._ask(())
+        return self.needed
 
     def unfinished(self, partition: int) -> str:
         return f"epoch {partition} and later ones"
@@ -84,6 +90,7 @@ class World:
     ours: bool = True
     confirmations: int = 0
     committed_offsets: dict[int, int] = field(default_factory=dict)
+    set_by_others: bool = False
     first: dict[int, int] = field(default_factory=dict)
     flowing_from: Mapping[int, int] | None = None
     carried_out: list[str] = field(default_factory=list)
@@ -101,7 +108,7 @@ class World:
             self.stage,
             self,
             lambda role: f"job.{role}",
-            partitions=self.partitions,
+            starts=(0,) * self.partitions,
             pause=self.pause,
             report=self.reports.append,
             fail=self.failures.append,
@@ -140,8 +147,9 @@ class World:
         self.carried_out.append(f"delete below {offset}")
         await self.deleted.wait()
 
-    async def committed(self, partition: int) -> int | None:
-        return self.committed_offsets.get(partition)
+    async def committed(self, partition: int) -> Committed | None:
+        offset = self.committed_offsets.get(partition)
+        return None if offset is None else Committed(offset, not self.set_by_others)
 
     async def commit(self, partition: int, offset: int) -> bool:
         if self.ours:
@@ -362,6 +370,33 @@ async def test_position_deleted_before_restoration_is_an_error_that_names_it() -
     assert "job.reports, partition 3: offsets 10 to 19 are needed and were deleted" in str(error)
     assert "epoch 3 and later ones cannot be released" in str(error)
     assert world.flowing_from is None
+    assert not world.execution.restored
+
+
+async def test_lost_offset_is_replaced_by_the_beginning_of_the_topic() -> None:
+    world = World(ScriptedStage(needed=False), committed_offsets={3: 10}, first={3: 20})
+    world.execution.assigned([3])
+    await until(lambda: world.execution.restored or world.failures)
+    assert world.flowing_from == {3: 20}
+    assert "commit 3:20" in world.carried_out
+    assert any("reading from 20, where the topic begins" in said for said in world.reports)
+
+
+async def test_offset_of_another_program_is_not_believed() -> None:
+    """Also where it lies far above what is finished: the topic still holds what is not."""
+    world = World(committed_offsets={1: 40}, set_by_others=True)
+    world.execution.assigned([1])
+    await until(lambda: world.execution.restored or world.failures)
+    assert world.flowing_from == {1: 0}
+    assert "commit 1:0" in world.carried_out
+    assert any("offset 40 was set by another program" in said for said in world.reports)
+
+
+async def test_offset_of_another_program_is_an_error_where_records_are_missing() -> None:
+    world = World(committed_offsets={1: 40}, set_by_others=True, first={1: 20})
+    await world.own(1)
+    [error] = world.failures
+    assert "partition 1: offsets 0 to 19 are needed and were deleted" in str(error)
     assert not world.execution.restored
 
 

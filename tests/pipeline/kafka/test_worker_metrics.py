@@ -92,7 +92,7 @@ class Watched:
             worker.stage,
             cast(Log, None),
             str,
-            partitions=len(ends),
+            starts=self.job.start_offsets[role],
             pause=1.0,
             report=print,
             fail=print,

@@ -58,11 +58,15 @@ def who_may(operation: Operation, role: Role) -> set[str]:
         (Role.PARTIALS, {"aggregate", "publish", PAGE, RECORDER, OPERATOR}, {"aggregate"}),
         (
             Role.MANIFESTS,
-            {PRODUCER, "shuffle", "publish", PAGE, RECORDER, OPERATOR},
+            {PRODUCER, "shuffle", "aggregate", "publish", PAGE, RECORDER, OPERATOR},
             {"shuffle"},
         ),
         (Role.PRODUCERS, {PRODUCER, "shuffle", PAGE, OPERATOR}, {PRODUCER, OPERATOR}),
-        (Role.ESTIMATES, {"publish", PAGE, ANALYST, RECORDER, OPERATOR}, {"publish"}),
+        (
+            Role.ESTIMATES,
+            {"shuffle", "aggregate", "publish", PAGE, ANALYST, RECORDER, OPERATOR},
+            {"publish"},
+        ),
         (Role.RESULTS, {"publish", ANALYST}, {"publish"}),
         (Role.STATUS, {PAGE, OPERATOR}, {"shuffle", "aggregate", "publish"}),
     ],

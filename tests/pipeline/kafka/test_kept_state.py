@@ -6,12 +6,14 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.kept_state import (
+from dpstream.pipeline.kafka.kept_state import (
     ContradictionError,
     KeptState,
+    StageOffsets,
     check,
     contradictions,
 )
+from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import Role
 from tests.support.small_run import job_text
 
@@ -44,3 +46,27 @@ def test_topic_ids_compare_only_what_is_known() -> None:
 def test_topic_ids_survive_the_record_of_a_deployed_job() -> None:
     assert DeployedJob.from_bytes(JOB.to_bytes()).topic_ids == IDS
     assert b"topic_ids" not in DEPLOYED.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("committed", "said"),
+    [
+        (None, None),
+        (Committed(7), None),
+        (
+            Committed(9),
+            "beyond its end (partition 0: 9, its end is 8)",
+        ),
+        (Committed(8, own=False), "set by another program (partition 0: 8, it begins at 5)"),
+        (Committed(5, own=False), None),
+    ],
+)
+def test_contradictions_name_offsets_that_nothing_explains(
+    committed: Committed | None, said: str | None
+) -> None:
+    offsets = StageOffsets(Role.REPORTS, [5, 0], [committed, None], [8, 0])
+    found = list(contradictions(JOB, KeptState(stages={"shuffle": offsets})))
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert said in found[0]
+        assert "stage shuffle" in found[0]

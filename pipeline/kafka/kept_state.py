@@ -1,0 +1,104 @@
+"""Compare what a cluster holds of a deployment with the deployment and with itself.
+
+Published epochs are decided, decided epochs were sent, a kept log begins where the deployment
+does, and a topic is the one that the job was deployed with. Workers, producers and collectors check
+it when they start, and `dpstream status` at every look. A contradiction is a sentence that names
+what was found and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dpstream.pipeline.errors import DpstreamError
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.workers.groups import Committed
+from dpstream.topics.names import Role
+
+
+class ContradictionError(DpstreamError):
+    """What is kept of a job contradicts itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageOffsets:
+    """Offsets of the topic that a stage reads, by partition of the deployment.
+
+    Attributes:
+        role: of the topic.
+        starts: of the first record that is still there.
+        committed: by the stage's group, or set by another program.
+        ends: of the record that is written next.
+    """
+
+    role: Role
+    starts: Sequence[int]
+    committed: Sequence[Committed | None]
+    ends: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """What was found of a deployment; what is unknown is left out and not compared.
+
+    Attributes:
+        ids: Kafka's ids of the topics.
+        stages: the offsets of each stage.
+    """
+
+    ids: Mapping[Role, str] = field(default_factory=dict)
+    stages: Mapping[str, StageOffsets] = field(default_factory=dict)
+
+
+def begin_anew(job: str) -> str:
+    """The remedy where records of a job are lost for good."""
+    return f"to begin anew, dpstream undeploy {job} --delete-topics and deploy it again"
+
+
+def made_again(job: str, topic: str) -> str:
+    """A sentence on a topic that is another one than the job was deployed with."""
+    return f"topic {topic} was deleted and made again, and what it held is lost: {begin_anew(job)}"
+
+
+def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
+    """Sentences on what contradicts the deployment or itself."""
+    for role, deployed in job.topic_ids.items():
+        if kept.ids.get(role, deployed) != deployed:
+            yield made_again(job.name, job.topic(role))
+    for stage, offsets in kept.stages.items():
+        yield from _offset_contradictions(job, stage, offsets)
+
+
+def _offset_contradictions(job: DeployedJob, stage: str, offsets: StageOffsets) -> Iterator[str]:
+    beyond, set_forward = [], []
+    found = zip(offsets.starts, offsets.committed, offsets.ends, strict=True)
+    for partition, (start, committed, end) in enumerate(found):
+        if committed is not None and committed.offset > end:
+            beyond.append(f"partition {partition}: {committed.offset}, its end is {end}")
+        elif committed is not None and not committed.own and committed.offset > start:
+            set_forward.append(f"partition {partition}: {committed.offset}, it begins at {start}")
+    topic = job.topic(offsets.role)
+    if beyond:
+        yield (
+            f"stage {stage} has read {topic} beyond its end ({'; '.join(beyond)}): its brokers "
+            "have lost records or hold an older copy, unless one is away and this passes: restore "
+            f"what is missing, or, {begin_anew(job.name)}"
+        )
+    if set_forward:
+        yield (
+            f"offsets of stage {stage} in {topic} were set by another program "
+            f"({'; '.join(set_forward)}), and what lies below is not known to be finished: "
+            f"dpstream run {stage} {job.name} reads from where the topic begins"
+        )
+
+
+def check(job: DeployedJob, kept: KeptState) -> None:
+    """Refuse a state that contradicts itself.
+
+    Raises:
+        ContradictionError: it does.
+    """
+    found = list(contradictions(job, kept))
+    if found:
+        raise ContradictionError("; ".join(found))

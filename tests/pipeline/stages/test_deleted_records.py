@@ -1,0 +1,84 @@
+"""A stage whose offset is lost goes on where nothing that was deleted is needed any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.simulation.memory import MemoryDriver
+from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.topics.names import Role
+from tests.support.small_run import generators, job_text
+
+PARTITION = 1
+MORE = "\nshuffle: {minimum: 1}"
+
+
+class Run(SimulatedCluster):
+    """Epochs 1 to 4 are decided, aggregated and published."""
+
+    def __init__(self) -> None:
+        job = deploy_job(parse_job(job_text() + MORE), deployed_at=1_000, deployment=bytes(16))
+        super().__init__(job, generators)
+        self.producer = Producer(
+            job, None, name="p", transport=MemoryDriver(self.log), generators=generators
+        )
+        self.producer.enrol(["ann", "bob"])
+        self.produce(range(1, 5))
+        self.settle()
+
+    def produce(self, epochs: range) -> None:
+        for epoch in epochs:
+            self.producer.report(epoch, {"ann": 1})
+            self.producer.close(epoch)
+
+
+@pytest.fixture
+def cluster() -> Run:
+    return Run()
+
+
+def needs(cluster: Run, stage: str, below: int) -> bool:
+    worker = cluster.workers[stage]
+    return worker.run(worker.stage.needs(PARTITION, below))
+
+
+def run(cluster: Run, *stages: str) -> None:
+    for stage in stages:
+        worker = cluster.workers[stage]
+        while worker.run(worker.poll()):
+            pass
+        worker.run(worker.stage.tick(0.0))
+
+
+def test_needs_nothing_below_windows_that_are_published(cluster: Run) -> None:
+    end = cluster.log.end(Role.REPORTS, PARTITION)
+    assert not needs(cluster, "shuffle", end)
+    assert not needs(cluster, "aggregate", cluster.log.end(Role.SHUFFLED, PARTITION))
+
+
+def test_needs_reports_that_no_manifest_decides(cluster: Run) -> None:
+    """Retention may have deleted them before any stage read them."""
+    cluster.produce(range(5, 7))
+    assert needs(cluster, "shuffle", cluster.log.end(Role.REPORTS, PARTITION))
+
+
+def test_needs_chunks_of_a_released_window_until_it_is_published(
+    cluster: Run,
+) -> None:
+    before = cluster.log.end(Role.SHUFFLED, PARTITION)
+    cluster.produce(range(5, 7))
+    run(cluster, "shuffle")
+    after = cluster.log.end(Role.SHUFFLED, PARTITION)
+    assert after > before
+    assert not needs(cluster, "aggregate", before)
+    assert needs(cluster, "aggregate", after)
+    assert needs(cluster, "shuffle", cluster.log.end(Role.REPORTS, PARTITION))
+    cluster.settle()
+    assert not needs(cluster, "aggregate", after)
+
+
+def test_a_kept_topic_is_always_needed(cluster: Run) -> None:
+    assert needs(cluster, "publish", 1)
