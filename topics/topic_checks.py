@@ -8,9 +8,9 @@ that runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from dpstream.topics.names import LOG_APPEND_TIME, TIMESTAMP_TYPE, TopicSettings
+from dpstream.topics.names import FOREVER, LOG_APPEND_TIME, TIMESTAMP_TYPE, TopicSettings
 
 _PLAIN = {"uncompressed", "producer"}
 
@@ -41,6 +41,37 @@ def refuse_topic(wanted: TopicSettings, found: TopicSettings) -> str | None:
     return None
 
 
+SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
+"""Settings of a topic at work that lose or refuse records where they were changed."""
+
+
+def changed_settings(wanted: TopicSettings, found: Mapping[str, str]) -> Iterator[str]:
+    """Sentences on settings under which a topic at work loses or refuses records.
+
+    Args:
+        wanted: as the job created it.
+        found: its settings; what is not among them is not checked.
+
+    >>> wanted = TopicSettings("a.reports", 4, None, {"retention.ms": "3600000"})
+    >>> list(changed_settings(wanted, {"retention.ms": "-1"}))
+    []
+    >>> (said,) = changed_settings(wanted, {"retention.ms": "1000"})
+    >>> said.partition(":")[0]
+    'topic a.reports has retention.ms 1000, needed is 3600000 or more'
+    """
+    for key in SETTINGS:
+        value, has = wanted.configs.get(key), found.get(key)
+        if value is None or has is None or _keeps(key, has, value):
+            continue
+        more = "" if key == "cleanup.policy" or value == str(FOREVER) else " or more"
+        does = "refuses" if key == "max.message.bytes" else "deletes"
+        yield (
+            f"topic {wanted.name} has {key} {has}, needed is {value}{more}: it {does} records that "
+            f"are needed; set it by kafka-configs.sh --alter --topic {wanted.name} "
+            f"--add-config {key}={value}"
+        )
+
+
 def wrong_clock(configs: Mapping[str, str]) -> str | None:
     """What a topic has in place of LogAppendTime; None if it goes by the broker's clock.
 
@@ -61,6 +92,15 @@ def clock_problem(job: str, topics: Sequence[str]) -> str:
         f"({TIMESTAMP_TYPE} CreateTime), which then decide what retention deletes: "
         f"dpstream deploy JOBFILE sets {LOG_APPEND_TIME}"
     )
+
+
+def _keeps(key: str, has: str, value: str) -> bool:
+    if key == "cleanup.policy":
+        return has == value
+    if key == "max.message.bytes":
+        return int(has) >= int(value)
+    # -1 is for ever.
+    return int(has) == FOREVER or (int(value) != FOREVER and int(has) >= int(value))
 
 
 def _serves(key: str, has: str, value: str) -> bool:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.workers.groups import Committed
-from dpstream.topics.names import Role
+from dpstream.topics.names import SUMS, Role
+from dpstream.topics.topic_checks import changed_settings
 
 
 class ContradictionError(DpstreamError):
@@ -44,11 +45,29 @@ class KeptState:
 
     Attributes:
         ids: Kafka's ids of the topics.
+        starts: of the first record of each kept topic, which is of one partition.
+        settings: of the topics.
         stages: the offsets of each stage.
     """
 
     ids: Mapping[Role, str] = field(default_factory=dict)
+    starts: Mapping[Role, int] = field(default_factory=dict)
+    settings: Mapping[Role, Mapping[str, str]] = field(default_factory=dict)
     stages: Mapping[str, StageOffsets] = field(default_factory=dict)
+
+
+KEPT = frozenset(
+    {
+        Role.MANIFESTS,
+        *SUMS,
+        Role.PARTIALS,
+        Role.ESTIMATES,
+        Role.PRODUCERS,
+        Role.DEVICES,
+        Role.MODEL,
+    }
+)
+"""Topics that nothing may be deleted from."""
 
 
 def begin_anew(job: str) -> str:
@@ -66,6 +85,16 @@ def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
     for role, deployed in job.topic_ids.items():
         if kept.ids.get(role, deployed) != deployed:
             yield made_again(job.name, job.topic(role))
+    for role, start in kept.starts.items():
+        if start > job.start_offset(role):
+            yield (
+                f"topic {job.topic(role)}, which is kept for ever, begins at offset {start}, and "
+                f"the deployment at {job.start_offset(role)}: what lay between was deleted by its "
+                f"retention or another program: {begin_anew(job.name)}"
+            )
+    wanted = job.topic_settings()
+    for role, settings in kept.settings.items():
+        yield from changed_settings(wanted[role], settings)
     for stage, offsets in kept.stages.items():
         yield from _offset_contradictions(job, stage, offsets)
 

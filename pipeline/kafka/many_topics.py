@@ -21,6 +21,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.kafka.cluster import Cluster, committed_of
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings
+from dpstream.topics.topic_checks import SETTINGS
 
 _ATTEMPTS = 3
 _READ_SECONDS = 10.0
@@ -155,12 +156,14 @@ class ManyTopics(Cluster):
                 return
 
     def _see_settings(self, topics: Iterable[str]) -> None:
-        """Of the settings of topics only whose clock they go by, and not every time."""
+        """Of the settings of topics only those that matter at work, and not every time."""
         now = time.monotonic()
         if now < self._settings_at + _SETTINGS_SECONDS:
             return
         asked = [
-            ConfigResource(ConfigResourceType.TOPIC, topic, {TIMESTAMP_TYPE: None})
+            ConfigResource(
+                ConfigResourceType.TOPIC, topic, dict.fromkeys((TIMESTAMP_TYPE, *SETTINGS))
+            )
             for topic in topics
         ]
         found = self.admin.describe_configs(asked, config_filter="all")["topic"] if asked else {}
@@ -182,7 +185,7 @@ class ManyTopics(Cluster):
         return {topic: seen[topic] for topic in topics if topic in seen}
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
-        """See `Cluster.existing_topics`; of topics looked at only whose clock they go by.
+        """See `Cluster.existing_topics`; of topics looked at only those that matter at work.
 
         Of one that was not seen the brokers are asked: it may be there, and hidden.
         """

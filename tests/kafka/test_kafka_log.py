@@ -163,5 +163,9 @@ def test_deleted_records_are_an_error_that_names_them(
         assert [r.offset for r in (await log.read(Role.REPORTS, 0, 7, 10)).records] == [7, 8, 9]
         with pytest.raises(PositionDeletedError, match=r"partition 0: offsets 4 to 6 are needed"):
             await log.read(Role.REPORTS, 0, 4, 10)
+        await log.delete_below(Role.REPORTS, 0, 10)
+        with pytest.raises(PositionDeletedError, match=r"partition 0: offsets 4 to 9 are needed"):
+            async with asyncio.timeout(PATIENCE):
+                await log.read(Role.REPORTS, 0, 4, 10)
 
     run(connection, job_name, story)

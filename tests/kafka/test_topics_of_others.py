@@ -19,10 +19,12 @@ from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
 from dpstream.pipeline.kafka.kept_state import ContradictionError
+from dpstream.pipeline.kafka.many_topics import ManyTopics
 from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.drains import begin_drain
 from dpstream.pipeline.operations.status import JobWatch, gather_status
+from dpstream.pipeline.operations.status.looking_ahead import look_ahead
 from dpstream.topics.names import Role
 
 ROOT = Path(__file__).parents[2]
@@ -174,3 +176,38 @@ def test_a_topic_made_again_between_two_workers_is_refused_by_all(
         open_producer(cluster, deployed, tmp_path / "gateway", name="gateway"),
     ):
         pass
+
+
+def test_a_kept_topic_that_was_emptied_is_named_by_worker_and_status(
+    cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
+) -> None:
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
+        producer.enrol(["ann"])
+    admin.delete_records({TopicPartition(job.topic(Role.PRODUCERS), 0): -1})
+    found = f"topic {job.topic(Role.PRODUCERS)}, which is kept for ever, begins at offset 1"
+    assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
+    (said,) = gather_status(cluster, deployed, now=0).contradictions
+    assert found in said
+
+
+def test_status_names_settings_that_were_changed(cluster: Cluster, job: Job) -> None:
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    changed = {
+        job.topic(Role.REPORTS): {"cleanup.policy": "compact", "max.message.bytes": "300"},
+        job.topic(Role.MANIFESTS): {"retention.ms": "3600000"},
+    }
+    cluster.alter_topics(changed)
+    found: tuple[str, ...] = ()
+    deadline = time.monotonic() + 30.0
+    # Brokers follow a change of settings in their own time.
+    while len(found) < 3 and time.monotonic() < deadline:
+        found = gather_status(cluster, deployed, now=0).contradictions
+    with ManyTopics(cluster.connection) as many:
+        look_ahead(many, [deployed])
+        assert gather_status(many, deployed, now=0).contradictions == found
+    assert {sentence.partition(", needed")[0] for sentence in found} == {
+        f"topic {topic} has {key} {value}"
+        for topic, configs in changed.items()
+        for key, value in configs.items()
+    }

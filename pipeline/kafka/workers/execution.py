@@ -359,7 +359,8 @@ class Execution:
             raise PositionDeletedError(topic, partition, expected, firsts[partition])
         raise WorkerError(
             f"{topic}, partition {partition}: offset {expected} was due and {offset} came: "
-            "start me again, nothing is lost"
+            "start me again; if it comes again, records were removed: dpstream status names the "
+            "settings of the topic that were changed"
         )
 
     async def _carry_out(self, action: Action) -> object:

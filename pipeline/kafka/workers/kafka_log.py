@@ -201,8 +201,9 @@ class KafkaLog:
         async with self._reading:
             with self._asking("read", where.topic):
                 found = await patiently(lambda: self._read(where, start, stop))
-        if found and found[0].offset > start and role not in COMPACTED:
-            raise PositionDeletedError(where.topic, partition, start, found[0].offset)
+                first = found[0].offset if found else await patiently(lambda: self._first(where))
+        if first > start and role not in COMPACTED:
+            raise PositionDeletedError(where.topic, partition, start, first)
         records = tuple(
             LogRecord(
                 record.offset,
@@ -214,7 +215,7 @@ class KafkaLog:
             for record in found
             if record.offset < stop
         )
-        return LogSlice(records, records[-1].offset + 1 if records else start)
+        return LogSlice(records, records[-1].offset + 1 if records else max(start, first))
 
     async def delete_below(self, role: Role, partition: int, offset: int) -> None:
         """Delete a partition's records below `offset`; raises `KafkaError` if that fails."""
@@ -271,11 +272,18 @@ class KafkaLog:
                 records: list[ConsumerRecord[bytes | None, bytes | None]] = found.get(where, [])
                 if records:
                     return records
+                if await self._first(where) > start:
+                    # All of it was deleted, and no record will come that tells.
+                    return []
                 stop = min(stop, (await reader.end_offsets([where]))[where])
             return []
         finally:
             # Idle partitions are paused: their fetches would hold up whatever is asked next.
             reader.pause(where)
+
+    async def _first(self, where: TopicPartition) -> int:
+        """The offset of the first record that is still there."""
+        return int((await self._reader.beginning_offsets([where]))[where])
 
     @contextmanager
     def _asking(self, action: str, topic: str) -> Iterator[None]:

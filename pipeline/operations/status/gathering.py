@@ -24,7 +24,7 @@ from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
 from dpstream.pipeline.kafka.kept_state import KeptState, StageOffsets, contradictions
 from dpstream.pipeline.operations.dead_letters import DeadLetterLog, place_of
-from dpstream.pipeline.operations.kept_topics import topic_ids
+from dpstream.pipeline.operations.kept_topics import kept_starts, topic_ids
 from dpstream.pipeline.operations.status.clocks import ComparedClock
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
@@ -102,7 +102,7 @@ class JobWatch:
         self._steady = steady
         self._settings_read = float("-inf")
         self._other_clocks: tuple[str, ...] = ()
-        self._topic_ids: dict[Role, str] = {}
+        self._kept = KeptState()
         self._offsets: dict[str, StageOffsets] = {}
         self._dead_letters = DeadLetterLog(cluster, job)
         self._hidden = False
@@ -136,7 +136,7 @@ class JobWatch:
         settled = letters.redriven | letters.dismissed
         refused = Counter(reason for place, reason in self._refused if place not in settled)
         stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
-        kept = KeptState(self._topic_ids, self._offsets)
+        kept = replace(self._kept, stages=self._offsets)
         status = JobStatus(
             job=job.name,
             deployment=job.deployment.hex(),
@@ -312,15 +312,21 @@ class JobWatch:
         return offsets.starts[partition] > max(cuts, default=0)
 
     def _see_settings(self) -> None:
-        """Now and then, see whose clocks topics go by, and whether they were made again."""
+        """Now and then, see how topics are set up, and whether they hold what they held."""
         moment = self._steady()
         if moment < self._settings_read + _SETTINGS_SECONDS:
             return
         self._settings_read = moment
-        self._topic_ids = topic_ids(self._cluster, self._job)
-        existing = self._cluster.existing_topics(map(self._job.topic, self._job.start_offsets))
+        job, cluster = self._job, self._cluster
+        existing = cluster.existing_topics(map(job.topic, job.start_offsets))
         self._other_clocks = tuple(
             name for name, topic in existing.items() if wrong_clock(topic.configs) is not None
+        )
+        there = [role for role in job.start_offsets if job.topic(role) in existing]
+        self._kept = KeptState(
+            ids=topic_ids(cluster, job),
+            starts=kept_starts(cluster, job, there),
+            settings={role: existing[job.topic(role)].configs for role in there},
         )
 
     def _changed_topics(self) -> Iterator[TopicStatus]:

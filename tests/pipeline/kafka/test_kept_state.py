@@ -48,6 +48,35 @@ def test_topic_ids_survive_the_record_of_a_deployed_job() -> None:
     assert b"topic_ids" not in DEPLOYED.to_bytes()
 
 
+def test_contradictions_name_a_kept_topic_that_was_cut() -> None:
+    assert list(contradictions(JOB, KeptState(starts={Role.MANIFESTS: 0}))) == []
+    (found,) = contradictions(JOB, KeptState(starts={Role.MANIFESTS: 7}))
+    assert "topic small.manifests, which is kept for ever, begins at offset 7" in found
+    assert found.endswith("dpstream undeploy small --delete-topics and deploy it again")
+
+
+@pytest.mark.parametrize(
+    ("role", "key", "value", "said"),
+    [
+        (Role.REPORTS, "cleanup.policy", "compact", "needed is delete: it deletes records"),
+        (Role.REPORTS, "retention.ms", "1000", "needed is 604800000 or more: it deletes"),
+        (Role.MANIFESTS, "retention.ms", "604800000", "needed is -1: it deletes records"),
+        (Role.MANIFESTS, "retention.bytes", "1000", "needed is -1: it deletes records"),
+        (Role.SHUFFLED, "max.message.bytes", "300", "needed is 524288 or more: it refuses"),
+        (Role.REPORTS, "retention.ms", "-1", None),
+        (Role.REPORTS, "max.message.bytes", "1048576", None),
+    ],
+)
+def test_contradictions_name_settings_that_lose_or_refuse_records(
+    role: Role, key: str, value: str, said: str | None
+) -> None:
+    found = list(contradictions(JOB, KeptState(settings={role: {key: value}})))
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert f"topic small.{role} has {key} {value}, {said}" in found[0]
+        assert f"--topic small.{role} --add-config {key}=" in found[0]
+
+
 @pytest.mark.parametrize(
     ("committed", "said"),
     [
