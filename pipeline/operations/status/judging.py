@@ -71,7 +71,12 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             f"these are: dpstream producers {job.name} shows who reports"
         )
     limit = job.change_limit
-    if published is not None and limit is not None and CHANGES_USED in published.flags:
+    if (
+        published is not None
+        and limit is not None
+        and CHANGES_USED in published.flags
+        and not status.finished
+    ):
         yield f"{CHANGES_USED}: {limit.warning}"
     if status.late_reports:
         what = "devices" if job.counts_devices and not _collects(job) else "reports"
