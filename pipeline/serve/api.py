@@ -23,7 +23,8 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     whole days there), "seconds" (whether times have them)} or null, "sentence": [text, number,
     text, ...] (for readers; parts at odd places carry weight), "told": {"epoch", "name",
     "contributors", "population"} or null (the epoch that it is about: the last complete one),
-    "assumption" (sentences: what intervals assume of people's changes, or null),
+    "assumption" (a sentence: what intervals assume of people's changes, or null), "warning" (where
+    reports show that people may have made more, or null),
     "change": {"number", "words"} or null (since the epoch before, with an interval of its own),
     "problems": [sentence, ...], "behind_seconds" (since the oldest record that waits was written,
     of the stage where that is longest; 0 when nothing waits, null when not known), "budget"

@@ -171,7 +171,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "sentence": ["No estimate yet; the first one appears here by itself."],
         "told": None,
         "change": None,
-        "assumption": _assumption(job, last),
+        **_assumption(job, last),
         "problems": list(state.problems),
         "behind_seconds": state.behind,
         "budget": budget_line(state.budget),
@@ -184,13 +184,16 @@ def summary(state: JobState) -> dict[str, Any]:
     return body
 
 
-def _assumption(job: DeployedJob, last: Point | None) -> str | None:
+def _assumption(job: DeployedJob, last: Point | None) -> dict[str, str | None]:
     """What the intervals of a job assume, and whether people have come close to it."""
     limit = job.change_limit
     if limit is None:
-        return None
+        return {"assumption": None, "warning": None}
     warns = last is not None and CHANGES_USED in last.flags
-    return f"{capital(str(limit))}.{f' {capital(limit.warning)}.' if warns else ''}"
+    return {
+        "assumption": f"{capital(str(limit))}.",
+        "warning": f"{capital(limit.warning)}." if warns else None,
+    }
 
 
 def _headline(state: JobState, point: Point) -> dict[str, Any]:

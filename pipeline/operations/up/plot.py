@@ -17,6 +17,7 @@ from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE
 from dpstream.pipeline.operations.up.progress import Row
 from dpstream.pipeline.plots import new_figure, tidy
 from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.phrases import capital
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,7 +82,7 @@ def title_lines(job: DeployedJob) -> Iterator[str]:
     yield job.title or job.name
     yield str(job.guarantee()).partition(";")[0]
     if job.change_limit is not None:
-        yield f"intervals: {job.change_limit}"
+        yield capital(str(job.change_limit))
 
 
 def mark_gaps(axes: Axes, at: NDArray[np.generic]) -> None:

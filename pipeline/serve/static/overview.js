@@ -27,12 +27,12 @@ export class Overview {
       return [name, tile];
     }));
     const more = [detail.title !== model.name && model.name, detail.replay_of && `replay of ${detail.replay_of}`].filter(Boolean).join(" · ");
-    this.assumption = h("p", { class: "note" });
+    [this.assumption, this.warning] = [h("p", { class: "note" }), h("p", { class: "problem" })];
     this.phase = h("span", { class: "phase" });
     this.problems = h("ul", { class: "problems", "aria-label": "What needs a person" });
     this.element = h("section", { class: "overview", "aria-label": `${detail.title} in short` },
       h("div", {}, h(named ? "h2" : "h1", {}, detail.title, " ", h("small", {}, more), " ", this.phase),
-        !named && detail.description && h("p", { class: "note" }, detail.description), this.sentence, this.assumption, this.problems),
+        !named && detail.description && h("p", { class: "note" }, detail.description), this.sentence, this.assumption, this.warning, this.problems),
       h("dl", { class: "tiles" }, Object.values(this.tiles).map((tile) => tile.element)));
     this.show();
   }
@@ -41,8 +41,10 @@ export class Overview {
     const { detail } = this.model;
     // Parts at odd places are said with weight.
     this.sentence.replaceChildren(...detail.sentence.map((part, index) => (index % 2 ? h("strong", { class: part.length > LONG ? "long" : "" }, tied(part)) : tied(part))));
-    setText(this.assumption, detail.assumption ?? "");
-    this.assumption.hidden = !detail.assumption;
+    for (const name of ["assumption", "warning"]) {
+      setText(this[name], detail[name] ?? "");
+      this[name].hidden = !detail[name];
+    }
     setText(this.phase, detail.phase === "running" ? "" : detail.phase);
     this.phase.hidden = detail.phase === "running";
     const { problems } = detail;

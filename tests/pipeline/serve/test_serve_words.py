@@ -45,13 +45,15 @@ async def test_what_intervals_assume_stands_beside_them() -> None:
     other = deploy_text(cluster, DAYS.replace(changes, free).replace("visits", "free"))
     publish(cluster, other, 1, estimate(5_000.0))
     async with live_page(cluster) as page:
-        told = (await page.get("/api/jobs/visits"))["assumption"]
-        assert told == ("Assumes at most 2 changes per person; later changes appear with a delay.")
+        told = await page.get("/api/jobs/visits")
+        assumption = "Assumes at most 2 changes per person; later changes appear with a delay."
+        assert (told["assumption"], told["warning"]) == (assumption, None)
         assert (await page.get("/api/jobs/free"))["assumption"] is None
     publish(cluster, job, 2, replace(estimate(5_000.0), flags=(CHANGES_USED,)))
     async with live_page(cluster) as page:
-        told = (await page.get("/api/jobs/visits"))["assumption"]
-        assert "at least half of the 2 changes" in told
+        told = await page.get("/api/jobs/visits")
+        assert told["assumption"] == assumption
+        assert "at least half of the 2 changes" in told["warning"]
 
 
 async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
