@@ -95,6 +95,14 @@ class Guarantee:
         )
 
     @property
+    def subject(self) -> str:
+        """The part of a user's data that the epsilon is about, in words."""
+        unit = _UNITS[self.unit]
+        if self.horizons is None or self.unit == "epoch":
+            return unit
+        return f"{unit} of {'one horizon' if self.horizons == 1 else f'{self.horizons:,} horizons'}"
+
+    @property
     def spent_on(self) -> str:
         """What of a user the epsilon is spent on, in words."""
         unit = _UNITS[self.unit]

@@ -208,8 +208,7 @@ def _print_smoothed(
 ) -> None:
     # Published before the logs are read: so all of it can be smoothed.
     published = list(reader.read())
-    wanted = None if horizon is None else horizon - 1
-    looked_back = read_from(cluster, job, smoothed_horizon(job, wanted))
+    looked_back = read_from(cluster, job, smoothed_horizon(job, horizon))
     records = smoothed_records(published, looked_back)
     if plot is not None:
         plot_answers(plot, job, query, records, said="smoothed")

@@ -211,7 +211,12 @@ def _run(
     if begun is None:
         try:
             begun = begin_replay(
-                cluster, source.job, job, deployment=secrets.token_bytes(16), now=now()
+                cluster,
+                source.job,
+                job,
+                deployment=secrets.token_bytes(16),
+                now=now(),
+                first_epoch=plan.begins,
             )
         except AccessError as error:
             # The replay has no ACLs of its own yet, and is not there to be asked for them.
@@ -258,7 +263,13 @@ def _print_estimates(
     form: str,
     keys: Path | None,
 ) -> None:
-    deployed = deploy_replay(source.job, job, deployment=secrets.token_bytes(16), deployed_at=now())
+    deployed = deploy_replay(
+        source.job,
+        job,
+        deployment=secrets.token_bytes(16),
+        deployed_at=now(),
+        first_epoch=plan.begins,
+    )
     pace = Pace(speed, time.monotonic())
     # On a terminal the estimates themselves show how far it is.
     progress = Progress(plan.last, (lambda text: None) if sys.stdout.isatty() else tell)

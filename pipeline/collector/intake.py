@@ -187,7 +187,7 @@ class Intake:
         begins = self.times.start(epoch)
         if epoch_problem(job, epoch) is not None or begins is None:
             return Problem.EPOCH.answer()
-        if epoch < job.first_device_epoch:
+        if epoch < job.first_epoch:
             return Problem.LATE.answer()
         assert job.devices is not None
         public_key = job.devices.key_at(epoch)

@@ -25,8 +25,8 @@ class Watermarks:
     def __init__(self, intake: Intake, now: int) -> None:
         self.intake = intake
         job = intake.job
-        epoch = max(job.first_device_epoch, intake.times.epoch_of(now))
-        while epoch > job.first_device_epoch and intake.settles(epoch - 1) > now:
+        epoch = max(job.first_epoch, intake.times.epoch_of(now))
+        while epoch > job.first_epoch and intake.settles(epoch - 1) > now:
             epoch -= 1
         self.next = epoch
         """The first epoch that nothing was said of."""

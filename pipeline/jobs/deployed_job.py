@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from dpstream.pipeline.actions import LogCursor, LogRecord
+from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
 from dpstream.pipeline.jobs.sealed import AGGREGATE, lock_of, stage_party
@@ -88,6 +89,7 @@ class Origin(Section):
 
     job: str = Field(description="the name of the job that ran")
     deployment: Identifier = Field(description="16 bytes in hexadecimal")
+    first_epoch: int = Field(default=1, ge=1, description="a whole number from 1 on")
 
 
 class DeployedJob(Job):
@@ -141,7 +143,7 @@ class DeployedJob(Job):
     def last_epoch(self) -> int | None:
         """Epochs are 1 to this one; None for a job that goes on without end."""
         if self.epochs.renew and self.horizons is not None:
-            return self.horizons * self.epochs.count
+            return (self.horizon_of(self.first_epoch) + self.horizons) * self.epochs.count
         return super().last_epoch
 
     def start_offset(self, role: Role, partition: int = 0) -> int:
@@ -227,8 +229,16 @@ class DeployedJob(Job):
         return ContentForm(slots, form.width, form.dtype.itemsize)
 
     @property
-    def first_device_epoch(self) -> int:
-        """The first epoch of a deployment whose devices report for themselves: that it began in."""
+    def first_epoch(self) -> int:
+        """The earliest epoch that can be reported.
+
+        For devices that report for themselves: the epoch in which the deployment begins. Producers
+        may report the past; manifests hold the first epoch that theirs were registered for.
+        """
+        if self.replay_of is not None:
+            return self.replay_of.first_epoch
+        if self.devices is None:
+            return 1
         assert self.epochs.calendar is not None
         moment = datetime.fromtimestamp(self.deployed_at / 1000, UTC)
         return max(1, self.epochs.calendar.epoch_of(moment))
@@ -296,9 +306,23 @@ class DeployedJob(Job):
         """What the job promises every device; for a job that renews, in each horizon."""
         return self._guarantee
 
-    def guarantee_at(self, epoch: int) -> Guarantee:
-        """What the job promises every device that reports up to an epoch, from the first one on."""
-        horizons = self.horizon_of(epoch) + 1
+    def guarantee_at(self, epoch: int, first_epoch: int) -> Guarantee:
+        """Compute the guarantee of a device that takes part from the first epoch to `epoch`.
+
+        Args:
+            epoch: The last epoch that it reports.
+            first_epoch: Of the deployment, as its manifests hold it.
+        """
+        return self.guarantee_over(self.horizons_until(epoch, first_epoch))
+
+    def horizons_until(self, epoch: int, first_epoch: int) -> int:
+        """Return how many horizons such a device is charged for; arguments of `guarantee_at`."""
+        counts_itself = self.replay_of is not None or self.devices is not None
+        first = self.first_epoch if counts_itself else first_epoch
+        return horizons_between(first, epoch, self.epochs.count)
+
+    def guarantee_over(self, horizons: int) -> Guarantee:
+        """Compute the guarantee of a device that is charged for so many horizons."""
         return self._guarantee.over(horizons) if self.epochs.renew else self._guarantee
 
     def aggregator(self) -> Aggregator:

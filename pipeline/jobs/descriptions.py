@@ -65,7 +65,7 @@ def statement_of(job: DeployedJob) -> str:
             "start": microseconds(start) // 1000,
             "months": length.months,
             "milliseconds": round(length.exact.total_seconds() * 1000),
-            "first": job.first_device_epoch,
+            "first": job.first_epoch,
             "last": job.last_epoch,
             "renew": job.epochs.renew,
         },

@@ -62,6 +62,18 @@ CalendarDuration = Annotated[
 ]
 
 
+def horizons_between(first: int, last: int, count: int) -> int:
+    """Return how many horizons of `count` epochs the epochs `first` to `last` touch.
+
+    That is how often a user who takes part from `first` to `last` is charged. Estimates, the page,
+    the ledger, budgets and plans count by it; a device charges itself by the horizons it draws.
+
+    >>> horizons_between(60, 60, 60), horizons_between(60, 61, 60)
+    (1, 2)
+    """
+    return (last - 1) // count - (first - 1) // count + 1
+
+
 class Epochs(Section):
     """A horizon, whether others follow, and when epochs begin: by a calendar, if there is one."""
 

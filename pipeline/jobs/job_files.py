@@ -33,7 +33,7 @@ from pydantic import (
 from dpstream.pipeline.jobs.central import Central, with_local_epsilon
 from dpstream.pipeline.jobs.device_reports import DeviceReports, with_device_keys
 from dpstream.pipeline.jobs.domains import with_labels
-from dpstream.pipeline.jobs.epochs import Epochs
+from dpstream.pipeline.jobs.epochs import Epochs, horizons_between
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from dpstream.pipeline.jobs.job_problems import (
     JobError,
@@ -248,6 +248,11 @@ class Job(Wording):
         """Epochs are 1 to this one; None for a job that goes on without end."""
         return None if self.epochs.renew else self.epochs.count
 
+    @property
+    def first_epoch(self) -> int:
+        """The earliest epoch that can be reported."""
+        return 1
+
     def horizon_of(self, epoch: int) -> int:
         """The horizon an epoch lies in, from 0 on."""
         return (epoch - 1) // self.epochs.count
@@ -260,8 +265,10 @@ class Job(Wording):
         """An epoch as protocols know it: its number within its horizon, from 1 on."""
         return (epoch - 1) % self.epochs.count + 1
 
-    def position_of(self, epoch: int, last_epoch: int | None = None) -> str:
-        """Where an epoch stands, in words; `last_epoch` is that of the job unless one is given.
+    def position_of(
+        self, epoch: int, last_epoch: int | None = None, counted_from: int | None = None
+    ) -> str:
+        """Where an epoch stands, in words; last and first epoch are the job's unless given.
 
         >>> weekly = {"epsilon": 1, "changes": 2}
         >>> make_job({"name": "a", "protocol": "future_rand", "parameters": weekly,
@@ -270,7 +277,9 @@ class Job(Wording):
         """
         last_epoch = last_epoch or self.last_epoch
         last = "" if last_epoch is None else f" of {last_epoch:,}"
-        horizon = f" (horizon {self.horizon_of(epoch) + 1:,})" if self.epochs.renew else ""
+        first = counted_from or self.first_epoch
+        number = horizons_between(first, epoch, self.epochs.count)
+        horizon = f" (horizon {number:,})" if self.epochs.renew else ""
         return f"epoch {epoch:,}{last}{horizon}"
 
     def guarantee_of(self, law: Law) -> Guarantee:

@@ -20,6 +20,7 @@ from dpstream.pipeline.jobs.descriptions import (
     tells_the_last_epoch,
 )
 from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.noise_keys import noise_key_at
 from dpstream.pipeline.jobs.phases import phase_key
@@ -208,7 +209,7 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     """
     decisions = DecisionLog(job)
     decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
-    latest = max(1, decisions.decided.highest)
+    latest = max(job.first_epoch, decisions.decided.highest)
     admission = admission_of(job)
     for partition in range(job.partitions):
         for record in TopicReader(cluster, job, Role.REPORTS, partition).read():
@@ -218,7 +219,7 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     calendar = calendar_of(job)
     if calendar is not None:
         latest = max(latest, calendar.epoch_of(datetime.fromtimestamp(now / 1000, UTC)))
-    return job.horizon_of(latest) + 1
+    return horizons_between(job.first_epoch, latest, job.epochs.count)
 
 
 def charges(cluster: Cluster) -> list[Charge]:

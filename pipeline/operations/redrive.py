@@ -94,7 +94,7 @@ class _Epochs:
         for record in TopicReader(cluster, job, Role.PRODUCERS).read():
             self._roster.apply(record)
         self._decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
-        first = self._roster.first_epoch if job.devices is None else job.first_device_epoch
+        first = self._roster.first_epoch if job.devices is None else job.first_epoch
         self._oldest = self._decisions.oldest_undecided(first)
 
     def objection(self, record: RawRecord) -> str | None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.presence import Presence
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -114,7 +115,7 @@ def releases_in(
             releases.contributors = min(low, count), max(high, count)
             epochs = (horizons or {}).get(name)
             if epochs is not None:
-                horizon = (manifest.epoch - 1) // epochs + 1
+                horizon = horizons_between(manifest.first_epoch, manifest.epoch, epochs)
                 releases.present.setdefault(horizon, Presence()).take(manifest)
     seen: set[tuple[bytes, int]] = set()
     for record, estimate in _estimates(estimates):

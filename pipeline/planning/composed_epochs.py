@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.protocols.protocol import PerEpochLaw
 
 
@@ -52,8 +53,9 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
     epsilon = _of_as_many(job, epochs)
     if epsilon is not None:
         return Composed(epochs, epsilon, own.delta, exact=True)
-    # They may begin and end in the midst of a horizon.
-    horizons = -(-epochs // job.epochs.count) + 1 if job.epochs.renew else 1
+    # The first of them may be the last of its horizon.
+    count = job.epochs.count
+    horizons = horizons_between(count, count + epochs - 1, count) if job.epochs.renew else 1
     whole = replace(own, unit="stream").over(horizons)
     return Composed(epochs, whole.stream_epsilon or whole.epsilon, whole.delta, exact=False)
 

@@ -27,17 +27,18 @@ class KnownCount:
         """Whether nobody at all lies in the interval."""
         return self.low <= 0
 
-    def about(self, noun: str) -> str:
-        """How many there are, with a capital letter.
+    @property
+    def words(self) -> tuple[str, str]:
+        """How the number is introduced, and the number.
 
-        >>> known_count(7_264, 5_474, 9_054, 28_785).about("students")
-        'About 7,300 students'
-        >>> known_count(-150, -1_900, 1_640).about("students")
-        'Fewer than 1,700 students'
+        >>> known_count(7_264, 5_474, 9_054, 28_785).words
+        ('About', '7,300')
+        >>> known_count(-150, -1_900, 1_640).words
+        ('Fewer than', '1,700')
         """
         if self.may_be_none:
-            return f"Fewer than {self.high:,} {noun}"
-        return f"About {self.value:,} {noun}"
+            return "Fewer than", f"{self.high:,}"
+        return "About", f"{self.value:,}"
 
 
 def step_of(low: float, high: float) -> int:

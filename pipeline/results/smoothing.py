@@ -96,12 +96,13 @@ class SmoothedHorizon:
         return kind_of(self.domain).looked_back(self.estimates, index, reports)
 
 
-def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[SmoothedHorizon]:
+def smoothed_horizon(job: DeployedJob, number: int | None = None) -> Steps[SmoothedHorizon]:
     """Read the manifests and partials of a deployment, and look back at one horizon.
 
     Args:
         job: as deployed.
-        horizon: from 0 on; by default the one of the latest epoch.
+        number: Of the horizon, from 1 on, counted from the deployment's first epoch; by default the
+            one of the latest epoch.
 
     Raises:
         SmoothingError: its protocol cannot, or none of its epochs is decided and aggregated.
@@ -111,13 +112,13 @@ def smoothed_horizon(job: DeployedJob, horizon: int | None = None) -> Steps[Smoo
     epochs, estimation = EpochLog(job), Estimation(job)
     yield from epochs.find_end()
     while (found := (yield from epochs.next())) is not None:
-        of = job.horizon_of(found.epoch)
-        if horizon is not None and of > horizon:
+        of = job.horizons_until(found.epoch, found.manifest.first_epoch)
+        if number is not None and of > number:
             break
-        if horizon is None or of == horizon:
+        if number is None or of == number:
             estimation.take_in(found.manifest, found.counts)
     if not estimation.last_epoch:
-        which = "" if horizon is None else f" in horizon {horizon + 1}"
+        which = "" if number is None else f" in horizon {number}"
         raise SmoothingError(f"job {job.name} has no finished epoch{which} yet")
     return look_back(job, estimation)
 

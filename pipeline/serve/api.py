@@ -13,11 +13,12 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     ``kafka`` is ``{"answers": true|false, "since"}``: while it does not answer, numbers are stale.
 
     SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "replay_of" (a job or
-    null), "epochs" (the last one there will be, or null), "horizon" (epochs of one), "population"
-    (the people whom it charges), "position" (in words, or null), "unit_of_value" ("users", or
-    "percent" of jobs that learn), "domain": {"kind": "value"|"items"|"numbers"|"found", "items":
-    [label, ...] or null, "crowds": [label, ...] where there are some, "measure": what is published
-    of a model that is learnt}, "last_epoch", "closed_at", "fate", "flags", "headline" (text),
+    null), "epochs" (the last one there will be, or null), "counted_from" (the deployment's first
+    epoch), "horizon" (epochs of one), "population" (the people whom it charges), "position" (in
+    words, or null), "unit_of_value" ("users", or "percent" of jobs that learn),
+    "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label, ...] or null, "crowds":
+    [label, ...] where there are some, "measure": what is published of a model that is learnt},
+    "last_epoch", "closed_at", "fate", "flags", "headline" (text),
     "estimate": {"value", "low", "high"} or null, "title", "description" (or null), "people" (what
     they are called), "period" ("week", or "epoch"), "calendar": {"zone", "days" (whether epochs are
     whole days there), "seconds" (whether times have them)} or null, "sentence": [text, number,
@@ -40,12 +41,13 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     {"reports": [t, ...], "epsilons": [...], "likely": [text, ...], "limit", "words": sentences}
     or null (of jobs whose devices report several times of the same: epsilon of a person to whoever
     sees t of the reports together, and how likely a guess becomes that was 50 % likely), "series":
-    [{"id", "label", "unit": "users"|"value"|"percent"}, ...], "chosen": [id, ...] (what to draw at
-    first), "smoothed": bool, "changes": bool (whether there are intervals of changes), "truth":
-    bool, "truth_note" ("not private: ..." or null), "first_epoch" (held here), "trust": {"parties":
-    [{"name", "sees", "trusted", "either": bool (one of those beside each other suffices)}, ...],
-    "words"}, "simultaneous": {"epochs", "widening", "words"} or null}``: intervals so many times as
-    wide as those of 95 % hold at all epochs of a horizon at once, in 19 of 20 runs.
+    [{"id", "label", "unit": "users"|"value"|"percent", "crowd" where there are some}, ...],
+    "chosen": [id, ...] (what to draw at first), "smoothed": bool, "changes": bool (whether
+    there are intervals of changes), "truth": bool, "truth_note" ("not private: ..." or null),
+    "first_epoch" (held here), "trust": {"parties": [{"name", "sees", "trusted", "either": bool (one
+    of those beside each other suffices)}, ...], "words"},
+    "simultaneous": {"epochs", "widening", "words"} or null}``: intervals so many times as wide as
+    those of 95 % hold at all epochs of a horizon at once, in 19 of 20 runs.
 
     Ids of series: ``value``; of items their number from 1 on, such as ``17``; of numbers ``q0.5``
     for a quantile (0.25, 0.5 and 0.75) and ``r10:20`` for a range between edges of buckets.

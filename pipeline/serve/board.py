@@ -135,7 +135,7 @@ class Board:
             if state is None or state.job.deployment != job.deployment:
                 smooths = isinstance(job.aggregator(), Smoother)
                 changes = has_changes(job)
-                state = JobState(job, History(job.domain), smooths, changes)
+                state = JobState(job, History(job.domain), job.first_epoch, smooths, changes)
                 state.changing = Changes(job, 1) if changes and state.history.kind.single else None
                 self.jobs[name] = state
             state.job = job
@@ -143,11 +143,14 @@ class Board:
             state.budget = budget_of(job, found.charges, found.stated)
         self._tell()
 
-    def add_points(self, job: str, deployment: bytes, points: Sequence[Point]) -> None:
-        """Take in published epochs."""
+    def add_points(
+        self, job: str, deployment: bytes, points: Sequence[Point], first_epoch: int | None = None
+    ) -> None:
+        """Take in published epochs, and the deployment's first epoch where it is known."""
         state = self._state(job, deployment)
         if state is None:
             return
+        state.counted_from = first_epoch or state.counted_from
         for point in points:
             state.add(point)
         _forget_smoothed(state)

@@ -48,11 +48,19 @@ MOST_EPOCHS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Epochs of a deployment that were published."""
+    """Epochs of a deployment that were published.
+
+    Attributes:
+        job: Its name.
+        deployment: 16 bytes.
+        points: In the order of publication.
+        first_epoch: Of the deployment; None as long as only later epochs were read.
+    """
 
     job: str
     deployment: bytes
     points: Sequence[Point]
+    first_epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +127,10 @@ class Reader:
             return None if behind or same or not self._complete else self._jobs_now()
         for reader in self._jobs.values():
             if reader.topic == topic:
-                points = reader.take(records)
-                return Published(reader.job.name, reader.job.deployment, points) if points else None
+                job, points = reader.job, reader.take(records)
+                if not points:
+                    return None
+                return Published(job.name, job.deployment, points, reader.first_epoch)
         return None
 
     def _jobs_now(self) -> Jobs:
@@ -151,6 +161,7 @@ class _Estimates:
         self.job = job
         self.topic = job.topic(Role.ESTIMATES)
         self.position = -MOST_EPOCHS
+        self.first_epoch: int | None = None
         self._first: FirstEstimates | None = None
 
     def take(self, records: Sequence[LogRecord]) -> list[Point]:
@@ -165,6 +176,8 @@ class _Estimates:
             estimate = first.apply(record.value)
             if estimate is None:
                 continue
+            if record.offset == self.job.start_offset(Role.ESTIMATES):
+                self.first_epoch = estimate.epoch
             try:
                 check_estimate(self.job.domain, estimate.estimate)
                 points.append(Point.of(estimate, self.job.domain))

@@ -47,16 +47,20 @@ class Point(EstimateRecord):
 
     Attributes:
         quantiles: of numbers, as `PublishedKind.quantiles_of`.
+        horizons: for how many a device that took part so far is charged; as of the `Guarantee`.
     """
 
     quantiles: NDArray[np.float64]
+    horizons: int = 1
 
     @classmethod
     def of(cls, record: EstimateRecord, domain: ValueDomain) -> Point:
         """From a record of the topic, whose guarantee is not held; of numbers it takes a moment."""
         when = record.epoch, record.fate, record.closed_at
         found = record.contributors, record.population, record.estimate
-        return cls(b"", *when, *found, {}, kind_of(domain).quantiles_of(domain, record.estimate))
+        quantiles = kind_of(domain).quantiles_of(domain, record.estimate)
+        charged = record.guarantee.get("horizons", 1)
+        return cls(b"", *when, *found, {}, quantiles=quantiles, horizons=charged)
 
     def triples(self, series: Sequence[Series]) -> NDArray[np.float64]:
         """Value, low and high of some series, (series, 3); nan where nothing can be said."""

@@ -43,7 +43,7 @@ def _guarantee_words(guarantee: Guarantee) -> Iterator[str]:
     )
     yield (
         f"Whatever is seen, it shifts the odds of any guess about one person's "
-        f"{guarantee.spent_on.partition(',')[0]} by at most {odds(guarantee.epsilon)}{delta}."
+        f"{guarantee.subject} by at most {odds(guarantee.epsilon)}{delta}."
     )
     if guarantee.stream_epsilon is not None:
         yield f"For a person's whole stream that is {odds(guarantee.stream_epsilon)}."
@@ -81,12 +81,7 @@ def odds(epsilon: float) -> str:
     """
     if epsilon > _PROTECTS_NOTHING:
         return f"a factor that protects nothing (epsilon {_up(epsilon, 4)})"
-    likely = _likely(epsilon)
-    becomes = "all but certain" if likely == "100 %" else f"at most {likely} likely"
-    return (
-        f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)}): a guess that was "
-        f"50 % likely becomes {becomes}"
-    )
+    return f"a factor of {_up(math.exp(epsilon), 3)} (epsilon {_up(epsilon, 4)}): {_guess(epsilon)}"
 
 
 def guess_words(epsilon: float, delta: float = 0.0) -> str:
@@ -95,8 +90,14 @@ def guess_words(epsilon: float, delta: float = 0.0) -> str:
     >>> guess_words(1.0, 1e-6)
     'a guess that was 50 % likely becomes at most 73.2 % likely, but for a chance of 1 in 1,000,000'
     """
-    said = odds(epsilon).rpartition(": ")[2]
+    said = _guess(epsilon)
     return f"{said}, but for a chance of {_chance(delta)}" if delta else said
+
+
+def _guess(epsilon: float) -> str:
+    likely = _likely(epsilon)
+    becomes = "all but certain" if likely == "100 %" else f"at most {likely} likely"
+    return f"a guess that was 50 % likely becomes {becomes}"
 
 
 def _likely(epsilon: float) -> str:

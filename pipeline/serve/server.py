@@ -245,7 +245,7 @@ class Site:
                 self._load_truths()
                 self._tell_who_is_missing()
             case Published():
-                self.board.add_points(news.job, news.deployment, news.points)
+                self.board.add_points(news.job, news.deployment, news.points, news.first_epoch)
             case Refused(message):
                 self.refused(message)
             case Answers():

@@ -39,6 +39,7 @@ from dpstream.pipeline.serve.privacy_sentences import budget_line, exposure_body
 from dpstream.pipeline.serve.simultaneous import Simultaneous
 from dpstream.pipeline.serve.trust_view import trust_body
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
 NOT_PRIVATE = "not private: the truth, taken from the input of a demonstration"
@@ -58,6 +59,7 @@ class JobState:
     Attributes:
         job: as deployed.
         history: its estimates.
+        counted_from: The first epoch of the deployment.
         smooths: whether its protocol can look back.
         changes: whether the intervals of changes follow from its estimates.
         change: of how many epochs each number is the change; None: they are those of the epochs.
@@ -76,6 +78,7 @@ class JobState:
 
     job: DeployedJob
     history: History
+    counted_from: int = 1
     smooths: bool = False
     changes: bool = False
     change: int | None = None
@@ -152,6 +155,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "phase": state.phase.value,
         "replay_of": None if job.replay_of is None else job.replay_of.job,
         "epochs": job.last_epoch,
+        "counted_from": state.counted_from,
         "horizon": job.epochs.count,
         "population": job.population_name,
         "unit_of_value": "users" if job.domain.measure is None else "percent",
@@ -161,7 +165,9 @@ def summary(state: JobState) -> dict[str, Any]:
         "people": job.people,
         "period": period(job),
         "calendar": calendar_body(job),
-        "position": None if last is None else job.position_of(last.epoch),
+        "position": None
+        if last is None
+        else job.position_of(last.epoch, counted_from=state.counted_from),
         "last_epoch": None if last is None else last.epoch,
         "closed_at": None if last is None else last.closed_at,
         "fate": None if last is None else last.fate.value,
@@ -254,13 +260,18 @@ def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
     """What the API says of a series, in the words of the job."""
     counts = series.id == VALUE.id and series.unit == "users"
     label = kind_of(job.domain).counted(job)[1] if counts else None
-    return {**series.to_json(), "label": label or _label(job, series)}
+    body = {**series.to_json(), "label": label or _label(job, series)}
+    crowds = job.domain.crowds_of(np.array([series.item]))
+    return body if crowds is None else {**body, "crowd": job.domain.crowds[crowds[0] - 1]}
 
 
 def _label(job: DeployedJob, series: Series) -> str:
     """In the words of the job; of a range without any, from where to where it goes."""
     said = job.reads(series.label)
-    return said if series.buckets is None or said != series.label else said.replace(":", " to ")
+    if series.buckets is None or said != series.label:
+        return said
+    assert isinstance(job.domain, NumericDomain)
+    return " to ".join(job.domain.edge_labels[edge] for edge in series.buckets)
 
 
 def _domain(state: JobState, most: int) -> dict[str, Any]:
@@ -277,7 +288,7 @@ def details(state: JobState) -> dict[str, Any]:
     """One job by itself."""
     job, history = state.job, state.history
     last = history.last
-    guarantee = job.guarantee() if last is None else job.guarantee_at(last.epoch)
+    guarantee = job.guarantee() if last is None else job.guarantee_over(last.horizons)
     simultaneous = Simultaneous.of(job)
     return summary(state) | {
         "domain": _domain(state, MOST_LABELS),

@@ -89,7 +89,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
     @property
     def first_epoch(self) -> int:
         """The epoch in which the deployment began."""
-        return self._job.first_device_epoch
+        return self._job.first_epoch
 
     def complete(self, window: DeviceWindow) -> bool:
         """Whether there are collectors, and none of them takes reports of the epoch any more."""

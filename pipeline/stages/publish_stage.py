@@ -256,7 +256,7 @@ class PublishStage(SingleWriter):
             contributors=manifest.contributors,
             population=manifest.population,
             estimate=self._estimation.estimate(),
-            guarantee=self._job.guarantee_at(manifest.epoch).to_json(),
+            guarantee=self._job.guarantee_at(manifest.epoch, manifest.first_epoch).to_json(),
             reason=found.spoiled,
             assumes_changes=self._job.assumes_changes,
         )

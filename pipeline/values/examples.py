@@ -40,7 +40,7 @@ class ExampleDomain(ValueDomain):
         self.features = features
         self.classes = classes
         self.columns = 1 + features
-        self.measure = "accuracy on the test set, %" if tested else "gradient, % of clip"
+        self.measured = ("accuracy on the test set", "%") if tested else ("gradient", "% of clip")
 
     @property
     def items(self) -> None:

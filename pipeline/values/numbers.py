@@ -69,7 +69,12 @@ class NumericDomain(ValueDomain):
     @cached_property
     def items(self) -> tuple[str, ...]:
         """A label for each bucket: where it begins and ends."""
-        return tuple(f"{low}:{high}" for low, high in pairwise(self.equal.edge_labels()))
+        return tuple(f"{low}:{high}" for low, high in pairwise(self.edge_labels))
+
+    @cached_property
+    def edge_labels(self) -> tuple[str, ...]:
+        """A label for each edge, from the lowest to the highest."""
+        return tuple(self.equal.edge_labels())
 
     @property
     def identity(self) -> object:

@@ -43,7 +43,7 @@ class ValueDomain(ABC):
             None: it is one number.
         width: of a bucket, where values are numbers; numbers are shown to a tenth of it.
         kind: what is published.
-        measure: what the one value published is, and its unit, where it is no number of users.
+        measured: What the one value published is, and its unit, where it is no number of users.
         about: the values, in words.
         asks: the options that ask about them; none where a single value is counted.
         step: how far apart quantiles can be told; None where values are spread evenly between.
@@ -58,13 +58,18 @@ class ValueDomain(ABC):
     columns: int | None = None
     width: float = 1.0
     kind: Kind
-    measure: str | None = None
+    measured: tuple[str, str] | None = None
     about: str
     asks: tuple[str, ...]
     step: float | None = None
     numeric: bool = False
     column: str | None = None
     crowds: tuple[str, ...] = ()
+
+    @property
+    def measure(self) -> str | None:
+        """`measured` in words."""
+        return None if self.measured is None else ", ".join(self.measured)
 
     @property
     @abstractmethod

@@ -306,7 +306,7 @@ class _Auditor:
             contributors=manifest.contributors,
             population=manifest.population,
             estimate=estimation.estimate(),
-            guarantee=self.job.guarantee_at(manifest.epoch).to_json(),
+            guarantee=self.job.guarantee_at(manifest.epoch, manifest.first_epoch).to_json(),
             assumes_changes=self.job.assumes_changes,
         )
         self.repeated += len(found) - 1

@@ -95,7 +95,7 @@ def fill(
         estimation.take_in(manifest, window.to_bytes())
         estimate = EstimateRecord(
             job.deployment, epoch, manifest.fate, manifest.timestamp, present,
-            manifest.population, estimation.estimate(), job.guarantee_at(epoch).to_json(),
+            manifest.population, estimation.estimate(), job.guarantee_at(epoch, 1).to_json(),
             assumes_changes=job.assumes_changes,
         )  # fmt: skip
         append(Append(Role.ESTIMATES, 0, estimate.to_bytes()))

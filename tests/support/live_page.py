@@ -52,7 +52,7 @@ def publish(
     """Write an estimate as a publisher does."""
     record = EstimateRecord(
         job.deployment, epoch, fate, NOW + 1_000 * epoch, 90, 100, estimate,
-        job.guarantee().to_json(), assumes_changes=job.assumes_changes,
+        job.guarantee_at(epoch, job.first_epoch).to_json(), assumes_changes=job.assumes_changes,
     )  # fmt: skip
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
     return record

@@ -124,7 +124,7 @@ class ServedPage:
                 contributors=5 if estimate is None else 20_000,
                 population=20_000,
                 estimate=estimate,
-                guarantee=job.guarantee().to_json(),
+                guarantee=job.guarantee_at(epoch, job.first_epoch).to_json(),
                 assumes_changes=job.assumes_changes,
             )
             self.cluster.append(topic, record.to_bytes())

@@ -266,4 +266,5 @@ def have_it_on(value: float, low: float, high: float) -> str:
     """
     known = known_count(value, low, high)
     between = "" if known.may_be_none else f", between {known.low:,} and {known.high:,}"
-    return f"{known.about('have it on').lower()}{between}"
+    about, number = known.words
+    return f"{about.lower()} {number} have it on{between}"

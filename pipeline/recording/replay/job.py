@@ -76,15 +76,20 @@ def deploy_replay(
     *,
     deployment: bytes,
     deployed_at: int,
+    first_epoch: int | None = None,
     start_offsets: Mapping[Role, tuple[int, ...]] | None = None,
 ) -> DeployedJob:
     """Begin a replay's deployment: with the original's constants, fingerprint and horizons.
 
-    Arguments are those of `deploy_job`. Nothing is calibrated and nobody is charged.
+    Arguments are those of `deploy_job`, and the original's first epoch as its manifests hold it.
+    Nothing is calibrated and nobody is charged.
     """
     if start_offsets is None:
         topics = job.topic_settings()
         start_offsets = {role: (0,) * topic.partitions for role, topic in topics.items()}
+    first = original.first_epoch
+    if first_epoch is not None and original.replay_of is None:
+        first = first_epoch
     values: dict[str, Any] = {
         **job.to_json(),
         "constants": original.constants,
@@ -93,7 +98,11 @@ def deploy_replay(
         "deployment": deployment.hex(),
         "fingerprint": original.fingerprint.hex(),
         "horizons": original.horizons,
-        "replay_of": {"job": original.name, "deployment": original.deployment.hex()},
+        "replay_of": {
+            "job": original.name,
+            "deployment": original.deployment.hex(),
+            "first_epoch": first,
+        },
     }
     if fingerprint_of(values) != original.fingerprint:
         raise ReplayError(f"job {job.name} would give reports of {original.name} another meaning")
@@ -137,9 +146,15 @@ def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJo
 
 
 def begin_replay(
-    cluster: Cluster, original: DeployedJob, job: Job, *, deployment: bytes, now: int
+    cluster: Cluster,
+    original: DeployedJob,
+    job: Job,
+    *,
+    deployment: bytes,
+    now: int,
+    first_epoch: int | None = None,
 ) -> DeployedJob:
-    """Create a replay's topics, and begin its deployment where they end now; see `deploy`."""
+    """Create a replay's topics, and begin its deployment where they end; see `deploy_replay`."""
     topics = job.topic_settings()
     cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
     deployed = deploy_replay(
@@ -147,6 +162,7 @@ def begin_replay(
         job,
         deployment=deployment,
         deployed_at=now,
+        first_epoch=first_epoch,
         start_offsets={
             role: tuple(cluster.end_offsets(topic.name)) for role, topic in topics.items()
         },

@@ -33,6 +33,7 @@ class ReplayPlan:
     """What a replay does.
 
     Attributes:
+        begins: The first epoch of the original.
         first: the first epoch it has. Estimates of a protocol with memory rest on all epochs of
             their horizon, so that it begins with one.
         windows_from: the first epoch whose window is aggregated again; partials of earlier ones
@@ -44,6 +45,7 @@ class ReplayPlan:
         stored: what is read of windows.
     """
 
+    begins: int
     first: int
     windows_from: int
     last: int
@@ -117,6 +119,7 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
     _check_partials(source, copied)
     _check_windows(source, again)
     return ReplayPlan(
+        begins=begins,
         first=first,
         windows_from=windows_from,
         last=last,

@@ -46,8 +46,16 @@ class Headline:
             return "-"
         if self.numbers is None:
             return f"{self.shown(self.low)} to {self.shown(self.high)}"
+        return " to ".join(self.edges)
+
+    @property
+    def edges(self) -> tuple[str, str]:
+        """The ends of the interval of a median."""
+        assert self.numbers is not None
+        assert self.low is not None
+        assert self.high is not None
         width = self.numbers.width
-        return f"{edge_text(self.low, width)} to {edge_text(self.high, width)}"
+        return edge_text(self.low, width), edge_text(self.high, width)
 
     @property
     def _digits(self) -> int:

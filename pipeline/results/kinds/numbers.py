@@ -71,7 +71,7 @@ class NumbersKind(PublishedKind):
         found = self.headline(job.domain, record)
         if found.value is None:
             return Sentence((nothing(job, record),))
-        low, high = found.interval.split(" to ")
+        low, high = found.edges
         half = f"half of the {job.people}"
         value = found.shown(found.value)
         return Sentence(

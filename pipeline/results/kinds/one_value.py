@@ -59,7 +59,7 @@ class CountKind(PublishedKind):
         lead, noun = self.counted(job)
         lead = lead if titled else ""
         known = known_count(found.value, found.low, found.high, record.population)
-        word, number = known.about("").strip().rsplit(" ", 1)
+        word, number = known.words
         opening = f"{lead}{word.lower() if lead else word} "
         return Sentence((opening, number, f" {noun} {when.at}{how_sure(known)}."))
 
@@ -125,7 +125,8 @@ class MeasureKind(CountKind):
     ) -> Sentence:
         """See `PublishedKind`."""
         found = self.headline(job.domain, record)
-        what, _, unit = found.name.partition(", ")
+        assert job.domain.measured is not None
+        what, unit = job.domain.measured
         value, low, high = (_tenths(each) for each in (found.value, found.low, found.high))
         return Sentence((f"The {what} is ", value, f" {unit} {when.at}, between {low} and {high}."))
 

@@ -86,10 +86,11 @@ export function chance(value, round = Math.ceil) {
   return digits === 1 ? `10${raised}` : `${digits} × 10${raised}`;
 }
 
-export function rate(perSecond) {
+// `what` is counted, as " records"; nothing where a heading says it.
+export function rate(perSecond, what = "") {
   if (!known(perSecond)) return "–";
-  if (perSecond >= 1e6) return `${fine.format(Math.round(perSecond / 1e4) / 100)} M/s`;
-  return perSecond > 0 && perSecond < 10 ? `${fine.format(Math.round(perSecond * 10) / 10)}/s` : `${whole.format(perSecond)}/s`;
+  if (perSecond >= 1e6) return `${fine.format(Math.round(perSecond / 1e4) / 100)} M${what}/s`;
+  return `${perSecond > 0 && perSecond < 10 ? fine.format(Math.round(perSecond * 10) / 10) : whole.format(perSecond)}${what}/s`;
 }
 
 export function seconds(value) {
@@ -112,3 +113,8 @@ export const moment = (milliseconds) => (known(milliseconds) ? calendar.format(m
 export const tied = (words) => words.replaceAll(" %", "\u00a0%");
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+// How many epochs of a job have closed, and of how many; both from the deployment's first one on.
+export function progress({ last_epoch: last, epochs, counted_from: first }) {
+  return last ? `${count(last - first + 1)}${epochs ? ` of ${count(epochs - first + 1)}` : ""}` : "–";
+}

@@ -71,11 +71,11 @@ export class Items extends EventTarget {
     const held = new Map(body.series.map((each) => [each.id, each]));
     // Of a long domain only those found so far are listed.
     const listed = new Map([...this.model.detail.series, ...body.series].map((each) => [each.id, each]));
-    this.#rows = [...listed.values()].map(({ id, label, unit }, index) => {
+    this.#rows = [...listed.values()].map(({ id, label, unit, crowd }, index) => {
       const points = held.get(id)?.points ?? [];
       const known = points.filter((value) => value !== null);
       const mean = known.reduce((sum, value) => sum + value, 0) / (known.length || 1);
-      return { id, label, index, mean, points, reduced: points.length, last: held.get(id)?.last ?? null, format: valueOf(unit), unit, version: 0, key: label.toLowerCase() };
+      return { id, label, crowd, index, mean, points, reduced: points.length, last: held.get(id)?.last ?? null, format: valueOf(unit), unit, version: 0, key: label.toLowerCase() };
     });
     for (const message of this.model.recent) if (message.epoch > this.#epochs) this.#take(message);
     this.#filter(false);
@@ -125,7 +125,7 @@ export class Items extends EventTarget {
   // Whether a row is of the crowd that is looked at: the crowd itself, or an item in it.
   #within(row) {
     const crowd = this.crowd.value;
-    return !crowd || row.label === crowd || row.label.startsWith(`${crowd}: `);
+    return !crowd || row.crowd === crowd;
   }
 
   // The address says which crowd is looked at.

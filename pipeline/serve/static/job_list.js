@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { h } from "./dom.js";
-import { capital, count, plural, tied, time } from "./format.js";
+import { capital, plural, progress, tied, time } from "./format.js";
 import { smallCurve } from "./small_curve.js";
 import { view } from "./view.js";
 
@@ -67,13 +67,12 @@ export class JobList {
 }
 
 function card(job, curve) {
-  const { epochs, last_epoch: last } = job;
   const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   return h("article", { class: "card job" },
     h("h2", {}, h("a", { href: view.href({ job: job.job }) }, job.title), " ", h("small", {}, [job.title !== job.job && job.job, job.replay_of && `replay of ${job.replay_of}`].filter(Boolean).join(", "))),
     h("p", { class: "headline" }, tied(job.sentence.join(""))),
     curve && h("figure", {}, smallCurve(curve, job), h("figcaption", { class: "note" }, caption(job, curve))),
-    h("dl", { class: "facts" }, fact(capital(`${job.period}s`), `${count(last)}${epochs ? ` of ${count(epochs)}` : ""}`), fact("Closed", time(job.closed_at)),
+    h("dl", { class: "facts" }, fact(capital(`${job.period}s`), progress(job)), fact("Closed", time(job.closed_at)),
       fact("Privacy", job.budget), job.phase !== "running" && fact("Phase", job.phase)),
     job.problems.map((problem) => h("p", { class: "problem" }, problem)));
 }

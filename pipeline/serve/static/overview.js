@@ -1,7 +1,7 @@
 // A job in a sentence and a few tiles.
 
 import { h, setText } from "./dom.js";
-import { capital, count, left, loss, moment, tied, time } from "./format.js";
+import { capital, count, left, loss, moment, progress, tied, time } from "./format.js";
 
 // Tiles that all of some jobs have under the same names.
 export function tilesOf(models) {
@@ -72,9 +72,10 @@ export class Overview {
     this.#say("part", count(told?.contributors), told ? `of ${count(told.population)} ${people}${this.short ? "" : `, ${told.name}`}` : "no estimate yet");
   }
 
-  #epochs({ last_epoch: last, epochs, closed_at }) {
+  #epochs(detail) {
+    const { last_epoch: last, epochs, counted_from: first, closed_at } = detail;
     const closed = last ? `${this.short ? "" : "the last one "}closed ${time(closed_at)}` : "none has closed yet";
-    this.#say("epochs", last ? `${count(last)}${epochs ? ` of ${count(epochs)}` : ""}` : "–", closed, epochs ? (last ?? 0) / epochs : null);
+    this.#say("epochs", progress(detail), closed, epochs ? Math.max(0, (last ?? 0) - first + 1) / (epochs - first + 1) : null);
     this.tiles.epochs.note.title = moment(closed_at);
   }
 

@@ -45,7 +45,7 @@ function stageBox(x, y, width, height, stage, found, idle) {
   // Where even the number of records is to stay unknown, none is shown.
   const records = read.length ? read.reduce((sum, each) => sum + each, 0) : null;
   const total = speeds.reduce((sum, each) => sum + each, 0);
-  const speed = speeds.length ? rate(total).replace("/s", " reports/s") : rate(records).replace("/s", " records/s");
+  const speed = speeds.length ? rate(total, " reports") : rate(records, " records");
   const middle = x + width / 2;
   const warns = !idle && alive < all.length;
   const state = idle && !alive ? idle : all.length ? `${count(alive)} of ${plural(all.length, "worker")} alive` : "no worker";
@@ -62,7 +62,7 @@ function stageBox(x, y, width, height, stage, found, idle) {
 function collectorsBox(x, y, width, height, all, idle) {
   const alive = all.filter((each) => each.alive);
   const speeds = alive.map((each) => each.stored_per_second).filter(known);
-  const speed = rate(speeds.length ? speeds.reduce((sum, each) => sum + each, 0) : null).replace("/s", " stored/s");
+  const speed = rate(speeds.length ? speeds.reduce((sum, each) => sum + each, 0) : null, " stored");
   const middle = x + width / 2;
   const state = all.length ? `${count(alive.length)} of ${count(all.length)} alive` : "none";
   return svg("g", { class: alive.length ? "stage" : idle ? "stage idle" : "stage bad" },

@@ -49,7 +49,7 @@ def decide(cluster: MemoryCluster, job: DeployedJob, epoch: int, devices: int) -
 
 def publish(cluster: MemoryCluster, job: DeployedJob, epoch: int, fate: Fate) -> None:
     devices = 0 if fate is Fate.EMPTY else 200
-    said = job.guarantee_at(epoch).to_json()
+    said = job.guarantee_at(epoch, 1).to_json()
     record = EstimateRecord(job.deployment, epoch, fate, 5, devices, 200, None, said)
     cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
 

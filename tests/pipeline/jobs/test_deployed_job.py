@@ -269,7 +269,7 @@ def test_both_sides_are_promised() -> None:
 
 def test_horizons_add_up_on_both_sides() -> None:
     job = job_of(epochs={"count": 16, "renew": True})
-    over = deploy_job(job, deployed_at=0).guarantee_at(33)
+    over = deploy_job(job, deployed_at=0).guarantee_at(33, 1)
     assert over.shuffled is not None
     assert over.shuffled.epsilon == pytest.approx(1.5)
     assert over.shuffled.delta >= 3e-6 * (1 - 1e-15)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -27,7 +27,11 @@ from dpstream.pipeline.jobs.descriptions import (
 from dpstream.pipeline.jobs.job_files import Job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair, public_bytes
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.operations.deployments import begun_horizons, deploy
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
+from tests.support.memory_cluster import MemoryCluster
 
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2)]
 PUBLIC = [public_bytes(key).hex() for key in KEYS]
@@ -144,7 +148,51 @@ def test_the_fingerprint_says_who_can_read_and_not_who_may_send() -> None:
 
 
 def test_a_deployment_begins_in_the_epoch_that_is_running() -> None:
-    assert [deployed_of(day=day).first_device_epoch for day in (-9, 1, 2, 7)] == [1, 1, 2, 7]
+    assert [deployed_of(day=day).first_epoch for day in (-9, 1, 2, 7)] == [1, 1, 2, 7]
+
+
+RENEWING = TEXT.replace("P1D", "P1D, renew: true")
+
+
+def test_horizons_are_counted_from_the_first_epoch_of_the_deployment() -> None:
+    """Deployed on day 30, in the calendar's fourth horizon: devices are charged once so far."""
+    deployed_at = 1_767_225_600_000 + 29 * 86_400_000
+    job = deploy_job(job_of(text=RENEWING), deployed_at=deployed_at, deployment=bytes(16))
+    assert (job.first_epoch, job.horizon_of(30)) == (30, 3)
+    counted = [job.guarantee_at(epoch, 30) for epoch in (30, 32, 33, 64, 65)]
+    assert [each.horizons for each in counted] == [1, 1, 2, 5, 6]
+    assert [round(each.epsilon, 1) for each in counted] == [4, 4, 8, 20, 24]
+    assert job.position_of(33) == "epoch 33 (horizon 2)"
+    # A budget for two horizons is spent in the two that devices can take part in.
+    fitted = job.model_copy(update={"horizons": 2})
+    assert fitted.last_epoch == 40
+    assert json.loads(statement_of(fitted))["epochs"]["last"] == 40
+
+
+def test_a_new_budget_keeps_the_horizons_begun_since_the_deployment() -> None:
+    day = 86_400_000
+    cluster = cast(Cluster, MemoryCluster())
+    deployed_at = 1_767_225_600_000 + 29 * day
+    job = deploy(cluster, job_of(text=RENEWING), deployment=bytes(16), now=deployed_at)
+    found = [begun_horizons(cluster, job, deployed_at + days * day) for days in (0, 2, 3)]
+    assert found == [1, 1, 2]
+
+
+def test_a_replay_counts_the_horizons_of_its_original() -> None:
+    deployed_at = 1_767_225_600_000 + 29 * 86_400_000
+    job = deploy_job(job_of(text=RENEWING), deployed_at=deployed_at, deployment=bytes(16))
+    job = job.model_copy(update={"horizons": 2})
+    later = deployed_at + 300 * 86_400_000
+    replay = deploy_replay(job, replayed_job(job), deployment=bytes(range(16)), deployed_at=later)
+    assert (replay.first_epoch, replay.last_epoch) == (30, 40)
+    assert replay.guarantee_at(33, 33) == job.guarantee_at(33, 30)
+    text = RENEWING.replace("name: logins", "name: gateway")
+    gateway = deploy_job(parse_job(text), deployed_at=later, deployment=bytes(16))
+    again = deploy_replay(
+        gateway, replayed_job(gateway), deployment=b"r" * 16, deployed_at=later, first_epoch=30
+    )
+    assert gateway.guarantee_at(33, 30).horizons == 2
+    assert again.guarantee_at(33, 33) == gateway.guarantee_at(33, 30)
 
 
 def test_a_statement_says_all_that_a_device_needs() -> None:

@@ -53,7 +53,8 @@ class Finished:
     records: list[EstimateRecord]
 
     def horizon(self, horizon: int | None = None) -> SmoothedHorizon:
-        return MemoryDriver(self.log).run(smoothed_horizon(self.job, horizon))
+        number = None if horizon is None else horizon + 1
+        return MemoryDriver(self.log).run(smoothed_horizon(self.job, number))
 
 
 def run_to(job: DeployedJob, folder: Path, last_epoch: int, first_epoch: int = 1) -> Finished:

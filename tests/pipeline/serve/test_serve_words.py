@@ -15,7 +15,9 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair
+from dpstream.pipeline.serve.privacy_sentences import guarantee_words
 from dpstream.pipeline.serve.trust_view import parties_of, trust_body
+from dpstream.randomizers.guarantee import Guarantee
 from tests.support import shown_jobs
 from tests.support.live_page import deploy_text, live_page, publish
 from tests.support.memory_cluster import MemoryCluster
@@ -25,6 +27,11 @@ DAYS = (
     "name: visits\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
     "epochs: {count: 12, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n"
     "title: Patients on the ward\nunit: patients\ndescription: In the morning.\n"
+)
+GUIDE = (
+    "name: first-report\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 2}\n"
+    "epochs: {count: 60, start: 2023-01-01, length: PT1M, renew: true}\n"
+    "shuffle: {minimum: 1, grace: 20 s}\ndevices: {}\n"
 )
 SHUFFLED = (
     "name: trusted\nprotocol: shuffled_counts\n"
@@ -84,6 +91,31 @@ async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
         assert b"day (Europe/Berlin)" in figure
         assert b"patients" in figure
         assert b"Europe/Berlin" not in await page.body("/figures.json?job=visits&axis=numbers")
+
+
+async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
+    """The client guide's job, deployed ten months after its start: four horizons later."""
+    cluster = MemoryCluster()
+    job = deploy_text(cluster, GUIDE)
+    first = job.first_epoch
+    assert first > 450_000
+    last = (job.horizon_of(first) + 4) * 60
+    for epoch in range(first, last + 1):
+        publish(cluster, job, epoch, estimate(5_000.0))
+    async with live_page(cluster) as page:
+        body = await page.get("/api/jobs/first-report")
+        assert (body["counted_from"], body["last_epoch"]) == (first, last)
+        assert body["position"] == f"epoch {last:,} (horizon 4)"
+        assert body["guarantee"]["horizons"] == 4
+        assert body["guarantee"]["epsilon"] == pytest.approx(16, rel=1e-3)
+        words = " ".join(body["guarantee_words"])
+        assert "one person's whole stream of 4 horizons by at most a factor of" in words
+        assert "protects nothing" not in words
+
+
+def test_a_sentence_is_not_cut_at_the_comma_of_a_number() -> None:
+    streams = Guarantee(1e-3, 0.0, "stream", "any two streams", "nobody", "exact").over(7_911)
+    assert "whole stream of 7,911 horizons by at most" in " ".join(guarantee_words(streams))
 
 
 @pytest.mark.parametrize(

@@ -591,11 +591,12 @@ def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:
     endless = deployed()
     said = str(endless.guarantee())
     assert said.startswith("epsilon 2 for a user's whole stream of one horizon, n times that for n")
-    assert str(endless.guarantee_at(2 * HORIZON + 1)).startswith(
+    assert str(endless.guarantee_at(2 * HORIZON + 1, 1)).startswith(
         "epsilon 6 for a user's whole stream of 3 horizons (exact)"
     )
     ending = deployed(epochs={"count": HORIZON})
-    assert ending.guarantee_at(HORIZON) == ending.guarantee()
+    assert endless.guarantee_at(2 * HORIZON + 1, HORIZON + 1).horizons == 2
+    assert ending.guarantee_at(HORIZON, 1) == ending.guarantee()
     assert "horizons" not in ending.guarantee().to_json()
 
 
