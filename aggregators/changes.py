@@ -58,8 +58,8 @@ class KeptErrors:
     def next(self, published: Published | None, population: int) -> float | None:
         """See `ChangeErrors`."""
         deviation = None
+        self._gaps += published is None or GAP in published.flags
         if published is not None:
-            self._gaps += GAP in published.flags
             deviation = deviation_of(published)
         self._before.append((deviation, self._gaps))
         before, gaps = self._before[0]

@@ -27,6 +27,9 @@ CHANGES_USED = "changes-used"
 Those who change more often than others have then made all of theirs: intervals may miss the truth.
 """
 
+OUTSIDE = "outside"
+"""Flag: the estimate lies below 0 or above the population; where it is shown, it is cut."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate(EstimatedCounts):

@@ -23,7 +23,8 @@ def status_lines(
 ) -> Iterator[RenderableType]:
     """All there is to say of a job at a moment, in milliseconds since 1970.
 
-    That all is well is said only of a status that is current.
+    That all is well is said only of a status that is current, and not after an epoch without an
+    estimate.
     """
     age = duration((moment - status.deployed_at) / 1000)
     phase = f", {status.phase}" + (f", a replay of {status.replay_of}" if status.replay_of else "")
@@ -59,7 +60,8 @@ def status_lines(
         yield Text(f"note: {note}")
     for problem in status.problems:
         yield Text(f"problem: {problem}", "bold red")
-    if current and not status.problems:
+    estimated = status.published is None or status.published.estimate is not None
+    if current and estimated and not status.problems:
         yield Text("all is well", "green")
 
 

@@ -1,4 +1,4 @@
-"""Numbers of people with no more digits than are known of them, and never fewer than none."""
+"""Numbers of people with the digits that are known of them, from none to all there are."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ class KnownCount:
         low: rounded down, and never below 0.
         high: rounded up, and no more than all there are.
         share: the value in percent of all there are, in words; empty where that is not known.
+        may_be_all: Whether `high` is all there are.
     """
 
     value: int
     low: int
     high: int
     share: str = ""
+    may_be_all: bool = False
 
     @property
     def may_be_none(self) -> bool:
@@ -37,7 +39,7 @@ class KnownCount:
         ('Fewer than', '1,700')
         """
         if self.may_be_none:
-            return "Fewer than", f"{self.high:,}"
+            return "At most" if self.may_be_all else "Fewer than", f"{self.high:,}"
         return "About", f"{self.value:,}"
 
 
@@ -54,12 +56,14 @@ def step_of(low: float, high: float) -> int:
 def known_count(value: float, low: float, high: float, people: int | None = None) -> KnownCount:
     """What is known of a number of people.
 
-    Rounding goes outwards, so that the interval says no more than it did; one that holds numbers
-    below 0 begins at 0. An interval below 0 throughout is one of the 5 % that miss: it becomes that
-    from 0 to the smallest number that can be said.
+    Rounding goes outwards, so that the interval says no more than it did. All is cut to what can
+    be: from 0 to all there are. An interval beyond one of them throughout has missed: it becomes
+    that from there to the nearest number that can be said.
 
     >>> known_count(7_264, 5_474, 9_054, 28_785)
-    KnownCount(value=7300, low=5400, high=9100, share='25 %')
+    KnownCount(value=7300, low=5400, high=9100, share='25 %', may_be_all=False)
+    >>> known_count(330, 198, 462, 202)
+    KnownCount(value=202, low=190, high=202, share='100 %', may_be_all=True)
 
     Args:
         value: the estimate.
@@ -67,13 +71,17 @@ def known_count(value: float, low: float, high: float, people: int | None = None
         high: of its interval.
         people: all there are, where that is public.
     """
+    # To a thousandth, as the page is told of it: its script rounds in the same way.
+    value, low, high = round(value, 3), round(low, 3), round(high, 3)
     step = step_of(low, high)
-    most = math.inf if not people or value > people else people
-    upper = max(min(math.ceil(high / step) * step, most), step)
-    lower = max(math.floor(low / step) * step, 0)
-    middle = min(max(round(value / step) * step, 0), upper)
-    share = "" if most == math.inf or not people else percent(value / people, (high - low) / people)
-    return KnownCount(int(middle), int(lower), int(upper), share)
+    most = people or math.inf
+    upper = min(max(math.ceil(high / step) * step, step), most)
+    lower = max(min(math.floor(low / step) * step, most - step), 0)
+    middle = min(max(math.floor(value / step + 0.5) * step, 0), upper)
+    share = ""
+    if people:
+        share = percent(min(value / people, 1.0), min((high - low) / people, 1.0))
+    return KnownCount(int(middle), int(lower), int(upper), share, upper == most)
 
 
 def percent(share: float, width: float = 1.0) -> str:

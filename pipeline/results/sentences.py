@@ -1,9 +1,9 @@
 """What was published of an epoch as a sentence for whoever knows neither protocols nor statistics.
 
 It is made of a job's own words, names epochs by its calendar, and claims no more than is known:
-numbers have the digits that their intervals allow, nobody is counted below zero, and items whose
-intervals overlap are called what they are, alike. Intervals are those of 95 %; of an item that was
-selected for its size, the one that holds for all items at once.
+numbers have the digits that their intervals allow, lie between nobody and everybody, and items
+whose intervals overlap are called alike. Those are the intervals that hold for all items at once;
+the one of 95 % of a single item stands beside its curve.
 """
 
 from __future__ import annotations

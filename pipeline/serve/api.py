@@ -54,36 +54,39 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
 
 ``GET /api/recent?epochs=N``
     ``{"jobs": {J: {"id", "label", "unit", "epochs": [...], "begins": [...] or null, "value": [...],
-    "low": [...], "high": [...]}}}``: of every job with an estimate its last N epochs (100, at most
-    1,000) of one series: the value, the largest item by its mean, or the median.
+    "low": [...], "high": [...], "population": [...] or null}}}``: of every job with an estimate its
+    last N epochs (100, at most 1,000) of one series: the value, the largest item by its mean, or
+    the median.
 
 ``GET /api/jobs/J/curve?series=ID,ID&from=&to=&columns=N&change=N``
     ``{"job", "from", "to", "last_epoch", "reduced": bool, "truth_note", "series": [{"id", "label",
     "unit", "epochs": [...], "begins": [...] (milliseconds, or null without a calendar), "value":
-    [...], "low": [...], "high": [...], "simultaneous_low": [...] or null, "simultaneous_high",
+    [...], "low": [...], "high": [...], "own_low": [...], "own_high": [...], "population": [...] (to
+    whom what is shown is cut, or null), "simultaneous_low": [...] or null, "simultaneous_high",
     "smoothed": [...] or null, "smoothed_low", "smoothed_high", "truth": [...] or null}]}``: at most
     12 series, of which some are chosen if none is named. N columns (default 1,000, 16 to 4,096):
     where there are more epochs than two a column, of every column those of the smallest and of the
-    largest value stay, with the band of the whole column, and the first one of a gap. Ask again
+    largest value stay, with the band of the whole column, and the first one of a gap; ``own_low``
+    and ``own_high`` are those of the epoch itself. Ask again
     with ``from`` and ``to`` for a finer part. With ``change`` numbers and truth are changes since
     so many epochs ago, with intervals of their own, from the first epoch that has one so long
     before.
 
 ``GET /api/jobs/J/top?epoch=E&count=N``
-    ``{"epoch", "fate", "flags", "name", "kind": "item", "items": [{"id", "label", "value", "low",
-    "high", "truth", "places": [first, last] or null (those that it may have among all items)}],
-    "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``: the largest items
-    of an epoch, by default the last one and 10 (at most 100). Of numbers it is the buckets, in
-    their order.
+    ``{"epoch", "fate", "flags", "population", "name", "kind": "item", "items": [{"id", "label",
+    "value", "low", "high", "truth", "places": [first, last] or null (those that it may have
+    among all items)}], "simultaneous_half_width" or null, "found_above" or null, "notes": [...]}``:
+    the largest items of an epoch, by default the last one and 10 (at most 100). Of numbers it is
+    the buckets, in their order.
 
 ``GET /api/jobs/J/quantiles?epoch=E``
-    ``{"epoch", "fate", "flags", "name", "quantiles": [{"id", "share", "value", "low", "high",
-    "truth"}]}``, of numbers only.
+    ``{"epoch", "fate", "flags", "population", "name", "quantiles": [{"id", "share",
+    "value", "low", "high", "truth"}]}``, of numbers only.
 
 ``GET /api/jobs/J/sparklines?count=N``
-    ``{"last_epoch", "columns", "series": [{"id", "label", "unit", "last": [value, low, high] or
-    null, "points": [...]}]}``: the N (200, at most 1,000) largest series by their mean, each
-    reduced to at most 64 points, null where there is a gap.
+    ``{"last_epoch", "population", "columns", "series": [{"id", "label", "unit", "last": [value,
+    low, high] or null, "points": [...]}]}``: the N (200, at most 1,000) largest series by
+    their mean, each reduced to at most 64 points, null where there is a gap.
 
 ``GET /api/jobs/J/table?series=&from=&to=&limit=N&change=N``
     ``{"rows": [{"epoch", "begins", "fate", "flags", "closed_at", "contributors", "population",

@@ -72,6 +72,9 @@ def _curve(
         "value": json_numbers(triples[kept, 0]),
         "low": json_numbers(envelope(reduction, epochs, triples[:, 1], columns, np.fmin)),
         "high": json_numbers(envelope(reduction, epochs, triples[:, 2], columns, np.fmax)),
+        "own_low": json_numbers(triples[kept, 1]),
+        "own_high": json_numbers(triples[kept, 2]),
+        "population": _populations(state, series, part, kept),
     }
     simultaneous = None if state.change else Simultaneous.of(state.job)
     ends = None if simultaneous is None else simultaneous.ends(series, triples)
@@ -92,6 +95,17 @@ def _begins(state: JobState, epochs: NDArray[np.int64]) -> list[int | None] | No
     if state.job.epochs.calendar is None:
         return None
     return [begins(state.job, epoch) for epoch in epochs.tolist()]
+
+
+def _populations(
+    state: JobState, series: Series, part: slice, kept: NDArray[np.int64] | slice = slice(None)
+) -> list[int] | None:
+    """All users at each epoch, to whom what is shown is cut; None where no users are counted."""
+    if series.unit != "users" or state.change:
+        return None
+    people = np.array([point.population for point in state.history.points[part]], np.int64)
+    found: list[int] = people[kept].tolist()
+    return found
 
 
 def _true_curve(state: JobState, series: Series, part: slice) -> NDArray[np.float64] | None:
@@ -136,6 +150,7 @@ def recent(state: JobState, count: int) -> dict[str, Any] | None:
         "value": json_numbers(value),
         "low": json_numbers(low),
         "high": json_numbers(high),
+        "population": _populations(state, series, part),
     }
 
 
@@ -155,6 +170,7 @@ def sparklines(state: JobState, count: int) -> dict[str, Any]:
     latest = {} if last is None else dict(triples_json(last, series))
     return {
         "last_epoch": None if last is None else last.epoch,
+        "population": None if last is None else last.population,
         "columns": len(points),
         "series": [
             {

@@ -423,4 +423,5 @@ def _answers(
 
 
 def _about(point: Point) -> Mapping[str, Any]:
-    return {"epoch": point.epoch, "fate": point.fate.value, "flags": list(point.flags)}
+    facts = point.facts()
+    return {name: facts[name] for name in ("epoch", "fate", "flags", "population")}

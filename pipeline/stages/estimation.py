@@ -8,12 +8,14 @@ counts, head counts and estimators know the epochs of their horizon, from 1 on.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import OUTSIDE, Estimate
 from dpstream.aggregators.published import Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
@@ -31,6 +33,7 @@ class Estimation:
         aggregator: the counts of its epochs taken in so far.
         attendance: the head counts of its epochs, numbered from 1 within the horizon.
         last_epoch: the latest epoch taken in, numbered within the horizon; 0 before the first.
+        received: Whether reports of that epoch were released.
     """
 
     aggregator: Aggregator
@@ -52,6 +55,7 @@ class Estimation:
         elif self._job.protocol_entry.per_epoch:
             self.aggregator = self._job.aggregator()
         contributors = manifest.contributors
+        self.received = counts is not None
         if counts is not None:
             self.aggregator.merge(self._job.aggregator_from_bytes(counts))
         elif manifest.fate is Fate.RELEASED:
@@ -61,18 +65,29 @@ class Estimation:
         self.attendance.set(self.last_epoch, contributors, manifest.population)
 
     def estimate(self) -> Published | None:
-        """The estimate of the epoch taken in last; None where there is none."""
-        return self.aggregator.estimate(self.last_epoch, self.attendance)
+        """Estimate the epoch taken in last; None if none of its reports were released.
+
+        What is known of earlier epochs is no estimate of this one.
+        """
+        if not self.received:
+            return None
+        estimate = self.aggregator.estimate(self.last_epoch, self.attendance)
+        if isinstance(estimate, Estimate) and self._job.domain.measured is None:
+            value = estimate.value
+            if value is not None and not 0 <= value <= estimate.population:
+                return replace(estimate, flags=(*estimate.flags, OUTSIDE))
+        return estimate
 
     def state(self) -> dict[str, Any] | None:
         """What the estimates of later epochs need of those taken in, as JSON; None: all of them.
 
-        Between two horizons, or where epochs stand alone, they need nothing.
+        Between two horizons, or where epochs stand alone, they need nothing. After an epoch without
+        reports there is no estimate that a state could be compared with.
         """
         last, job = self.last_epoch, self._job
         if job.protocol_entry.per_epoch or last in (0, job.epochs.count):
             return {}
-        if not isinstance(self.aggregator, ResumableAggregator):
+        if not (self.received and isinstance(self.aggregator, ResumableAggregator)):
             return None
         # Intervals that end later begin after one of these epochs, or with the horizon.
         begins = sorted({last >> order << order for order in range(last.bit_length())})
@@ -95,6 +110,7 @@ class Estimation:
         estimation = cls(job)
         estimation._begin(job.horizon_of(epoch))
         estimation.last_epoch = job.local_epoch(epoch)
+        estimation.received = True
         if not state:
             if not (job.protocol_entry.per_epoch or estimation.last_epoch == job.epochs.count):
                 raise ValueError(f"later epochs than {epoch} rest on those up to it")
@@ -121,3 +137,4 @@ class Estimation:
         self.aggregator = self._job.aggregator()
         self.attendance = Attendance.empty(self._job.epochs.count)
         self.last_epoch = 0
+        self.received = False

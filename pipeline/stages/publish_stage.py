@@ -191,8 +191,9 @@ class PublishStage(SingleWriter):
         """Now and then forget what later estimates do not need: a horizon may be long."""
         if epoch - self._condensed < checkpoints.INTERVAL:
             return
-        self._condensed = epoch
         state = self._estimation.state()
+        if state is not None:
+            self._condensed = epoch
         if state:
             self._estimation = Estimation.resumed(self._job, epoch, state)
 

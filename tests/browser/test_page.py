@@ -167,7 +167,7 @@ def test_the_curve_grows_with_its_band_and_a_gap_stays_open(
     assert band["x"][8] is None
     assert band["x"][9:15] == [7, 8, 9, 10, 11, 12]
     expect(seen.page.locator(".sentence strong")).to_have_text("5,000")
-    expect(seen.page.locator(".legend .value")).to_have_text("5,000 ± 200")
+    expect(seen.page.locator(".legend .value")).to_have_text("5,000 (4,800 to 5,200)")
     expect(seen.page.locator(".tile").nth(1)).to_contain_text("12 of 64")
     seen.wait_for_paint()
     after = band_columns(chart)
@@ -265,7 +265,7 @@ def test_a_chart_is_read_and_zoomed_by_keyboard(served: ServedPage, watch: Watch
     chart.focus()
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
-    expect(page.locator(".legend")).to_contain_text("1,038 ± 200")
+    expect(page.locator(".legend")).to_contain_text("1,040 (830 to 1,240)")
     expect(page.locator(".legend .at")).to_have_text("Epoch 38")
     page.keyboard.press("Home")
     expect(page.locator(".legend .at")).to_have_text("Epoch 1")
@@ -547,7 +547,7 @@ def test_numbers_have_quantiles_and_items_that_are_found_appear(
     # Users and values of the domain do not share an axis.
     page.get_by_role("option", name="20 to 30").click()
     expect(page.locator(".legend .label")).to_have_text(["20 to 30"])
-    expect(page.locator(".legend .value")).to_contain_text("30 ± 10")
+    expect(page.locator(".legend .value")).to_contain_text("30 (20 to 40)")
     seen.assert_well_behaved()
     other.assert_well_behaved()
 

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 from dpstream.aggregators.estimate import Estimate
+from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.serve.access import AccessSettings
 from dpstream.pipeline.serve.passwords import HashedPassword
 from tests.support.chromium import Watched
@@ -73,6 +75,32 @@ def test_a_job_of_devices_is_counted_from_its_deployment(
         seen.page.goto(f"{served.address}/")
         card = seen.page.locator(".job", has_text="first-report")
         expect(card.locator(".facts")).to_contain_text("Minutes7")
+        seen.assert_well_behaved()
+
+
+def test_no_more_people_are_shown_than_there_are(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    """The sentence, the legend, the table and the curve say the same of an estimate beyond all."""
+    job = served.deploy(STUDENTS)
+    served.publish(job, 1, [estimate(19_000.0, 900.0), estimate(21_000.0, 2_345.6)])
+    served.publish(job, 3, [estimate(-500.0, 1_234.5)])
+    for width in (390, 1440):
+        seen = watch(served.address, viewport={"width": width, "height": 900})
+        seen.open("?range=1-2")
+        seen.wait_for_epoch(2)
+        page = seen.page
+        expect(page.locator(".legend .value")).to_have_text("20,000 (18,600 to 20,000)")
+        assert seen.source("band-0")["y"] == [19_900.0, 20_000.0, 18_654.4, 18_100.0]
+        page.get_by_text("The same numbers as a table").click()
+        cells = page.locator(".curves tbody tr").first.locator("td")
+        expect(cells.nth(5)).to_have_text("20,000")
+        expect(cells.nth(6)).to_have_text("18,600 to 20,000")
+        page.screenshot(path=artefacts / f"cut-{width}.png", full_page=True)
+        seen.open()
+        seen.wait_for_epoch(3)
+        expect(page.locator(".sentence")).to_contain_text("Fewer than 800 students enrolled")
+        expect(page.locator(".legend .value")).to_have_text("fewer than 800")
         seen.assert_well_behaved()
 
 
@@ -144,16 +172,20 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
     seen.open()
     written = """async () => {
       const { stamp } = await import("/static/dates.js");
-      const { error, fitted, told, valueOf, within } = await import("/static/format.js");
+      const { error, fitted, said, told, valueOf } = await import("/static/format.js");
       const at = (zone, days) => stamp({ calendar: zone && { zone, days } }, 1_700_000_000_000);
       const value = fitted("value", valueOf("value"), 50, 55);
       return [at("America/New_York", false), at("Asia/Kolkata", false), at("Asia/Tokyo", true),
         at(null, true), value(52.1234), error(value, 52.1234, 50, 55), valueOf("value")(52.1234),
         fitted("value", valueOf("value"), 1e-3, 2e-3)(0.00123456),
         told("value", valueOf("value"), 1234.56, 1000, 1400), fitted("users", String, 0, 9)(1.25),
-        within("users", valueOf("users"), -30, 140.2), within("users", valueOf("users"), -30, -2),
+        said("users", valueOf("users"), 60, -30, 140.2).interval,
+        said("users", valueOf("users"), -16, -30, -2).interval,
         told("users", valueOf("users"), -1700, -3300, -100),
-        told("users", valueOf("users"), 9, -3300, 320)];
+        told("users", valueOf("users"), 9, -3300, 320),
+        told("users", valueOf("users"), 330, 198, 462, 202),
+        told("users", valueOf("users"), 90, -310, 490, 202),
+        told("change", valueOf("users"), -90, -310, 130)];
     }"""
     assert [
         str(each).replace("\N{NO-BREAK SPACE}", " ") for each in seen.page.evaluate(written)
@@ -171,7 +203,34 @@ def test_moments_and_values_are_written_as_they_are_known(served: ServedPage, wa
         "0 to 141",
         "0 to 1",
         "fewer than 100",
-        "fewer than 320",
+        "fewer than 400",
+        "202 (190 to 202)",
+        "at most 202",
+        "\N{MINUS SIGN}90 ± 220",
+    ]
+    random = np.random.default_rng(7)
+    counts = [
+        [
+            round(float(value), 3),
+            round(float(value - half), 3),
+            round(float(value + half), 3),
+            people,
+        ]
+        for value, half, people in zip(
+            random.normal(0, 10 ** random.uniform(0, 6, 500)),
+            10 ** random.uniform(0, 5, 500),
+            random.integers(1, 1_000_000, 500).tolist(),
+            strict=True,
+        )
+    ]
+    shown = """async (counts) => {
+      const { knownCount } = await import("/static/format.js");
+      const known = counts.map((each) => knownCount(...each));
+      return known.map(({ value, low, high }) => [value, low, high]);
+    }"""
+    known = [known_count(*each) for each in counts]
+    assert seen.page.evaluate(shown, counts) == [
+        [each.value, each.low, each.high] for each in known
     ]
     seen.assert_well_behaved()
 

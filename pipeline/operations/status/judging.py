@@ -18,6 +18,7 @@ from dpstream.pipeline.operations.status.facts import (
     stages_of,
 )
 from dpstream.pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
+from dpstream.topics.manifests import Fate
 from dpstream.topics.records import Reason
 from dpstream.topics.topic_checks import clock_problem
 
@@ -133,6 +134,11 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             "the last epoch is published: it needs no workers; "
             f"dpstream {drain}undeploy {job.name} ends it"
         )
+    published = status.published
+    silent = published is not None and published.fate in (Fate.EMPTY, Fate.TOO_SMALL)
+    if published is not None and silent and not status.finished:
+        who = "no" if published.fate is Fate.EMPTY else f"fewer than {job.shuffle.minimum:,}"
+        yield f"{who} devices reported in epoch {published.epoch:,}: it has no estimate"
     for topic in status.topics:
         if topic.partitions > topic.deployed and not topic.stray:
             yield (

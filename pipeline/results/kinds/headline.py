@@ -21,6 +21,7 @@ class Headline:
         truth: of the same item, or the true median; None where it is not known.
         numbers: the domain whose median it is; None for others.
         percent: whether the value is a share in percent, of a job that learns.
+        population: Users it is about, to whom what is shown is cut; None where it counts none.
     """
 
     name: str = ""
@@ -30,11 +31,14 @@ class Headline:
     truth: float | None = None
     numbers: NumericDomain | None = None
     percent: bool = False
+    population: int | None = None
 
     def shown(self, value: float | None) -> str:
         """A value or the truth: whole users, or a median to a tenth of a bucket's width."""
         if value is None:
             return "-"
+        if self.population is not None:
+            value = min(max(value, 0.0), self.population)
         if self.numbers is None:
             return f"{value:,.{self._digits}f}"
         return rounded_text(value, self.numbers.width)
@@ -68,6 +72,8 @@ class Headline:
         'dog: 922 (95 %: 900 to 945)'
         >>> str(Headline("median", 33.217, 28, 36, numbers=NumericDomain(0, 80, 80)))
         'median 33.2 (95 %: 28 to 36)'
+        >>> str(Headline("", 330, 198, 462, population=202))
+        '202 (95 %: 198 to 202)'
         """
         about = f"{self.name}{' ' if self.numbers else ': '}" if self.name else ""
         said = "no estimate" if self.value is None else self.shown(self.value)

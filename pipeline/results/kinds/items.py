@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind, Ranked
 from dpstream.pipeline.results.known_digits import known_count
-from dpstream.pipeline.results.phrases import Sentence, how_sure, nothing
+from dpstream.pipeline.results.phrases import Sentence, nothing
 from dpstream.pipeline.results.questions import Answer, Items, Query, Question, Top
 from dpstream.pipeline.results.series import MOST_LABELS, Series, SeriesError, item_series, short_id
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -61,10 +61,13 @@ class FoundKind(PublishedKind):
                 (f"{lead}{nobody} {when.at}; each is of fewer than {most:,} {job.people}.",)
             )
         first_low, _ = wide[0]
+        # Its interval stands where all items have theirs.
+        largest = known_count(answers[0].value, answers[0].low, answers[0].high, people)
         alike = [place for place, (_, high) in enumerate(wide) if high >= first_low]
         names = [job.reads(answers[place].name) for place in alike]
         opening = f"{lead}{'most' if lead else 'Most'} often {when.at}: "
-        first = f"about {known[0].value:,} {job.people}{how_sure(known[0])}"
+        share = f" ({largest.share})" if largest.share else ""
+        first = f"about {largest.value:,} {job.people}{share}"
         if len(names) == 1:
             return Sentence((opening, names[0], f", with {first}."))
         listed = _or(names)

@@ -45,7 +45,8 @@ class CountKind(PublishedKind):
     ) -> Headline:
         """See `PublishedKind`; what is true is known of an epoch without an estimate, too."""
         for answer in Query(domain, self.in_one).answers(record.estimate, truth):
-            return Headline("", answer.value, answer.low, answer.high, answer.truth)
+            numbers = answer.value, answer.low, answer.high, answer.truth
+            return Headline("", *numbers, population=record.population)
         return Headline(truth=None if truth is None or not len(truth) else int(truth[0]))
 
     def sentence(

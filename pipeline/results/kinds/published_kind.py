@@ -75,7 +75,7 @@ class PublishedKind(ABC):
         """
         for answer in Query(domain, self.in_one).answers(record.estimate, truth):
             numbers = answer.value, answer.low, answer.high, answer.truth
-            return Headline(domain.label(answer.item), *numbers)
+            return Headline(domain.label(answer.item), *numbers, population=record.population)
         return Headline()
 
     @abstractmethod

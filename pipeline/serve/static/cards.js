@@ -3,7 +3,7 @@
 import { ask, jobPath } from "./api.js";
 import { h, setText, svg, table, column, numbers } from "./dom.js";
 import { exposureOf } from "./exposure.js";
-import { capital, chance, count, fewerThan, fitted, interval, left, loss, maybeNone, tied, valueOf, within } from "./format.js";
+import { capital, chance, count, left, loss, said, tied, valueOf } from "./format.js";
 import { trustPicture } from "./trust.js";
 
 const TOP = 14;
@@ -72,9 +72,10 @@ export class TopCard extends Asking {
     const truth = body.items.some((item) => item.truth !== null);
     const { people } = this.model.detail;
     const columns = [...(ranked ? [column("place")] : []), column(this.buckets ? "value" : "item"), column(""), numbers(people), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
-    const rows = body.items.map((item) => [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.low, item.high, [least, most]),
-      maybeNone("users", item.low) ? fewerThan(this.format, item.low, item.high) : this.format(item.value),
-      within("users", this.format, item.low, item.high), ...(truth ? [this.format(item.truth)] : [])]);
+    const rows = body.items.map((item) => {
+      const words = said("users", this.format, item.value, item.low, item.high, body.population);
+      return [...(ranked ? [places(item.places)] : []), item.label, bar(item.value, item.low, item.high, [least, most]), words.value, words.interval, ...(truth ? [this.format(item.truth)] : [])];
+    });
     const made = table("Largest items with 95 % intervals", columns, rows);
     made.classList.add("bars");
     made.classList.toggle("ranked", ranked);
@@ -103,8 +104,8 @@ export class QuantileCard extends Asking {
     const held = body.quantiles.filter((each) => each.value !== null);
     const truth = held.some((each) => each.truth !== null);
     const rows = held.map((each) => {
-      const format = fitted("value", this.format, each.low, each.high);
-      return [`${count(100 * each.share)} % lie below`, format(each.value), interval(format, each.low, each.high), ...(truth ? [this.format(each.truth)] : [])];
+      const words = said("value", this.format, each.value, each.low, each.high);
+      return [`${count(100 * each.share)} % lie below`, words.value, words.interval, ...(truth ? [this.format(each.truth)] : [])];
     });
     const columns = [column(this.model.detail.people), numbers("value"), numbers("95 %"), ...(truth ? [numbers("truth, not private")] : [])];
     this.body.replaceChildren(held.length ? table("Quantiles of the last epoch", columns, rows) : h("p", { class: "empty" }, "Nothing can be said of this epoch."));

@@ -14,10 +14,21 @@ export class Curve {
     this.epochs = Array.from(body.epochs);
     // When they begin; null where no calendar says so.
     this.begins = body.begins ? Array.from(body.begins) : null;
-    for (const name of ["value", "low", "high"]) this[name] = numbers(body[name]);
-    for (const name of ["smoothed", "truth"]) this[name] = body[name] ? numbers(body[name]) : null;
+    // All there are at each epoch; null where no people are counted.
+    this.population = body.population ? Array.from(body.population) : null;
+    // What is drawn is cut to what can be; what is said of a point is made of what was published.
+    const cut = (values) => numbers(values).map((each, index) => this.#cut(each, index));
+    for (const name of ["value", "low", "high"]) this[name] = cut(body[name]);
+    const [lows, highs] = [body.own_low ?? body.low, body.own_high ?? body.high];
+    this.published = numbers(body.value).map((value, index) => [value, number(lows[index]), number(highs[index])]);
+    this.smoothed = body.smoothed ? cut(body.smoothed) : null;
+    this.truth = body.truth ? numbers(body.truth) : null;
     const [low, high] = [body.simultaneous_low, body.simultaneous_high];
-    this.simultaneous = low && high ? { low: numbers(low), high: numbers(high) } : null;
+    this.simultaneous = low && high ? { low: cut(low), high: cut(high) } : null;
+  }
+
+  #cut(value, index) {
+    return this.population ? Math.min(Math.max(value, 0), this.population[index]) : value;
   }
 
   get lastEpoch() {
@@ -25,16 +36,19 @@ export class Curve {
   }
 
   // An epoch that just closed: [value, low, high], or null for a gap.
-  append({ epoch, begins = null }, estimate, truth) {
+  append({ epoch, begins = null, population }, estimate, truth) {
     if (epoch <= this.lastEpoch) return false;
-    const [value, low, high] = estimate ?? [];
+    const [value, low, high] = (estimate ?? [NaN, NaN, NaN]).map(number);
     this.epochs.push(epoch);
     this.begins?.push(begins);
-    this.value.push(number(value));
-    this.low.push(number(low));
-    this.high.push(number(high));
-    this.simultaneous?.low.push(number(value) - this.widening * (value - low));
-    this.simultaneous?.high.push(number(value) + this.widening * (high - value));
+    this.population?.push(population);
+    this.published.push([value, low, high]);
+    const add = (values, each) => values?.push(this.#cut(each, this.epochs.length - 1));
+    add(this.value, value);
+    add(this.low, low);
+    add(this.high, high);
+    add(this.simultaneous?.low, value - this.widening * (value - low));
+    add(this.simultaneous?.high, value + this.widening * (high - value));
     // It is made now and then, looking back from the latest epoch.
     this.smoothed?.push(NaN);
     this.truth?.push(number(truth));

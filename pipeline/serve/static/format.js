@@ -30,25 +30,36 @@ export function valueOf(unit) {
 // On a narrow screen it is broken before its upper end alone.
 export const interval = (format, low, high) => (known(low) && known(high) ? `${format(low)}\u00a0to ${format(high)}` : "–");
 
-// A number of people whose interval holds none is not known to be more: it is said what it is below.
-export const maybeNone = (unit, low) => unit === "users" && known(low) && low <= 0;
-export const fewerThan = (format, low, high) => `fewer\u00a0than ${format(most(low, high))}`;
-
-// What is said to be the end of an interval that begins at none. One below none throughout has missed:
-// it is said no more exactly than others, to the second digit of half of it.
-function most(low, high) {
+// A number of people and its interval as they are shown wherever they stand, and in the sentence above
+// (`known_count` in Python): rounded outwards to the second digit of half the interval, and cut to
+// what can be, from none to `people`, all there are.
+export function knownCount(value, low, high, people) {
   const half = (high - low) / 2;
-  return Math.max(Math.ceil(high), half < 100 ? 1 : 10 ** (Math.floor(Math.log10(half)) - 1));
+  const step = half < 100 ? 1 : 10 ** (Math.floor(Math.log10(half)) - 1);
+  const most = people || Infinity;
+  const upper = Math.min(Math.max(Math.ceil(high / step) * step, step), most);
+  const lower = Math.max(Math.min(Math.floor(low / step) * step, most - step), 0);
+  return { value: Math.min(Math.max(Math.round(value / step) * step, 0), upper), low: lower, high: upper, most };
 }
 
-// An estimate with its error, as far as it can be believed.
-export function told(unit, format, value, low, high) {
-  const shown = fitted(unit, format, low, high);
-  return maybeNone(unit, low) ? fewerThan(format, low, high) : `${shown(value)} ${error(shown, value, low, high)}`.trim();
+// An estimate and its 95 % interval in words, as far as they can be believed.
+export function said(unit, format, value, low, high, people) {
+  if (!known(value)) return { value: "–", interval: "–" };
+  if (unit !== "users" || !known(low) || !known(high)) {
+    const shown = fitted(unit, format, low, high);
+    return { value: shown(value), interval: interval(unit === "value" ? shown : format, low, high) };
+  }
+  const cut = knownCount(value, low, high, people);
+  const below = cut.high === cut.most ? "at\u00a0most" : "fewer\u00a0than";
+  return { value: cut.low > 0 ? format(cut.value) : `${below} ${format(cut.high)}`, interval: interval(format, cut.low, cut.high), mayBeNone: cut.low <= 0 };
 }
 
-// The 95 % interval; of people it begins at none.
-export const within = (unit, format, low, high) => interval(format, maybeNone(unit, low) ? 0 : low, maybeNone(unit, low) ? most(low, high) : high);
+// The same in one.
+export function told(unit, format, value, low, high, people) {
+  const words = said(unit, format, value, low, high, people);
+  if (unit !== "users") return `${words.value} ${error(fitted(unit, format, low, high), value, low, high)}`.trim();
+  return words.mayBeNone || words.interval === "–" ? words.value : `${words.value} (${words.interval})`;
+}
 
 // Values of a domain with no more digits than their interval allows: the second one of half of it.
 export function fitted(unit, format, low, high) {

@@ -2,7 +2,7 @@
 
 import { ask, jobPath } from "./api.js";
 import { byId, h, setText } from "./dom.js";
-import { count, error, fitted, maybeNone, plural, valueOf } from "./format.js";
+import { count, plural, said, valueOf } from "./format.js";
 import { shape } from "./marks.js";
 import { MOST_SERIES, view } from "./view.js";
 
@@ -30,6 +30,7 @@ export class Items extends EventTarget {
   #active = 0;
   #frame = 0;
   #reduced = 0;
+  #people = null;
   #epochs = 0;
   #covered = 0;
   marks = new Map();
@@ -67,6 +68,7 @@ export class Items extends EventTarget {
   async load() {
     const body = await ask(jobPath(this.model.name, "sparklines"), { count: ASKED });
     this.#epochs = body.last_epoch ?? 0;
+    this.#people = body.population;
     this.#covered = this.#epochs - (this.model.detail.first_epoch ?? 1) + 1;
     const held = new Map(body.series.map((each) => [each.id, each]));
     // Of a long domain only those found so far are listed.
@@ -99,6 +101,7 @@ export class Items extends EventTarget {
   }
 
   #take(message) {
+    this.#people = message.population;
     for (const row of this.#rows) {
       const estimate = message.series[row.id];
       if (estimate === undefined) continue;
@@ -211,10 +214,9 @@ export class Items extends EventTarget {
     element.title = row.label;
     setText(line.label, row.label);
     const [value, low, high] = row.last ?? [];
-    const none = maybeNone(row.unit, low);
-    const format = fitted(row.unit, row.format, low, high);
-    setText(line.value, none ? `< ${row.format(Math.max(Math.ceil(high), 1))}` : format(value));
-    setText(line.error, none ? "" : error(format, value, low, high));
+    const words = said(row.unit, row.format, value, low, high, this.#people);
+    setText(line.value, words.value);
+    setText(line.error, words.mayBeNone || !row.last ? "" : words.interval);
     const mark = selected ? this.marks.get(row.id) : undefined;
     const key = mark ? `${mark.colour} ${mark.shape}` : "";
     if (line.mark.dataset.key !== key) {

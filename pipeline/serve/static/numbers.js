@@ -3,7 +3,7 @@
 import { ask, jobPath } from "./api.js";
 import { column, h, numbers, saveFile, table } from "./dom.js";
 import { date, stamp } from "./dates.js";
-import { count, fewerThan, fitted, maybeNone, time, valueOf, within } from "./format.js";
+import { count, said, time, valueOf } from "./format.js";
 
 const ROWS = 200;
 const MOST_ROWS = 2000;
@@ -55,8 +55,8 @@ export class NumbersTable {
       ...ids.flatMap((id) => {
         const [value, low, high] = row.series[id] ?? [];
         const unit = change ? "change" : model.unitOf(id);
-        const format = fitted(unit, valueOf(model.unitOf(id)), low, high);
-        return [maybeNone(unit, low) ? fewerThan(format, low, high) : format(value), within(unit, format, low, high)];
+        const words = said(unit, valueOf(model.unitOf(id)), value, low, high, row.population);
+        return [words.value, words.interval];
       })];
     return h("div", {}, this.models.length > 1 && h("h3", {}, model.name), table(`Estimates of ${model.name}`, columns, rows.map(cells)),
       rows.length === ROWS && h("p", { class: "note" }, `The latest ${ROWS} of the epochs shown; downloads hold them all.`));

@@ -11,6 +11,7 @@ import pytest
 
 from dpstream.aggregators.estimate import CHANGES_USED, Estimate
 from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.phases import Phase
@@ -91,6 +92,21 @@ def test_nothing_is_wrong_with_a_job_at_work() -> None:
     assert problems(stages()) == []
     assert problems(stages(), published=publication(3)) == []
     assert notes() == []
+
+
+def test_an_epoch_without_reports_is_named() -> None:
+    (note,) = notes(published=publication(3))
+    assert note == "no devices reported in epoch 3: it has no estimate"
+    small = replace(publication(4), fate=Fate.TOO_SMALL)
+    (note,) = notes(published=small)
+    assert note == "fewer than 100 devices reported in epoch 4: it has no estimate"
+    shown = [str(each) for each in status_lines(status_of(stages(), published=small), NOW)]
+    assert "all is well" not in shown
+    estimate = Estimate.around(5.0, 1.0, 2.0, 10, 10)
+    known = replace(small, fate=Fate.RELEASED, estimate=estimate)
+    assert notes(published=known) == []
+    shown = [str(each) for each in status_lines(status_of(stages(), published=known), NOW)]
+    assert "all is well" in shown
 
 
 @pytest.mark.parametrize("stage", STAGES)

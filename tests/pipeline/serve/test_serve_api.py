@@ -171,7 +171,7 @@ async def test_the_latest_epochs_of_all_jobs_come_in_one_answer(cluster: MemoryC
     async with live_page(cluster) as page:
         found = (await page.get("/api/recent?epochs=2"))["jobs"]
         curve = (await page.get("/api/jobs/modes/curve?from=2&series=2"))["series"][0]
-        names = ("id", "label", "unit", "epochs", "begins", "value", "low", "high")
+        names = ("id", "label", "unit", "epochs", "begins", "value", "low", "high", "population")
         assert found["modes"] == {name: curve[name] for name in names}
         assert found["modes"]["epochs"] == [2, 3]
         assert found["hours"]["id"] == "q0.5"

@@ -1,0 +1,52 @@
+"""What is estimated of an epoch, and of which nothing is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpstream.aggregators.estimate import OUTSIDE, Estimate
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.randomizers.value_stream.lattice import FIRST, LAST
+from dpstream.topics.manifests import Fate, Manifest
+
+JOB = deploy_job(
+    parse_job(
+        "name: few\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 2}\n"
+        "epochs: {count: 8}\nshuffle: {minimum: 1}\n"
+    ),
+    deployed_at=0,
+    deployment=bytes(16),
+)
+USERS = 202
+LETTERS = (FIRST, 80, LAST)
+
+
+def estimate_of(estimation: Estimation, epoch: int, fate: Fate, letters: list[int]) -> object:
+    window = JOB.aggregator()
+    window.add(epoch, np.array(letters, np.uint8).reshape(-1, 1), None)
+    manifest = Manifest(
+        JOB.fingerprint, JOB.deployment, epoch, fate, 0, 0, 1, (True,), (USERS,), len(letters),
+        USERS, 5,
+    )  # fmt: skip
+    estimation.take_in(manifest, window.to_bytes() if fate is Fate.RELEASED else None)
+    return estimation.estimate()
+
+
+def test_an_epoch_without_reports_has_no_estimate() -> None:
+    """An earlier one is not repeated, also where the protocol remembers it."""
+    estimation = Estimation(JOB)
+    assert isinstance(estimate_of(estimation, 1, Fate.RELEASED, [80] * 13), Estimate)
+    assert estimate_of(estimation, 2, Fate.EMPTY, []) is None
+    assert estimate_of(estimation, 3, Fate.TOO_SMALL, [80] * 5) is None
+    assert isinstance(estimate_of(estimation, 4, Fate.RELEASED, [80] * 13), Estimate)
+
+
+def test_an_estimate_that_cannot_be_is_marked_and_kept() -> None:
+    """Thirteen devices of 202 send the least, the middle or the largest letter."""
+    found = [estimate_of(Estimation(JOB), 1, Fate.RELEASED, [each] * 13) for each in LETTERS]
+    values = [each.value or 0.0 for each in found if isinstance(each, Estimate)]
+    assert values[0] < 0 < values[1] < USERS < values[2]
+    marked = [OUTSIDE in each.flags for each in found if isinstance(each, Estimate)]
+    assert marked == [True, False, True]
