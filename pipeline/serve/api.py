@@ -18,7 +18,7 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     words, or null), "unit_of_value" ("users", or "percent" of jobs that learn),
     "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label, ...] or null, "crowds":
     [label, ...] where there are some, "measure": what is published of a model that is learnt},
-    "last_epoch", "closed_at", "fate", "flags", "headline" (text),
+    "first_epoch" (held here), "last_epoch", "closed_at", "fate", "flags", "headline" (text),
     "estimate": {"value", "low", "high"} or null, "title", "description" (or null), "people" (what
     they are called), "period" ("week", or "epoch"), "calendar": {"zone", "days" (whether epochs are
     whole days there), "seconds" (whether times have them)} or null, "sentence": [text, number,
@@ -44,7 +44,7 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     [{"id", "label", "unit": "users"|"value"|"percent", "crowd" where there are some}, ...],
     "chosen": [id, ...] (what to draw at first), "smoothed": bool, "changes": bool (whether
     there are intervals of changes), "truth": bool, "truth_note" ("not private: ..." or null),
-    "first_epoch" (held here), "trust": {"parties": [{"name", "sees", "trusted", "either": bool (one
+    "trust": {"parties": [{"name", "sees", "trusted", "either": bool (one
     of those beside each other suffices)}, ...], "words"},
     "simultaneous": {"epochs", "widening", "words"} or null}``: intervals so many times as wide as
     those of 95 % hold at all epochs of a horizon at once, in 19 of 20 runs.

@@ -26,7 +26,7 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.errors import AccessError, ClusterError, refused_kind
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.serve.board import Jobs
-from dpstream.pipeline.serve.history import Point, check_estimate
+from dpstream.pipeline.serve.history import MOST_EPOCHS, Point, check_estimate
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.pipeline.stages.published_epochs import published_before
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
@@ -42,8 +42,6 @@ _MOST_RECORDS = 500
 # While more of a topic is there than one answer holds, the next one waits for the topics of which
 # nothing new comes.
 _FETCH_BYTES = 4 << 20
-MOST_EPOCHS = 1 << 14
-"""Of the estimates of a job so many of the latest are read at first; downloads have all."""
 
 
 @dataclass(frozen=True, slots=True)

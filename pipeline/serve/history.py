@@ -18,8 +18,11 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.item_sums import NO_SUMS
 from dpstream.pipeline.values.value_domains import ValueDomain
 
+MOST_EPOCHS = 1 << 14
+"""The latest epochs of a job that are held, with an eighth more; downloads have all."""
+
 MOST_HELD = 1 << 28
-"""Bytes of estimates of one job that are held; the oldest ones beyond are in downloads only."""
+"""Bytes of their estimates, of jobs that publish many numbers; there are fewer epochs then."""
 
 _OVERHEAD = 600
 # Series whose values at all epochs are held as one array.
@@ -114,6 +117,8 @@ class History:
         self._epochs.append(point.epoch)
         self._size += point.size
         self._add_up(point.estimate)
+        if len(self.points) > MOST_EPOCHS + MOST_EPOCHS // 8:
+            self._forget(len(self.points) - MOST_EPOCHS)
         if self._size > self._most_held and len(self.points) > 1:
             self._forget(len(self.points) // 4 or 1)
         return True

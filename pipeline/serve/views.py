@@ -168,6 +168,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "position": None
         if last is None
         else job.position_of(last.epoch, counted_from=state.counted_from),
+        "first_epoch": None if last is None else state.history.points[0].epoch,
         "last_epoch": None if last is None else last.epoch,
         "closed_at": None if last is None else last.closed_at,
         "fate": None if last is None else last.fate.value,
@@ -303,7 +304,6 @@ def details(state: JobState) -> dict[str, Any]:
         "changes": state.changes,
         "truth": state.truths is not None,
         "truth_note": truth_note(state),
-        "first_epoch": history.points[0].epoch if history.points else None,
         "simultaneous": None if simultaneous is None else simultaneous.to_json(),
     }
 

@@ -51,7 +51,7 @@ const clocks = new Map();
 function clockOf(zone, begins) {
   const key = `${zone} ${begins}`;
   if (!clocks.has(key)) {
-    if (clocks.size > 50_000) clocks.clear();
+    if (clocks.size > 5_000) clocks.clear();
     const parts = formatOf(zone, { year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric", hourCycle: "h23" }).formatToParts(begins);
     const by = Object.fromEntries(parts.map(({ type, value }) => [type, Number(value)]));
     clocks.set(key, [by.year, by.month - 1, by.day, by.hour, by.minute, by.second]);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -120,6 +121,25 @@ def test_a_history_holds_no_more_than_it_may() -> None:
     assert column[:, 0].tolist() == [float(epoch) for epoch in range(101 - held, 101)]
     # A viewer that was away for longer than is held gets what is held.
     assert next(history.after(0)).epoch == 101 - held
+
+
+def test_a_history_stops_growing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of minutes lives for years: of its epochs only the latest are held."""
+    monkeypatch.setattr("dpstream.pipeline.serve.history.MOST_EPOCHS", 800)
+    history = History(BOOLEAN)
+    sizes = []
+    tracemalloc.start()
+    for epoch in range(1, 5_001):
+        history.append(point(epoch, count(float(epoch))))
+        history.triples([VALUE])
+        if epoch % 1_000 == 0:
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert 800 <= len(history.points) <= 900
+    assert max(sizes) < 2 * min(sizes)
+    assert history.last is not None
+    assert history.last.epoch == 5_000
+    assert len(history.triples([VALUE])[0]) == len(history.epochs()) == len(history.points)
 
 
 def test_items_are_ranked_by_all_epochs() -> None:
