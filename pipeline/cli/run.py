@@ -177,7 +177,8 @@ def run(
         lines = LogLines(deployed.name, stage, worker, as_json, on_error=tell)
         if stage in deployed.stages:
             try:
-                check_kept(cluster, deployed, topic_uses(deployed, stage).topics)
+                uses = topic_uses(deployed, stage)
+                check_kept(cluster, deployed, {*uses.topics, *uses.checks})
             except ContradictionError as error:
                 lines.error(str(error))
                 raise typer.Exit(error.exit_code) from None

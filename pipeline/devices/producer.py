@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.actions import Append, Flush, Result, Steps
+from dpstream.pipeline.actions import Append, Ends, Flush, Result, Steps
 from dpstream.pipeline.devices.epoch_records import DrawnEpoch
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.errors import DpstreamError
@@ -651,11 +651,11 @@ class Producer:
             last = position
             yield Append(role, partition, value)
         if last is not None:
-            yield Flush()
+            ends: Ends | None = yield Flush()
             # On a full disk it stays, is sent once more, and dropped where it arrives. The next
             # epoch, which cannot be stored either, says so.
             with suppress(sqlite3.Error):
-                self._store.delete_sent(last)
+                self._store.delete_sent(last, ends or {})
 
 
 def cryptographic_generators() -> Generators:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.pipeline.actions import Ends
 from dpstream.topics.names import Role
 
 # Large pages, since nearly all is large values. With a write-ahead log a transaction is written and
@@ -96,6 +97,11 @@ class ProducerStore:
         """Write a single value."""
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
+    def acknowledged(self, role: Role, partition: int) -> int:
+        """The offset below which a partition has held what was sent; 0 before the first."""
+        end = self.fact(f"sent_{role}_{partition}")
+        return end if isinstance(end, int) else 0
+
     def users(self) -> list[str]:
         """The enrolled users, in the order of enrolment."""
         rows = self._connection.execute("SELECT name FROM users ORDER BY position")
@@ -162,13 +168,17 @@ class ProducerStore:
         for position, role, partition, value in rows:
             yield position, Role(role), partition, value
 
-    def delete_sent(self, position: int) -> None:
-        """Delete what was acknowledged, up to and including a position.
+    def delete_sent(self, position: int, ends: Ends) -> None:
+        """Delete what was acknowledged, up to and including a position, and note where it lies.
 
         A loss of power may bring it back, to be sent once more. Nothing waits for the disk.
         """
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:
-            self._connection.execute("DELETE FROM outbox WHERE position <= ?", (position,))
+            with self.transaction():
+                self._connection.execute("DELETE FROM outbox WHERE position <= ?", (position,))
+                for (role, partition), end in ends.items():
+                    if end > self.acknowledged(role, partition):
+                        self.set_fact(f"sent_{role}_{partition}", end)
         finally:
             self._connection.execute("PRAGMA synchronous = FULL")

@@ -556,6 +556,7 @@ class _Sent:
     """A record on its way: where to, its size, and when it set out, by two clocks."""
 
     future: Any
+    place: tuple[Role, int]
     topic: str
     size: int
     begun: float
@@ -605,6 +606,7 @@ class KafkaTransport:
         self._clock = clock or BrokerClock()
         self._pending: deque[_Sent] = deque()
         self._pending_bytes = 0
+        self._written: dict[tuple[Role, int], int] = {}
 
     def run(self, steps: Steps[Result], /) -> Result:
         """Carry out a whole generator; returns what it returns."""
@@ -621,6 +623,7 @@ class KafkaTransport:
                 self._append(role, partition, value)
             case Flush():
                 self._settle(0)
+                return dict(self._written)
             case _:
                 raise TypeError(f"a producer does not {action}")
         return None
@@ -662,7 +665,7 @@ class KafkaTransport:
         begun, own = self._clock.begin(), own_milliseconds()
         topic = topic_name(self._job, role)
         future = self._cluster.producer.send(topic, value, partition=partition, timestamp_ms=own)
-        self._pending.append(_Sent(future, topic, len(value), begun, own))
+        self._pending.append(_Sent(future, (role, partition), topic, len(value), begun, own))
         self._pending_bytes += len(value)
         self._settle(_IN_FLIGHT)
 
@@ -673,7 +676,7 @@ class KafkaTransport:
         while self._pending and self._pending_bytes > allowed:
             sent = self._pending[0]
             try:
-                written = sent.future.get(timeout=0.2).timestamp
+                acknowledged = sent.future.get(timeout=0.2)
             except KafkaError as error:
                 if not sent.future.is_done:
                     waited = time.monotonic() - started
@@ -692,8 +695,11 @@ class KafkaTransport:
                 ) from error
             self._pending.popleft()
             self._pending_bytes -= sent.size
-            if written != sent.own:
+            # Of a record that it had already, a broker need not know where it lies.
+            if acknowledged.offset >= 0:
+                self._written[sent.place] = acknowledged.offset + 1
+            if acknowledged.timestamp != sent.own:
                 # Not the time we have put there, but the broker's.
-                self._clock.note(written, sent.begun)
+                self._clock.note(acknowledged.timestamp, sent.begun)
         if told:
             self._notify("Kafka is back")

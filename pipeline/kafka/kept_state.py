@@ -45,12 +45,18 @@ class KeptState:
 
     Attributes:
         ids: Kafka's ids of the topics.
+        decided: latest epoch with a manifest.
+        aggregated: latest epoch with a partial.
+        published: latest epoch with an estimate.
         starts: of the first record of each kept topic, which is of one partition.
         settings: of the topics.
         stages: the offsets of each stage.
     """
 
     ids: Mapping[Role, str] = field(default_factory=dict)
+    decided: int | None = None
+    aggregated: int | None = None
+    published: int | None = None
     starts: Mapping[Role, int] = field(default_factory=dict)
     settings: Mapping[Role, Mapping[str, str]] = field(default_factory=dict)
     stages: Mapping[str, StageOffsets] = field(default_factory=dict)
@@ -75,6 +81,14 @@ def begin_anew(job: str) -> str:
     return f"to begin anew, dpstream undeploy {job} --delete-topics and deploy it again"
 
 
+def records_lost(job: str) -> str:
+    """What a topic means that ends before records which it has held, with the remedy."""
+    return (
+        "brokers have lost records or hold an older copy, unless one is away and this passes: "
+        f"restore the newer copy, or, {begin_anew(job)}"
+    )
+
+
 def made_again(job: str, topic: str) -> str:
     """A sentence on a topic that is another one than the job was deployed with."""
     return f"topic {topic} was deleted and made again, and what it held is lost: {begin_anew(job)}"
@@ -91,6 +105,13 @@ def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
                 f"topic {job.topic(role)}, which is kept for ever, begins at offset {start}, and "
                 f"the deployment at {job.start_offset(role)}: what lay between was deleted by its "
                 f"retention or another program: {begin_anew(job.name)}"
+            )
+    for done, latest in (("aggregated", kept.aggregated), ("published", kept.published)):
+        if kept.decided is not None and latest is not None and latest > kept.decided:
+            yield (
+                f"epoch {latest} is {done}, and no epoch after {kept.decided} is decided: "
+                f"epochs would be decided a second time. Of {job.topic(Role.MANIFESTS)} "
+                f"{records_lost(job.name)}"
             )
     wanted = job.topic_settings()
     for role, settings in kept.settings.items():
@@ -110,9 +131,8 @@ def _offset_contradictions(job: DeployedJob, stage: str, offsets: StageOffsets) 
     topic = job.topic(offsets.role)
     if beyond:
         yield (
-            f"stage {stage} has read {topic} beyond its end ({'; '.join(beyond)}): its brokers "
-            "have lost records or hold an older copy, unless one is away and this passes: restore "
-            f"what is missing, or, {begin_anew(job.name)}"
+            f"stage {stage} has read {topic} beyond its end ({'; '.join(beyond)}): "
+            f"{records_lost(job.name)}"
         )
     if set_forward:
         yield (

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.kafka.cluster import Cluster, NoTopicError
+from dpstream.pipeline.kafka.cluster import AccessError, Cluster, NoTopicError
 from dpstream.pipeline.kafka.kept_state import KEPT, KeptState, check
+from dpstream.pipeline.stages.estimate_records import own_estimate
+from dpstream.topics.frames import CodecError
+from dpstream.topics.manifests import read_head
 from dpstream.topics.names import Role
+
+# A publisher that was paused may have repeated the latest, and checkpoints lie between.
+_ESTIMATES_READ = 4
+# Windows are decided nearly in order.
+_MANIFESTS_READ = 64
 
 
 def topic_ids(cluster: Cluster, job: Job, roles: Collection[Role] | None = None) -> dict[Role, str]:
@@ -28,9 +36,42 @@ def kept_starts(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> 
     starts = {}
     for role in roles:
         if role in KEPT and role in job.start_offsets:
-            with suppress(NoTopicError):
+            with suppress(NoTopicError, AccessError):
                 starts[role] = cluster.start_offsets(job.topic(role))[0]
     return starts
+
+
+def latest_epochs(
+    cluster: Cluster, job: DeployedJob, roles: Collection[Role]
+) -> tuple[int | None, int | None]:
+    """Find the latest published and decided epochs; None where unknown.
+
+    Estimates are read first: whatever they say was decided before.
+    """
+    if not {Role.ESTIMATES, Role.MANIFESTS} <= set(roles):
+        return None, None
+    try:
+        published = [
+            estimate.epoch
+            for value in _latest(cluster, job, Role.ESTIMATES, _ESTIMATES_READ)
+            if (estimate := own_estimate(job, value)) is not None
+        ]
+        decided = [0]
+        for value in _latest(cluster, job, Role.MANIFESTS, _MANIFESTS_READ):
+            with suppress(CodecError):
+                head = read_head(value)
+                if head.deployment == job.deployment:
+                    decided.append(head.epoch)
+    except (NoTopicError, AccessError):
+        return None, None
+    return max(published, default=None), max(decided)
+
+
+def _latest(cluster: Cluster, job: DeployedJob, role: Role, count: int) -> Iterator[bytes]:
+    topic = job.topic(role)
+    (end, *_) = cluster.end_offsets(topic)
+    start = max(job.start_offset(role), end - count)
+    return (record.value for record in cluster.read(topic, 0, start, end))
 
 
 def check_kept(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> None:
@@ -39,7 +80,13 @@ def check_kept(cluster: Cluster, job: DeployedJob, roles: Collection[Role]) -> N
     Raises:
         ContradictionError: they contradict the deployment or each other.
     """
+    published, decided = latest_epochs(cluster, job, roles)
     check(
         job,
-        KeptState(ids=topic_ids(cluster, job, roles), starts=kept_starts(cluster, job, roles)),
+        KeptState(
+            ids=topic_ids(cluster, job, roles),
+            starts=kept_starts(cluster, job, roles),
+            published=published,
+            decided=decided,
+        ),
     )

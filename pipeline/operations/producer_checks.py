@@ -28,6 +28,7 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
+from dpstream.pipeline.kafka.kept_state import ContradictionError, records_lost
 from dpstream.pipeline.operations.registrations import read_roster
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import decode_punctuation
@@ -82,11 +83,13 @@ def check_registered(
         before: what `ends_before` has said.
 
     Raises:
+        ContradictionError: a topic ends before what was acknowledged.
         ProducerError: another one registered first under its name, so that all it would send would
             be refused: most likely its state directory was lost or is another one. Or it has sent
             epochs of which its directory knows nothing, which is an old copy then.
     """
     job = producer.job
+    _check_ends(cluster, producer)
     enrolled = read_roster(cluster, job).find(producer.enrolment)
     if enrolled is None:
         raise ProducerError(
@@ -113,6 +116,21 @@ def check_registered(
             f"{producer.name}; never restore a copy of device state"
         )
     read.keep()
+
+
+def _check_ends(cluster: Cluster, producer: Producer) -> None:
+    """See that raw reports reach as far as they did when the producer's were acknowledged."""
+    job = producer.job
+    for role in job.report_roles:
+        ends = cluster.end_offsets(job.topic(role))
+        for partition, end in enumerate(ends[: job.partitions]):
+            known = producer.store.acknowledged(role, partition)
+            if end < known:
+                raise ContradictionError(
+                    f"producer {producer.name}: what it sent to {job.topic(role)}, partition "
+                    f"{partition}, was acknowledged up to offset {known}, and the topic ends at "
+                    f"{end}: {records_lost(job.name)}"
+                )
 
 
 class _ReadBefore:

@@ -25,6 +25,8 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.drains import begin_drain
 from dpstream.pipeline.operations.status import JobWatch, gather_status
 from dpstream.pipeline.operations.status.looking_ahead import look_ahead
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 
 ROOT = Path(__file__).parents[2]
@@ -211,3 +213,25 @@ def test_status_names_settings_that_were_changed(cluster: Cluster, job: Job) -> 
         for topic, configs in changed.items()
         for key, value in configs.items()
     }
+
+
+def test_an_older_copy_of_the_manifests_is_named_by_worker_and_status(
+    cluster: Cluster, job: Job, tmp_path: Path
+) -> None:
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    published = EstimateRecord(deployed.deployment, 3, Fate.EMPTY, 0, 0, 0, None, {})
+    cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
+    found = "epoch 3 is published, and no epoch after 0 is decided"
+    assert found in refusal_of_worker(cluster, job, "shuffle", tmp_path)
+    (said,) = gather_status(cluster, deployed, now=0).contradictions
+    assert found in said
+
+
+def test_a_producer_notes_where_its_reports_lie(cluster: Cluster, job: Job, tmp_path: Path) -> None:
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    with open_producer(cluster, deployed, tmp_path / "gateway", name="gateway") as producer:
+        producer.enrol(["ann"])
+        producer.close(1)
+        ends = cluster.end_offsets(job.topic(Role.REPORTS))
+        known = [producer.store.acknowledged(Role.REPORTS, each) for each in range(2)]
+        assert known == ends == [0, ends[1]]

@@ -83,7 +83,7 @@ class LogCluster:
         """As `Cluster.send`."""
         self.sent.append(self._role(topic))
         self.log.append(Append(self._role(topic), partition, value))
-        return Acknowledged(self.log.clock())
+        return Acknowledged(self.log.clock(), self.log.end(self._role(topic), partition) - 1)
 
     def append(self, topic: str, value: bytes, key: bytes | None = None) -> int:
         """As `Cluster.append`."""

@@ -21,6 +21,7 @@ class Acknowledged:
     """What sending a record promises, kept at once; when the broker wrote it, in milliseconds."""
 
     timestamp: int
+    offset: int
     is_done = True
 
     def get(self, timeout: float | None = None) -> Self:
@@ -132,7 +133,7 @@ class MemoryCluster:
     def send(self, topic: str, value: bytes, partition: int, timestamp_ms: int = 0) -> Acknowledged:
         held = self.records[topic, partition]
         held.append(LogRecord(len(held), value, self.clock(), None, ()))
-        return Acknowledged(held[-1].timestamp)
+        return Acknowledged(held[-1].timestamp, held[-1].offset)
 
 
 def use_memory_cluster(monkeypatch: pytest.MonkeyPatch) -> MemoryCluster:

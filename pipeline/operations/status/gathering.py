@@ -136,7 +136,14 @@ class JobWatch:
         settled = letters.redriven | letters.dismissed
         refused = Counter(reason for place, reason in self._refused if place not in settled)
         stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
-        kept = replace(self._kept, stages=self._offsets)
+        added_up = max(self._added_up.values(), default=None)
+        kept = replace(
+            self._kept,
+            stages=self._offsets,
+            decided=self._decisions.decided.highest,
+            aggregated=added_up,
+            published=None if published is None else published.epoch,
+        )
         status = JobStatus(
             job=job.name,
             deployment=job.deployment.hex(),
@@ -176,16 +183,17 @@ class JobWatch:
     def _catch_up(self) -> None:
         for record in self._new(Role.STATUS, at_most=self._heartbeats_read):
             self._heartbeats.apply(record)
+        # Before the manifests: what is published was decided before.
+        for record in self._new(Role.ESTIMATES, at_most=_ESTIMATES_READ):
+            self._note_estimate(record.value)
+        for stage, role in self._partials.items():
+            for record in self._new(role, at_most=1, skip=True):
+                self._note_partial(stage, record.value)
         for record in self._new(Role.PRODUCERS):
             self._roster.apply(record)
         if Role.MANIFESTS not in self._positions and self._exists(Role.MANIFESTS):
             self._believe_tally()
         self._decided.apply_all(self._new(Role.MANIFESTS))
-        for stage, role in self._partials.items():
-            for record in self._new(role, at_most=1, skip=True):
-                self._note_partial(stage, record.value)
-        for record in self._new(Role.ESTIMATES, at_most=_ESTIMATES_READ):
-            self._note_estimate(record.value)
         if self._exists(Role.DEAD_LETTERS) and not self._hidden:
             try:
                 for letter in self._dead_letters.read():

@@ -56,6 +56,24 @@ def test_contradictions_name_a_kept_topic_that_was_cut() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (KeptState(decided=5, published=5, aggregated=5), None),
+        (KeptState(decided=5), None),
+        (KeptState(published=10), None),
+        (KeptState(decided=5, published=10), "epoch 10 is published, and no epoch after 5 is"),
+        (KeptState(decided=5, aggregated=6), "epoch 6 is aggregated, and no epoch after 5 is"),
+    ],
+)
+def test_contradictions_name_what_was_never_decided(kept: KeptState, said: str | None) -> None:
+    found = list(contradictions(JOB, kept))
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert said in found[0]
+        assert "restore the newer copy" in found[0]
+
+
+@pytest.mark.parametrize(
     ("role", "key", "value", "said"),
     [
         (Role.REPORTS, "cleanup.policy", "compact", "needed is delete: it deletes records"),

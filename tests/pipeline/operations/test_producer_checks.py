@@ -16,6 +16,7 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.operations import producer_checks
 from dpstream.pipeline.operations.producer_checks import Place, check_registered, ends_before
 from dpstream.pipeline.stages import decision_log
@@ -83,6 +84,9 @@ class Folder:
 
     def set_fact(self, name: str, value: int) -> None:
         self.facts[name] = value
+
+    def acknowledged(self, role: Role, partition: int) -> int:
+        return self.facts.get(f"sent_{role}_{partition}", 0)
 
     def is_old_copy(self, closed_epoch: int) -> bool:
         self.closed_epoch = closed_epoch
@@ -228,3 +232,16 @@ def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:
 
     north.set_fact = full  # type: ignore[method-assign]
     assert not north.is_old_copy(1)
+
+
+def test_a_start_names_reports_that_were_acknowledged_and_are_gone() -> None:
+    """Of a cluster that was restored from an older copy only its producers know."""
+    cluster = new_cluster()
+    north, _ = (Folder(name, cluster) for name in NAMES)
+    sent(cluster, north, 1)
+    north.facts["sent_reports_0"] = 1
+    assert not north.is_old_copy(1)
+    cluster.records[JOB.topic(Role.REPORTS), 0].clear()
+    found = "acknowledged up to offset 1, and the topic ends at 0"
+    with pytest.raises(ContradictionError, match=found):
+        north.is_old_copy(1)
