@@ -42,6 +42,26 @@ def test_the_total_is_poisson_whatever_the_number_of_contributors(
     assert dummies.distance(contributors) < 1e-20
 
 
+@pytest.mark.parametrize(
+    ("dummies", "variance"),
+    [
+        (PoissonDummies(100.0), 100),
+        (ClusteredDummies(10, 40.0, 10.0), 125),
+        (BernoulliDummies(400, 0.25), 75),
+    ],
+    ids=["poisson", "negative_binomial", "bernoulli"],
+)
+def test_every_contributor_adds_to_the_total(dummies: Dummies, variance: float) -> None:
+    """For odd and even numbers of contributors; one contributor more or less is seen."""
+    cells, runs, rng = getattr(dummies, "cells", 10), 50, seeded_generator(9)
+    for contributors in (1, 2, 3, 6, 7, 16, 17):
+        deviation = math.sqrt(variance * contributors / runs)
+        drawn = [len(dummies.draw(contributors, cells, rng)) for _ in range(runs)]
+        counted = [int(dummies.counts(contributors, cells, rng).sum()) for _ in range(runs)]
+        for totals in (drawn, counted):
+            assert abs(np.mean(totals) - 100 * contributors) < 7 * deviation < 50
+
+
 @pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-6])
 def test_next_to_no_dummies_are_none(rate: float) -> None:
     """Neither an endless loop nor an underflow to an error."""

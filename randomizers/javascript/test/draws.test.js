@@ -74,6 +74,21 @@ test('integers are uniform over any range', () => {
   }
 });
 
+test('integers of every width reject what lies above the largest multiple', () => {
+  for (const [values, width] of [[192, 1], [40_000, 2], [3 * 2 ** 30, 4], [3n << 62n, 8]]) {
+    const bytes = new Uint8Array(2 * width);
+    const write = (number, at) => {
+      for (let each = 0; each < width; each++) bytes[at + each] = Number((BigInt(number) >> BigInt(8 * each)) & 255n);
+    };
+    write(values, 0);
+    write(BigInt(values) - 1n, width);
+    let taken = 0;
+    const random = new ByteGenerator((count) => bytes.slice(taken, (taken += count)));
+    assert.equal(BigInt(random.integers(values, 1)[0]), BigInt(values) - 1n);
+    assert.equal(taken, 2 * width);
+  }
+});
+
 test('letters of value_stream that are noise are normal', () => {
   const [law] = lawsOf('value_stream');
   const device = createDevice('value_stream', law);

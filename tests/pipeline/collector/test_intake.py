@@ -82,6 +82,20 @@ def test_open_reports_become_tags_with_contents(job: DeployedJob) -> None:
     assert {tag.tobytes() for tag in enrolled.tags} == wanted
 
 
+def test_tags_of_a_device_differ_in_every_epoch(job: DeployedJob) -> None:
+    device = secrets.token_bytes(16)
+    tags = []
+    for epoch in (1, 2, 3):
+        data = body(job, epoch, [envelope(job, epoch, [0], device, enrols=False)])
+        intake = Intake(job, KEY)
+        found = intake.take(passed(intake, data, NOW + (epoch - 1) * DAY), [data], [None])
+        (batch,) = map(decode_loose_batch, found.batches)
+        tags.append(batch.rows[0, :8].tobytes())
+    subject = subject_of_device(device)
+    assert tags == [report_tag(KEY.secret, job.deployment, epoch, subject) for epoch in (1, 2, 3)]
+    assert len(set(tags)) == 3
+
+
 def test_rows_are_in_the_order_of_their_tags(job: DeployedJob) -> None:
     """So that places in the two records say nothing of who is who; and the first report counts."""
     devices = [secrets.token_bytes(16) for _ in range(200)]

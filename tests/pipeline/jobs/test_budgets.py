@@ -11,11 +11,13 @@ import pytest
 from dpstream.pipeline.jobs.budgets import (
     BudgetError,
     Charge,
+    accounts_for,
     accounts_of,
     check_budget,
     filter_of,
     horizons_within_budget,
     is_charge,
+    spent_by,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
@@ -23,6 +25,7 @@ from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, bind
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import charges, deploy
+from dpstream.randomizers.accounting.charges import Spent
 from dpstream.topics.frames import CodecError
 from tests.support.memory_cluster import MemoryCluster
 
@@ -262,6 +265,20 @@ def test_few_large_charges_are_added_under_it_too() -> None:
         check_budget(job(8.0), [*small(4), *small(1, epsilon=9.0)], [COMPOSED])
     (epsilon, _) = accounts_of(job(8.0), small(36), [COMPOSED])
     assert epsilon.remaining == 0, "the smaller figure is the one that counts"
+
+
+def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:
+    """Many horizons of one deployment cost what as many deployments of one horizon do."""
+    one = small(1)[0]
+    for horizons in (1, 7, 100):
+        renewed = [replace(one, horizons=horizons)]
+        assert spent_by(renewed) == [Spent(one.epsilon, one.delta, horizons)]
+        together, apart = (
+            accounts_for("students", charges, [COMPOSED])[0]
+            for charges in (renewed, small(horizons))
+        )
+        assert together.filtered == pytest.approx(apart.filtered, rel=1e-12)
+        assert together.earlier == apart.earlier == horizons * one.epsilon
 
 
 def test_the_charges_own_deltas_have_half_of_it() -> None:
