@@ -59,6 +59,18 @@ class Devices(ABC, Generic[LawT]):
         """What the law promises every device."""
 
     @property
+    def assumed_contributors(self) -> int:
+        """Contributors of a window that the guarantee assumes; 0 if it assumes none."""
+        return 0
+
+    def least_delta(self) -> float:
+        """Lower bound on delta at the stated epsilon, from the stated noise.
+
+        0 where the law computes its epsilon and delta from what it draws.
+        """
+        return 0.0
+
+    @property
     def frozen(self) -> int:
         """Devices that had to leave out a change because their budget of changes was used up."""
         return 0

@@ -16,6 +16,11 @@ class CellCode(typing.Protocol):
     """Which cells an item raises."""
 
     @property
+    def size(self) -> int:
+        """Number of items."""
+        ...
+
+    @property
     def cells(self) -> int:
         """How many there are; a report is the number of one, from 0 on."""
         ...

@@ -91,6 +91,11 @@ class PrefixCells:
         return self.levels[-1].length
 
     @property
+    def size(self) -> int:
+        """Number of items of the domain."""
+        return 1 << self.levels[-1].length
+
+    @property
     def cells(self) -> int:
         """Of all levels."""
         return sum(level.buckets for level in self.levels)

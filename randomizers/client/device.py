@@ -180,7 +180,7 @@ class Device:
         told = self._told(self._signed() if text is None else text)
         device = self._read(IDENTITY_BYTES)
         server = self._server_time()
-        now = steps.corrected(self._now(), server)
+        now = steps.corrected(self._now(), server, told.deployed)
         self._change(
             lambda document: steps.joined(document, told, device, self.limit, now, again=again)
         )
@@ -200,7 +200,7 @@ class Device:
         """
         member = steps.present_member(self._document(), self.job)
         number = member.statement.values.number(value)
-        now = steps.corrected(self._now(), self._server_time())
+        now = steps.corrected(self._now(), self._server_time(), member.statement.deployed)
         epoch = steps.epoch_at(member.statement, now)
         seal = _sealing() if member.statement.sealed else None
         changed = self._change(
@@ -221,7 +221,8 @@ class Device:
                 continue
             outcome, retry_after = self._send_one(waiting)
             if outcome.begins is not None:
-                now = steps.corrected(self._now(), self._server_time())
+                # Whoever lies about it, the wait is a day at most.
+                now = steps.corrected(self._now(), self._server_time(), outcome.begins)
                 wait = steps.seconds_to_begin(outcome.begins, now, self._jitter())
                 self._early[waiting.report] = self._monotonic() + wait
             if outcome.kind == "again" and not failed:

@@ -53,6 +53,7 @@ class Statement:
         delta: in 10^-18, rounded up.
         unit: "stream": spent once a horizon; "epoch": at every epoch that is reported.
         population: the people whose budget it is.
+        minimum: contributors that a window is released with, at least.
         seal: whom reports are sealed to; empty where they are not.
         tokens: whether collectors ask for a token.
     """
@@ -75,6 +76,7 @@ class Statement:
     delta: int
     unit: str
     population: str
+    minimum: int
     seal: tuple[SealingTurn, ...]
     tokens: bool
 
@@ -158,7 +160,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
         raise ValueError("job without a name")
     if not isinstance(body["population"], str) or not isinstance(body["protocol"], str):
         raise ValueError("names are not text")
-    for number in (body["deployed"], body["revision"]):
+    for number in (body["deployed"], body["revision"], body["minimum"]):
         if type(number) is not int or number < 0:
             raise ValueError("no number of a statement")
     if not isinstance(body["law"], dict):
@@ -193,6 +195,7 @@ def _read(text: bytes, body: Mapping[str, Any]) -> Statement:
         delta=spent(guarantee["delta"], DELTA_DIGITS),
         unit=guarantee["unit"],
         population=body["population"],
+        minimum=body["minimum"],
         seal=seal,
         tokens=bool(body["tokens"]),
     )

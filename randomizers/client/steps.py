@@ -20,6 +20,7 @@ from dpstream.randomizers.client.errors import (
     StatementError,
 )
 from dpstream.randomizers.client.statements import Statement
+from dpstream.randomizers.least_delta import SLACK
 from dpstream.randomizers.one_device import OneDevice
 from dpstream.topics.envelopes import IDENTITY_BYTES, EnvelopeError, encode_body, encode_envelope
 
@@ -27,6 +28,8 @@ MOST_WAITING: Final = 32
 """Reports that a device keeps while nobody takes them; the oldest is given up for another one."""
 CLOCK_TOLERANCE: Final = 60_000
 """Milliseconds between the device's clock and the server's, from which the server's counts."""
+MOST_AHEAD: Final = 86_400_000
+"""Milliseconds that a server can move a device ahead of a clock that may be right."""
 LAST_MOMENT: Final = 253_402_300_799_999
 """Milliseconds since 1970, of year 9999: no clock that is right says more."""
 LONGEST_WAIT: Final = 86_400.0
@@ -46,18 +49,20 @@ Seal = Callable[[bytes, bytes, bytes], tuple[bytes, bytes]]
 
 
 def check_randomizer(statement: Statement) -> None:
-    """Whether this app has a randomizer for such a job, which loses no more than is promised.
+    """Check that this app has a randomizer for a job, and that its law can keep the promise.
 
-    The loss is the one that the randomizer states. Of local protocols it is computed here, from
-    the weights that are drawn by. Of those that rest on the shuffle stage it is what the law says
-    that it was calibrated to: how much noise that takes, and that so many report, no device sees.
+    The loss of local protocols is computed here, from the weights that are drawn by. Of those that
+    assume the shuffle stage, the law states what it was calibrated to. A lower bound on its delta
+    is computed from its noise (`dpstream.randomizers.least_delta`), and it may assume as many
+    contributors as the statement requires of a window. Whether so many report, no device sees.
 
     Raises:
         DeviceError: it has none.
         StatementError: the statement promises less than the law loses.
     """
     try:
-        loss = OneDevice(statement.protocol, statement.law).devices.guarantee
+        devices = OneDevice(statement.protocol, statement.law).devices
+        loss, least = devices.guarantee, devices.least_delta()
     except (ValueError, LookupError, TypeError, AttributeError):
         raise DeviceError(
             f"this app has no randomizer for job {statement.job}: update the app"
@@ -73,6 +78,17 @@ def check_randomizer(statement: Statement) -> None:
             f"{promised['delta']:.9g} for each {statement.unit}, the law of job {statement.job} "
             f"loses epsilon {loss.epsilon:.9g}, delta {loss.delta:.9g} for each {loss.unit}: the "
             "device does not join"
+        )
+    if not least <= loss.delta * SLACK:
+        raise StatementError(
+            f"the noise of job {statement.job} cannot give epsilon {loss.epsilon:.9g}, delta "
+            f"{loss.delta:.9g}: delta is at least {least:.3g}; the device does not join"
+        )
+    if devices.assumed_contributors > statement.minimum:
+        raise StatementError(
+            f"the law of job {statement.job} assumes {devices.assumed_contributors:,} contributors "
+            f"of each window, the statement requires {statement.minimum:,}: the device does not "
+            "join"
         )
 
 
@@ -170,20 +186,26 @@ def present_member(document: Document, job: str) -> Membership:
     return member
 
 
-def corrected(own: int, server: int | None) -> int:
-    """What time it is, in milliseconds since 1970.
+def corrected(own: int, server: int | None, deployed: int) -> int:
+    """Estimate the time, in milliseconds since 1970.
 
-    The server's time may be a lie, as the device's may be wrong. Neither can do harm: epochs only
-    go up, each is drawn once, and all that is charged for is charged for by the account.
+    The server's time may be a lie, as the device's may be wrong. Neither costs privacy: epochs only
+    go up, each is drawn once, and the account charges for each. But a device that has drawn an
+    epoch is silent until the next one, also at honest collectors. So the server moves it at most
+    `MOST_AHEAD` ahead of its own clock, unless that shows a time before the deployment and is
+    wrong for certain.
 
     Args:
         own: the device's clock.
-        server: what the server's says; None if nobody answered.
+        server: the server's clock; None without an answer.
+        deployed: the time of the deployment, as its operator signed it.
     """
     own = min(max(own, 0), LAST_MOMENT)
     if server is None or not 0 <= server <= LAST_MOMENT:
         return own
-    return server if abs(server - own) > CLOCK_TOLERANCE else own
+    if abs(server - own) <= CLOCK_TOLERANCE:
+        return own
+    return server if own < deployed - MOST_AHEAD else min(server, own + MOST_AHEAD)
 
 
 def epoch_at(statement: Statement, now: int) -> int:

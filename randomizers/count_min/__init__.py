@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.randomizers import least_delta
 from dpstream.randomizers.cell_codes.codes import CellCode, code_from_json
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
 from dpstream.randomizers.counted_words import CountedWords
@@ -209,6 +210,21 @@ class CountMin(Devices[CountMinLaw]):
             basis="exact" if law.calibration == "exact" else "bound",
             stream_epsilon=law.stream_epsilon,
         )
+
+    @property
+    def assumed_contributors(self) -> int:
+        """See `Devices.assumed_contributors`."""
+        return self.law.noise.contributors or 0
+
+    def least_delta(self) -> float:
+        """See `Devices.least_delta`: the first items of the domain against the last ones."""
+        code, most = self.law.code, min(self.law.items, max(1, self.law.code.size // 2))
+        items = np.arange(1, most + 1)
+        first, last = (
+            set(code.encode(each).ravel().tolist()) for each in (items, code.size + 1 - items)
+        )
+        apart = len({cell for cell in first - last if cell >= 0}) or 1
+        return least_delta.of_cells(self.law.noise, apart, apart, self.law.epsilon)
 
     def report(
         self,

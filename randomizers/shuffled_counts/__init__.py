@@ -24,6 +24,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.randomizers import least_delta
 from dpstream.randomizers.cell_dummies import (
     DummyKind,
     ItemCells,
@@ -230,6 +231,22 @@ class ShuffledCounts(Devices[ShuffledCountsLaw]):
         self._value = self._declare("value", np.uint8, new=_NEW)
         # Changes made, up to one more than are boosted.
         self._changes = self._declare("changes", np.min_scalar_type(law.changes + 2))
+
+    @property
+    def assumed_contributors(self) -> int:
+        """See `Devices.assumed_contributors`."""
+        return self.law.noise.contributors or 0
+
+    def least_delta(self) -> float:
+        """See `Devices.least_delta`: values always 1 against always 0, or changing in turn."""
+        law = self.law
+        turns = (min(law.changes, law.last_epoch) + 1) // 2
+        tests = [(law.last_epoch, law.last_epoch + law.boost)]
+        if turns:
+            tests.append((turns, (2 * turns - 1) * law.boost + turns))
+        return max(
+            least_delta.of_cells(law.noise, cells, shift, law.epsilon) for cells, shift in tests
+        )
 
     @property
     def frozen(self) -> int:

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.randomizers import least_delta
 from dpstream.randomizers.affine_hashes import AffineHashes
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.count_min import trusted
@@ -74,6 +75,11 @@ class ItemStreamLaw(Protocol):
     @property
     def noisy_cells(self) -> int:
         """How many times that noise there is among all words of a kind."""
+        ...
+
+    @property
+    def apart(self) -> int:
+        """Number of cells that one item raises and another does not."""
         ...
 
     @property
@@ -158,6 +164,11 @@ class ShuffledItemCountsLaw(Constants):
     def hashes(self) -> AffineHashes:
         """What items are hashed with."""
         return AffineHashes.for_items(self.buckets, self.size)
+
+    @property
+    def apart(self) -> int:
+        """Number of cells that one item raises and another does not."""
+        return 1
 
     @property
     def words(self) -> int:
@@ -255,6 +266,23 @@ class ShuffledItemCounts(Devices[ItemStreamLaw]):
         self._seen = self._declare("seen", np.uint8, new=_NEW)
         # Changes made, up to one more than are boosted.
         self._changes = self._declare("changes", np.min_scalar_type(law.changes + 2))
+
+    @property
+    def assumed_contributors(self) -> int:
+        """See `Devices.assumed_contributors`."""
+        return self.law.noises[0].contributors or 0
+
+    def least_delta(self) -> float:
+        """See `Devices.least_delta`: one item against another, always or in turn."""
+        law = self.law
+        epsilon = self.guarantee.epsilon
+        turns = (min(law.changes, law.last_epoch) + 1) // 2
+        tests = [(law.last_epoch, law.last_epoch + law.boost), (turns, turns * (law.boost + 1))]
+        return max(
+            least_delta.of_cells(law.noises[0], cells * law.apart, shift * law.apart, epsilon)
+            for cells, shift in tests
+            if cells
+        )
 
     @property
     def frozen(self) -> int:

@@ -105,6 +105,12 @@ class ShuffledLevelCountsLaw(Constants):
         return self.levels.messages - (not self.rooted)
 
     @property
+    def apart(self) -> int:
+        """Number of cells that one value raises and another does not."""
+        first, last = self.levels.encode(np.array([1, self.size])).tolist()
+        return len(set(first) - set(last)) or 1
+
+    @property
     def words(self) -> int:
         """How many cells there are of each kind."""
         return self.levels.cells - (not self.rooted)

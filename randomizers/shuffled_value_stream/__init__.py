@@ -26,6 +26,7 @@ from typing import Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.randomizers import least_delta
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants, hexadecimal
 from dpstream.randomizers.normal_noise import NormalNoise
@@ -203,6 +204,11 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
             ),
             basis="bound",
         )
+
+    def least_delta(self) -> float:
+        """See `Devices.least_delta`: the largest distance that the clock leaves room for."""
+        law = self.law
+        return least_delta.of_normal(2 * math.sqrt(law.clock), law.deviation, law.epsilon)
 
     @classmethod
     def restore(

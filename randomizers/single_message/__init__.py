@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.randomizers import least_delta
 from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories
@@ -199,6 +200,20 @@ class SingleMessage(Devices[SingleMessageLaw]):
             ),
             basis="bound",
             stream_epsilon=law.stream_epsilon,
+        )
+
+    @property
+    def assumed_contributors(self) -> int:
+        """See `Devices.assumed_contributors`."""
+        return self.law.minimum
+
+    def least_delta(self) -> float:
+        """See `Devices.least_delta`: an item that no other user holds, or that all of them hold."""
+        law = self.law
+        own, other = map(float, law.probabilities)
+        return max(
+            least_delta.of_coins(law.minimum - 1, others, 1, law.epsilon, own, other)
+            for others in (other, own)
         )
 
     @property

@@ -61,10 +61,17 @@ export class Device {
     this.kept = {};
     /** What its reports lose, by its law. */
     this.loss = perStream(Infinity, 1);
+    /** Contributors of a window that the loss assumes; 0 if it assumes none. */
+    this.assumedContributors = 0;
     /** Words of a report, where there are several. */
     this.width = 1;
     /** @type {any} the type of its words */
     this.wordType = Uint8Array;
+  }
+
+  /** Lower bound on delta at the stated epsilon, from the stated noise. */
+  leastDelta() {
+    return 0;
   }
 
   /** Bytes of a word. */

@@ -4,8 +4,8 @@ import test from 'node:test';
 import { amount, read, written } from '../src/client/amounts.js';
 import { begins, epochAt } from '../src/client/epoch_clock.js';
 import { ClientError, Device, fetching } from '../src/client/index.js';
-import { PROTOCOLS as LOADED } from '../src/client/randomizers.js';
-import { signedStatement } from '../src/client/statements.js';
+import { PROTOCOLS as LOADED, checkRandomizer } from '../src/client/randomizers.js';
+import { readStatement, signedStatement } from '../src/client/statements.js';
 import { documentOf, outcomeOf, secondsToBegin, secondsToWait } from '../src/client/steps.js';
 import { numberOf, readValues } from '../src/client/values.js';
 import { PROTOCOLS } from '../src/index.js';
@@ -79,6 +79,23 @@ test('a statement is believed if one of the signers has signed it', async () => 
   await assert.rejects(signedStatement(good, [signers[0]]), { kind: 'statement' });
   await assert.rejects(signedStatement(good, []), { kind: 'statement' });
   for (const wrong of bad) await assert.rejects(signedStatement(wrong, signers), { kind: 'statement' }, wrong);
+});
+
+test('a law whose noise cannot give what it states is refused, whoever signed it', async () => {
+  let tried = 0;
+  for (const { steps } of vectors.scenarios) {
+    const text = steps.flatMap(({ requests }) => requests).find(({ text }) => text?.includes('"statement"'))?.text;
+    const told = text && JSON.parse(Buffer.from(JSON.parse(text).statement, 'base64').toString());
+    if (!['count_min', 'single_message', 'shuffled_counts'].includes(told?.protocol)) continue;
+    tried++;
+    const { law } = told;
+    const quiet = law.odds ? { odds: { weights: [[1, '1' + '0'.repeat(30)], [1, '1']] } } : { noise: { ...law.noise, mean: 1e-9 } };
+    const check = (change) => checkRandomizer(readStatement(JSON.stringify({ ...told, ...change })));
+    await check({});
+    await assert.rejects(check({ law: { ...law, ...quiet } }), /noise of job [\w-]+ cannot give epsilon 1, delta 0.000001/);
+    await assert.rejects(check({ minimum: told.minimum - 1 }), /assumes \d+ contributors of each window/);
+  }
+  assert.ok(tried >= 3);
 });
 
 /** A device that is asked what the vectors say, and has to ask the same. */

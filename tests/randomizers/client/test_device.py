@@ -241,6 +241,8 @@ def test_a_token_that_cannot_be_had_is_had_later(phone: Phone) -> None:
 def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> None:
     for job, affordable in ((STREAM, 3), (SETS, 3)):
         phone = make_phone({"values": job}, limit=Limit.of(3, 1))
+        # A clock that is wrong for certain, so that the server is believed.
+        phone.time = 0
         device = phone.start()
         device.join()
         drawn = 0
@@ -254,6 +256,21 @@ def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> N
             pytest.fail("it reports without end")
         assert device.account().spent.epsilon == 3_000_000_000
         assert drawn == affordable * (4 if job is STREAM else 1)
+
+
+@pytest.mark.parametrize("lie", [10 * DAY, 400 * DAY, LAST_MOMENT])
+def test_one_lie_about_time_silences_a_device_for_a_day_at_most(phone: Phone, lie: int) -> None:
+    device = phone.start()
+    device.join()
+    honest = phone.collector.tell
+    phone.collector.tell = lambda now: min(now + lie, LAST_MOMENT)
+    assert device.report(True).epoch == 2
+    phone.collector.tell = honest
+    phone.wait(DAY)
+    assert not device.report(True).drawn
+    phone.wait(DAY)
+    assert device.report(True).epoch == 3
+    assert [epoch for epoch, _ in phone.collector.taken] == [2, 3]
 
 
 def test_the_account_outlives_deployments(make_phone: MakePhone) -> None:
@@ -673,6 +690,32 @@ def test_a_statement_that_promises_less_than_its_law_loses_is_refused(
         assert phone.store.text is None
     more = {"epsilon": promised["epsilon"] + 1, "delta": 1e-3}
     phone.start().join(json.dumps({**whole, "guarantee": {**promised, **more}}).encode())
+
+
+@pytest.mark.parametrize("protocol", ["count_min", "single_message", "shuffled_counts"])
+def test_a_law_whose_noise_cannot_give_what_it_states_is_refused(
+    make_phone: MakePhone, protocol: str
+) -> None:
+    """Also if the operator has signed it: a device computes a lower bound on delta."""
+    phone = make_phone({"values": JOBS[protocol][0]})
+    told = phone.collector.job.signed_description
+    assert told is not None
+    whole = json.loads(told.statement)
+    odds = {"weights": [[1, str(10**30)], [1, "1"]]}
+    quiet = (
+        {"odds": odds}
+        if "odds" in whole["law"]
+        else {"noise": {**whole["law"]["noise"], "mean": 1e-9}}
+    )
+    text = json.dumps({**whole, "law": {**whole["law"], **quiet}}).encode()
+    with pytest.raises(
+        StatementError, match=r"the noise of job .* cannot give epsilon 1, delta 1e-06"
+    ):
+        phone.start().join(text)
+    text = json.dumps({**whole, "minimum": whole["minimum"] - 1}).encode()
+    with pytest.raises(StatementError, match=r"assumes [\d,]+ contributors .* requires"):
+        phone.start().join(text)
+    assert phone.store.text is None
 
 
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:

@@ -57,6 +57,30 @@ def test_rare_draws_are_what_the_vectors_say() -> None:
     assert json.loads((FOLDER / f"{RARE}.json").read_text()) == rare_draws()
 
 
+@pytest.mark.skipif(NODE is None, reason="needs node")
+def test_javascript_devices_compute_the_same_lower_bounds_on_delta() -> None:
+    laws = [(protocol, law) for protocol in PROTOCOLS for law, _ in runs_of(protocol)]
+    script = """
+        import { createDevice, parseJson } from './src/index.js';
+        const laws = parseJson(await new Response(process.stdin).text());
+        console.log(JSON.stringify(laws.map(([protocol, law]) => {
+          const device = createDevice(protocol, law);
+          return [device.leastDelta(), device.assumedContributors];
+        })));
+    """
+    assert NODE is not None
+    command = [NODE, "--input-type=module", "-e", script]
+    given = json.dumps(laws)
+    ran = subprocess.run(command, cwd=FOLDER.parent, input=given, capture_output=True, text=True)
+    assert not ran.stderr
+    computed = json.loads(ran.stdout)
+    devices = [OneDevice(protocol, law).devices for protocol, law in laws]
+    assert [each for _, each in computed] == [each.assumed_contributors for each in devices]
+    least = [each.least_delta() for each in devices]
+    assert [each for each, _ in computed] == pytest.approx(least, rel=1e-6, abs=1e-15)
+    assert sum(each > 0 for each in least) > 12
+
+
 @pytest.mark.verify
 def test_the_command_makes_the_committed_vectors() -> None:
     assert main(["--check"]) == 0

@@ -87,7 +87,7 @@ export class Device {
     }
     const told = await this.#told(statement ?? (await this.#signed()));
     const device = this.#read(16);
-    const now = await this.#time();
+    const now = await this.#time(told.deployed);
     await this.#change((document) => steps.joined(document, told, device, this.#limit, now, again));
     return told.guarantee;
   }
@@ -100,7 +100,7 @@ export class Device {
   async report(value) {
     const statement = readStatement(steps.presentMember(await this.#document(), this.job).statement);
     const number = numberOf(statement.values, value);
-    const epoch = steps.reportedEpoch(statement, await this.#time());
+    const epoch = steps.reportedEpoch(statement, await this.#time(statement.deployed));
     const seal = statement.seal.length ? await sealing() : null;
     const drawn = await this.#change((document) =>
       steps.drawn(document, this.job, epoch, number, this.#limit, this.#read, seal),
@@ -120,7 +120,9 @@ export class Device {
       if (this.#monotonic() < (this.#early.get(waiting.report) ?? -1)) continue;
       const { outcome, retryAfter } = await this.#sendOne(waiting);
       if (outcome.begins !== null) {
-        const wait = steps.secondsToBegin(outcome.begins, await this.#time(), this.#jitter());
+        // Whoever lies about it, the wait is a day at most.
+        const now = await this.#time(outcome.begins);
+        const wait = steps.secondsToBegin(outcome.begins, now, this.#jitter());
         this.#early.set(waiting.report, this.#monotonic() + wait);
       }
       if (outcome.kind === 'again' && !failed) {
@@ -221,7 +223,8 @@ export class Device {
     return told;
   }
 
-  async #time() {
+  /** @param {number} deployed */
+  async #time(deployed) {
     const own = this.#now();
     let told = null;
     try {
@@ -229,7 +232,7 @@ export class Device {
     } catch {
       // Without a server the device's clock counts.
     }
-    return steps.corrected(own, told);
+    return steps.corrected(own, told, deployed);
   }
 
   /** @param {string} path */

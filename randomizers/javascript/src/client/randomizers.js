@@ -1,5 +1,6 @@
 /** The randomizer of a job, loaded when a device needs it: a page needs those of its jobs alone. */
 
+import { SLACK } from '../least_delta.js';
 import { ClientError } from './errors.js';
 
 /** @type {Record<string, (law: any) => Promise<new (law: any) => import('../device.js').Device>>} */
@@ -38,16 +39,16 @@ export async function randomizer({ job, protocol, law }) {
 const OFF = 1 + 1e-9;
 
 /**
- * Throw unless this app has a randomizer for a job, which loses no more than is promised. The loss of
- * local protocols is computed from the weights that are drawn by. Of those that rest on the shuffle
- * stage it is what the law says it was calibrated to: how much noise that takes, and that so many
- * report, no device can see.
+ * Throw unless this app has a randomizer for a job, and its law can keep the promise: as
+ * `check_randomizer` in `randomizers/client/steps.py`.
  *
  * @param {import('./statements.js').Statement} statement
  */
 export async function checkRandomizer(statement) {
-  const { job, guarantee } = statement;
-  const { loss } = await randomizer(statement);
+  const { job, guarantee, minimum } = statement;
+  const device = await randomizer(statement);
+  const { loss, assumedContributors } = device;
+  const least = device.leastDelta();
   if (
     loss.unit !== guarantee.unit ||
     !(loss.epsilon <= guarantee.epsilon * OFF) ||
@@ -58,6 +59,20 @@ export async function checkRandomizer(statement) {
       `the statement promises epsilon ${guarantee.epsilon}, delta ${guarantee.delta} for each ${guarantee.unit}, ` +
         `the law of job ${job} loses epsilon ${loss.epsilon}, delta ${loss.delta} for each ${loss.unit}: the ` +
         'device does not join',
+    );
+  }
+  if (!(least <= loss.delta * SLACK)) {
+    throw new ClientError(
+      'statement',
+      `the noise of job ${job} cannot give epsilon ${loss.epsilon}, delta ${loss.delta}: delta is at least ` +
+        `${least}; the device does not join`,
+    );
+  }
+  if (assumedContributors > minimum) {
+    throw new ClientError(
+      'statement',
+      `the law of job ${job} assumes ${assumedContributors} contributors of each window, the statement ` +
+        `requires ${minimum}: the device does not join`,
     );
   }
 }

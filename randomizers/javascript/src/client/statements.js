@@ -90,7 +90,7 @@ function read(text, body) {
   for (const name of [body.job, body.population, body.protocol]) {
     if (typeof name !== 'string') throw new Error('names are not text');
   }
-  if (![body.deployed, body.revision].every((number) => Number.isSafeInteger(number) && number >= 0)) {
+  if (![body.deployed, body.revision, body.minimum].every((number) => Number.isSafeInteger(number) && number >= 0)) {
     throw new Error('no number of a statement');
   }
   return {
@@ -115,6 +115,7 @@ function read(text, body) {
     epsilon: amount(guarantee.epsilon, EPSILON_DIGITS, true),
     delta: amount(guarantee.delta, DELTA_DIGITS, true),
     population: /** @type {string} */ (body.population),
+    minimum: /** @type {number} */ (body.minimum),
     seal: body.seal.map((/** @type {any} */ turn) => ({ ...turn, key: fromHex(turn.key, 32) })),
     tokens: Boolean(body.tokens),
   };

@@ -21,6 +21,8 @@ import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './sta
 
 const MOST_WAITING = 32;
 const CLOCK_TOLERANCE = 60_000;
+/** Milliseconds that a server can move a device ahead of a clock that may be right. */
+const MOST_AHEAD = 86_400_000;
 const FIRST_WAIT = 1;
 const LAST_WAIT = 3_600;
 const LONGEST_WAIT = 86_400;
@@ -183,16 +185,19 @@ export function presentMember(document, job) {
 }
 
 /**
- * What time it is. The server's may be a lie, as the device's may be wrong: epochs only go up, each is
- * drawn once, and all that is charged for is charged for by the account.
+ * What time it is. The server's may be a lie, as the device's may be wrong: neither costs privacy. A
+ * server moves a device at most a day ahead of its own clock, unless that is wrong for certain: a device
+ * that has drawn an epoch is silent until the next one.
  *
  * @param {number} own
  * @param {any} server - what it says, if anything
+ * @param {number} deployed - the time of the deployment, as its operator signed it
  */
-export function corrected(own, server) {
+export function corrected(own, server, deployed) {
   const clock = Math.min(Math.max(own, 0), LAST_MOMENT);
   if (!Number.isSafeInteger(server) || server < 0 || server > LAST_MOMENT) return clock;
-  return Math.abs(server - clock) > CLOCK_TOLERANCE ? server : clock;
+  if (Math.abs(server - clock) <= CLOCK_TOLERANCE) return clock;
+  return clock < deployed - MOST_AHEAD ? server : Math.min(server, clock + MOST_AHEAD);
 }
 
 /** The epoch to report. @param {Statement} statement @param {number} now */

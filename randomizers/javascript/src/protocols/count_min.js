@@ -4,6 +4,7 @@ import { readCode } from '../cell_codes.js';
 import { Device, sorted } from '../device.js';
 import { dummiesOf, readNoise } from '../dummies.js';
 import { check, checkApproximate, constants, oneOf, perEpoch, whole } from '../laws.js';
+import { ofCells } from '../least_delta.js';
 import { checkedSet } from './sets.js';
 
 export class CountMin extends Device {
@@ -19,9 +20,19 @@ export class CountMin extends Device {
     this.items = whole('items', body.items, 1, 1024);
     this.once = this.items > 1 && body.calibration === 'exact';
     this.code = readCode(body.code);
-    this.dummies = dummiesOf(readNoise(body.noise), this.code.cells);
+    this.noise = readNoise(body.noise);
+    this.assumedContributors = this.noise.dummies === 'shuffle' ? 0 : this.noise.minimum;
+    this.dummies = dummiesOf(this.noise, this.code.cells);
     this.messages = this.items * this.code.messages + (this.dummies?.mean ?? 0);
     this.wordType = Uint32Array;
+  }
+
+  leastDelta() {
+    const { size, encode } = this.code;
+    const items = Array.from({ length: Math.min(this.items, Math.max(1, Math.floor(size / 2))) }, (_, index) => index + 1);
+    const last = new Set(items.flatMap((item) => encode(BigInt(size + 1 - item))));
+    const first = new Set(items.flatMap((item) => encode(BigInt(item))).filter((cell) => !last.has(cell)));
+    return ofCells(this.noise, first.size || 1, first.size || 1, this.loss.epsilon);
   }
 
   /** @param {any} value */

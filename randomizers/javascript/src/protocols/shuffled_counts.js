@@ -5,6 +5,7 @@ import { Device, narrowest, sorted, wordType } from '../device.js';
 import { dummiesOf, poissonOf, readNoise } from '../dummies.js';
 import { AffineHashes } from '../hashes.js';
 import { check, checkApproximate, constants, oneOf, perStream, whole } from '../laws.js';
+import { ofCells } from '../least_delta.js';
 import { checkedItem } from './items.js';
 
 /** @typedef {import('../byte_generator.js').ByteGenerator} ByteGenerator */
@@ -31,6 +32,9 @@ function readCommon(body, name, others) {
   return { changes, boost, lastEpoch: whole('last_epoch', lastEpoch, 1, Number.MAX_SAFE_INTEGER) };
 }
 
+/** @param {{ dummies: string, minimum: number }} noise */
+const assumedBy = ({ dummies, minimum }) => (dummies === 'shuffle' ? 0 : minimum);
+
 export class ShuffledCounts extends Device {
   /** @param {any} body */
   constructor(body) {
@@ -41,7 +45,17 @@ export class ShuffledCounts extends Device {
     this.loss = perStream(body.epsilon, body.delta);
     this.changes = changes;
     this.boost = boost;
-    this.dummies = dummiesOf(readNoise(body.noise), 1);
+    this.noise = readNoise(body.noise);
+    this.assumedContributors = assumedBy(this.noise);
+    this.dummies = dummiesOf(this.noise, 1);
+  }
+
+  leastDelta() {
+    const { boost, changes, lastEpoch, loss, noise } = this;
+    const turns = Math.floor((Math.min(changes, lastEpoch) + 1) / 2);
+    const tests = [[lastEpoch, lastEpoch + boost]];
+    if (turns) tests.push([turns, (2 * turns - 1) * boost + turns]);
+    return Math.max(...tests.map(([cells, shift]) => ofCells(noise, cells, shift, loss.epsilon)));
   }
 
   /** @returns {Record<string, import('../device.js').Field>} */
@@ -101,6 +115,10 @@ export class ShuffledItemCounts extends Device {
     this.loss = perStream(body.epsilon, body.delta);
     this.changes = changes;
     this.boost = boost;
+    this.noise = noises[0];
+    this.assumedContributors = assumedBy(this.noise);
+    /** Cells that one item raises and another does not. */
+    this.apart = 1;
     let noisyCells = 0;
     if (tree) {
       const code = readCode(body.levels, ['levels']);
@@ -109,6 +127,8 @@ export class ShuffledItemCounts extends Device {
       this.size = code.size;
       this.wordCount = BigInt(code.cells - without);
       noisyCells = code.cells - without;
+      const [first, last] = [1n, BigInt(code.size)].map(code.encode);
+      this.apart = first.filter((cell) => !last.includes(cell)).length || 1;
       /** @type {(items: number[], random: ByteGenerator) => bigint[]} */
       this.encode = (items) =>
         items.flatMap((item) => code.encode(BigInt(item)).slice(without).map((cell) => BigInt(cell - without)));
@@ -122,6 +142,14 @@ export class ShuffledItemCounts extends Device {
     }
     this.dummies = noises.map((noise) => poissonOf(noise, noisyCells));
     this.wordType = wordType(this.wordCount * BigInt(noises.length));
+  }
+
+  leastDelta() {
+    const { apart, boost, changes, lastEpoch, loss, noise } = this;
+    const turns = Math.floor((Math.min(changes, lastEpoch) + 1) / 2);
+    const tests = [[lastEpoch, lastEpoch + boost]];
+    if (turns) tests.push([turns, turns * (boost + 1)]);
+    return Math.max(...tests.map(([cells, shift]) => ofCells(noise, cells * apart, shift * apart, loss.epsilon)));
   }
 
   /** @returns {Record<string, import('../device.js').Field>} */

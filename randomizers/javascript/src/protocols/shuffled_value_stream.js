@@ -1,6 +1,7 @@
 /** The shuffled twin of value_stream: one word an epoch (`randomizers/shuffled_value_stream`). */
 
 import { check, checkApproximate, constants, hexadecimal, oneOf, perStream, whole } from '../laws.js';
+import { ofNormal } from '../least_delta.js';
 import { FollowingDevice } from './following.js';
 
 const STEPS = 256;
@@ -16,7 +17,6 @@ export class ShuffledValueStream extends FollowingDevice {
     constants('shuffled_value_stream', body, names);
     checkApproximate(body);
     oneOf('calibration', body.calibration, ['normal']);
-    whole('deviation', body.deviation, 1, 2 ** 48);
     const boost = hexadecimal('boost', body.boost);
     const decay = hexadecimal('decay', body.decay);
     check(
@@ -27,8 +27,13 @@ export class ShuffledValueStream extends FollowingDevice {
     super(lastEpoch, whole('changes', body.changes, 1, 1 << 20), boost, decay);
     this.loss = perStream(body.epsilon, body.delta);
     this.clock = whole('clock', body.clock, 1, 2 ** 52);
+    this.deviation = whole('deviation', body.deviation, 1, 2 ** 48);
     this.most = Math.ceil((boost + 0.5) * STEPS);
     this.wordType = Uint16Array;
+  }
+
+  leastDelta() {
+    return ofNormal(2 * Math.sqrt(this.clock), this.deviation, this.loss.epsilon);
   }
 
   /** @returns {Record<string, import('../device.js').Field>} */

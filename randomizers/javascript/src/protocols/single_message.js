@@ -3,6 +3,7 @@
 import { Categories } from '../draws.js';
 import { Device, sorted, wordType } from '../device.js';
 import { check, checkApproximate, constants, oneOf, perEpoch, whole } from '../laws.js';
+import { ofCoins } from '../least_delta.js';
 import { readComposed } from './future_rand.js';
 import { checkedSet } from './sets.js';
 
@@ -16,7 +17,7 @@ export class SingleMessage extends Device {
     checkApproximate(body);
     super(whole('last_epoch', body.last_epoch, 1, Number.MAX_SAFE_INTEGER));
     this.loss = perEpoch(body.epsilon, body.delta);
-    whole('minimum', body.minimum, 1, Number.MAX_SAFE_INTEGER);
+    this.assumedContributors = whole('minimum', body.minimum, 1, Number.MAX_SAFE_INTEGER);
     this.items = whole('items', body.items, 1, 1 << 20);
     this.slots = whole('slots', body.slots, 1, this.items);
     oneOf('response', body.response, ['randomized_response', 'rappor']);
@@ -26,9 +27,17 @@ export class SingleMessage extends Device {
     check(this.bits || this.slots === 1, `randomized response is about one item, not ${this.slots}`);
     check(!this.bits || this.items <= MOST_BITS, `rappor is for up to ${MOST_BITS} items, not ${this.items}`);
     const [own, other] = weights;
+    /** That a message speaks for an item its user holds, and for one it does not hold. */
+    this.probabilities = weights.map((weight) => Number(weight) / Number(own + other * BigInt(this.bits ? 1 : this.items)));
     this.false = new Categories(this.bits ? weights : [own, BigInt(this.items) * other]);
     this.width = this.bits ? Math.ceil(this.items / 8) : 1;
     this.wordType = this.bits ? Uint8Array : wordType(this.items + 1);
+  }
+
+  leastDelta() {
+    const [own, other] = this.probabilities;
+    const others = this.assumedContributors - 1;
+    return Math.max(...[other, own].map((each) => ofCoins(others, each, 1, this.loss.epsilon, own, other)));
   }
 
   /** @param {any} value */

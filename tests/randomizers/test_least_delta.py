@@ -1,0 +1,131 @@
+"""The lower bound on delta that devices compute: below honest laws, above those with less noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpstream.randomizers import least_delta
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.count_min import CountMin, CountMinParameters
+from dpstream.randomizers.count_min.calibration import calibrate as count_min
+from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
+from dpstream.randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_item_counts.calibration import calibrate as item_counts
+from dpstream.randomizers.shuffled_value_stream import ShuffledValueStream
+from dpstream.randomizers.shuffled_value_stream.calibration import calibrate as value_stream
+from dpstream.randomizers.single_message import SingleMessage, SingleMessageParameters
+from dpstream.randomizers.single_message.calibration import calibrate as single_message
+
+EPSILON, DELTA, MINIMUM = 1.0, 1e-6, 1000
+
+
+def counts(last_epoch: int, **more: Any) -> Devices[Any]:
+    asked = ShuffledCountsParameters(EPSILON, DELTA, **more)
+    return ShuffledCounts(shuffled_counts(asked, last_epoch, MINIMUM))
+
+
+def items(last_epoch: int, **more: Any) -> Devices[Any]:
+    asked = ShuffledCountsParameters(EPSILON, DELTA, domain=tuple("abc"), **more)
+    return ShuffledItemCounts(item_counts(asked, last_epoch, MINIMUM))
+
+
+def sums(last_epoch: int) -> Devices[Any]:
+    asked = ShuffledCountsParameters(EPSILON, DELTA, changes=4, dummies="shuffle")
+    return ShuffledValueStream(value_stream(asked, last_epoch, MINIMUM))
+
+
+def cells(**more: Any) -> Devices[Any]:
+    asked = CountMinParameters(EPSILON, DELTA, tuple("abcd"), **more)
+    return CountMin(count_min(asked, 1, MINIMUM))
+
+
+def messages(**more: Any) -> Devices[Any]:
+    asked = SingleMessageParameters(EPSILON, DELTA, tuple("abcd"), **more)
+    return SingleMessage(single_message(asked, 1, MINIMUM))
+
+
+HONEST: list[Callable[[], Devices[Any]]] = [
+    lambda: counts(1),
+    lambda: counts(170),
+    lambda: counts(170, dummies="shuffle"),
+    lambda: counts(170, dummies="negative_binomial"),
+    lambda: counts(170, changes=4),
+    lambda: items(170),
+    lambda: items(40, cells="count_min", changes=3),
+    lambda: sums(1),
+    lambda: sums(170),
+    lambda: cells(),
+    lambda: cells(items=2),
+    lambda: cells(dummies="bernoulli"),
+    lambda: cells(dummies="negative_binomial"),
+    lambda: cells(rows=2, buckets=64),
+    lambda: cells(calibration="published"),
+    lambda: messages(response="randomized_response"),
+    lambda: messages(response="rappor"),
+    lambda: messages(response="rappor", items=2),
+]
+TIGHT = {0, 1, 2, 7, 8}
+"""Where the test of an attacker is the best one there is."""
+
+
+@pytest.mark.parametrize("number", range(len(HONEST)))
+def test_the_bound_lies_below_the_delta_of_calibrated_laws(number: int) -> None:
+    devices = HONEST[number]()
+    least = devices.least_delta()
+    assert 0 <= least <= DELTA * least_delta.SLACK
+    assert number not in TIGHT or least > 0.98 * DELTA
+
+
+def quieter(law: Any, factor: float) -> Any:
+    if hasattr(law, "deviation"):
+        return replace(law, deviation=math.ceil(law.deviation * factor))
+    field = "noise" if hasattr(law, "noise") else "held"
+    noise: CellNoiseLaw = getattr(law, field)
+    shape = noise.shape and noise.shape * factor
+    return replace(law, **{field: replace(noise, mean=noise.mean * factor, shape=shape)})
+
+
+@pytest.mark.parametrize("number", range(14))
+def test_laws_with_too_little_noise_lie_above_their_delta(number: int) -> None:
+    devices = HONEST[number]()
+    factor = 0.9 if number in TIGHT else 0.15
+    assert type(devices)(quieter(devices.law, factor)).least_delta() > 1.5 * DELTA
+
+
+def test_the_bound_is_that_of_enumerated_counts() -> None:
+    epsilon, support = 0.7, np.arange(-5, 4000)
+    laws = {
+        CellNoiseLaw("poisson", 6.0, 10): stats.poisson(12.0),
+        CellNoiseLaw("shuffle", 300.0, 10): stats.poisson(600.0),
+        CellNoiseLaw("bernoulli", 3.0, 10): stats.binom(20, 0.3),
+        CellNoiseLaw("negative_binomial", 6.0, 10, 0.4): stats.nbinom(0.8, 0.4 / 6.4),
+    }
+    for noise, law in laws.items():
+        for shift in (1, 2, 9, 5000):
+            one, two = law.pmf(support), law.pmf(support - shift)
+            exact = max(
+                np.maximum(x - math.exp(epsilon) * y, 0).sum() for x, y in ((one, two), (two, one))
+            )
+            exact = max(exact, 0.0) if shift < 5000 else 1.0
+            assert least_delta.of_cells(noise, 2, shift, epsilon) == pytest.approx(exact, rel=1e-9)
+
+
+def test_noise_of_any_size_is_answered_at_once() -> None:
+    """No law of a stranger makes a device compute for long, or raises another error."""
+    for mean in (5e-324, 1e-9, 1.0, 1e9, 1e15, 1e300):
+        for cells in (1, 1 << 40):
+            least = least_delta.of_cells(CellNoiseLaw("poisson", mean, 1), cells, cells, 1.0)
+            assert 0 <= least <= 1 + 1e-9
+    assert least_delta.of_coins(1 << 50, 0.5, 1, 1.0) == 1
+    assert least_delta.of_coins(10, 1.0, 1, 1.0) >= 0
+    assert least_delta.of_normal(1.0, 2.0**48, 1.0) == 0
+    assert least_delta.of_normal(2.0**27, 1.0, 1000.0) == pytest.approx(1)
