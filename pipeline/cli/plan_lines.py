@@ -12,6 +12,7 @@ from dpstream.pipeline.cli.sparkline import sparkline
 from dpstream.pipeline.planning.alternatives import Alternative, least_error, under_another_trust
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
 from dpstream.pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
+from dpstream.pipeline.values.relative_errors import relative_error_lines
 
 # Columns of the small plot.
 _PLOT_WIDTH = 48
@@ -152,6 +153,7 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
         error = _share(made.predicted_error, made.users)
         yield "mean absolute error, not below 0", f"{error}{told}"
     yield "root mean squared error", _share(made.rmse, made.users)
+    yield from relative_error_lines(made.rmse, made.users)
     yield "95 % interval", f"± {_share(half_width(made.rmse), made.users)}"
     if made.assumption is not None:
         yield "  what it assumes", made.assumption

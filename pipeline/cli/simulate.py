@@ -56,6 +56,7 @@ from dpstream.pipeline.simulation.simulate import (
     root_mean_square,
 )
 from dpstream.pipeline.simulation.trials import run_trials
+from dpstream.pipeline.values.relative_errors import relative_error_lines
 from dpstream.randomizers.row_errors import MOST_HELD, OTHERS
 from dpstream.topics.manifests import Fate
 
@@ -255,6 +256,7 @@ def _summary(simulations: list[Simulation], log: ValueLog) -> Iterator[tuple[str
         yield from _item_summary(simulations, users)
     if error is not None and covered is not None:
         yield "root mean squared error", f"{number(error)} users ({error / users:.1%})"
+        yield from relative_error_lines(error, users)
         if first.smoothed:
             for name, other in column_errors(simulations).items():
                 if name != "online":

@@ -28,6 +28,7 @@ from dpstream.pipeline.results.known_digits import percent
 from dpstream.pipeline.results.sentences import sentence_of
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, columns
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.relative_errors import relative_error_lines
 from dpstream.pipeline.whole_files import replaced_whole
 
 NOT_PRIVATE = "demo: not private"
@@ -225,6 +226,7 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "RMSE", "nothing could be estimated"
     else:
         yield "RMSE", f"{_share(rmse, outcome)}, against the truth"
+        yield from relative_error_lines(rmse, outcome.users, outcome.job.people)
     smoothed = outcome.smoothed_rmse
     if smoothed is not None:
         yield "smoothed RMSE", f"{_share(smoothed, outcome)}, by looking back at the end"

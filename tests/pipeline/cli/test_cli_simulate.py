@@ -53,6 +53,18 @@ def test_json_is_one_object_with_all_that_is_promised(
     assert body["rmse"] == pytest.approx(rmse(body["epochs"]))
 
 
+def test_errors_are_also_relative_to_counts_of_plausible_sizes(
+    dpstream: Commands, job_file: Path, changes: Path
+) -> None:
+    """Of all users an error looks small that is larger than a typical count."""
+    planned = dpstream("plan", job_file, "--users", 10_000, "--json").json["rmse"]
+    said = " ".join(dpstream("plan", job_file, "--users", 10_000).output.split())
+    for count, share in ((100, "1%"), (500, "5%"), (2_000, "20%")):
+        assert f"a count of {count:,} ({share} of all users) off by {planned / count:,.0%}" in said
+    simulated = dpstream("simulate", job_file, "--input", changes, "--seed", 7)
+    assert f"a count of {round(0.2 * USERS):,} (20% of all users)" in simulated.output
+
+
 def test_a_seed_makes_it_repeatable_and_only_a_seed(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
