@@ -45,7 +45,13 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.errors import AccessError as AccessError
 from dpstream.pipeline.kafka.errors import ClusterError as ClusterError
 from dpstream.pipeline.kafka.errors import NoTopicError as NoTopicError
-from dpstream.pipeline.kafka.errors import is_unknown_login, may_not_write, refused_kind
+from dpstream.pipeline.kafka.errors import (
+    RecordTooLargeError,
+    is_too_large,
+    is_unknown_login,
+    may_not_write,
+    refused_kind,
+)
 from dpstream.pipeline.kafka.record_ages import record_ages
 from dpstream.pipeline.kafka.topic_spread import (
     TopicSpreadError,
@@ -431,6 +437,8 @@ class Cluster:
         except KafkaError as error:
             if may_not_write(error):
                 raise self._refusal("write", "topic", topic) from error
+            if is_too_large(error):
+                raise RecordTooLargeError(topic, len(value or b"")) from error
             raise ClusterError(f"cannot write to {topic}: {error}") from error
 
     @property
@@ -690,6 +698,8 @@ class KafkaTransport:
                     raise AccessError(
                         self._cluster.connection.principal, "write", "topic", sent.topic
                     ) from error
+                if is_too_large(error):
+                    raise RecordTooLargeError(sent.topic, sent.size) from error
                 raise ClusterError(
                     f"Kafka did not take a record: {error}; it is kept, run the same again"
                 ) from error

@@ -11,6 +11,8 @@ from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 
 # Kafka's numbers of refusals, by the kind of what they are about.
 _REFUSED = {29: "topic", 30: "group", 31: "cluster"}
+# Of a record that a topic or a broker is set up to refuse for its size.
+_TOO_LARGE = frozenset({10, 18})
 # Of a login that the cluster does not know.
 _UNKNOWN_LOGIN = 58
 ANY_ROLE = "ROLE"
@@ -42,6 +44,19 @@ class AccessError(ClusterError):
     def asking_for(self, role: str, job: str | None = None) -> str:
         """The message to somebody whose role is known; in which job, if it is not plain."""
         return access_problem(self.principal, self.action, self.kind, self.name, role, job)
+
+
+class RecordTooLargeError(ClusterError):
+    """A topic, or its brokers, refuse a record for its size."""
+
+    def __init__(self, topic: str, size: int) -> None:
+        job = topic.partition(".")[0]
+        super().__init__(
+            f"topic {topic} refuses a record of {size:,} bytes: its max.message.bytes, or "
+            f"message.max.bytes of its brokers, was made smaller than the job needs. Set it back "
+            f"(dpstream status {job} names the value of the topic), and run the same again: what "
+            "was to be written is kept"
+        )
 
 
 def access_problem(
@@ -90,6 +105,11 @@ def refused_kind(error: BaseException) -> str | None:
     """What an error of Kafka's says that nobody allows: topic, group or cluster; None: no such."""
     code = getattr(error, "errno", None)
     return _REFUSED.get(code) if isinstance(code, int) else None
+
+
+def is_too_large(error: BaseException | None) -> bool:
+    """Whether an error says that a record is too large for its topic."""
+    return getattr(error, "errno", None) in _TOO_LARGE
 
 
 def may_not_write(error: BaseException) -> bool:

@@ -106,13 +106,14 @@ def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
                 f"the deployment at {job.start_offset(role)}: what lay between was deleted by its "
                 f"retention or another program: {begin_anew(job.name)}"
             )
-    for done, latest in (("aggregated", kept.aggregated), ("published", kept.published)):
+    for done, latest in (("published", kept.published), ("aggregated", kept.aggregated)):
         if kept.decided is not None and latest is not None and latest > kept.decided:
             yield (
                 f"epoch {latest} is {done}, and no epoch after {kept.decided} is decided: "
                 f"epochs would be decided a second time. Of {job.topic(Role.MANIFESTS)} "
                 f"{records_lost(job.name)}"
             )
+            break
     wanted = job.topic_settings()
     for role, settings in kept.settings.items():
         yield from changed_settings(wanted[role], settings)

@@ -122,14 +122,13 @@ def _check_ends(cluster: Cluster, producer: Producer) -> None:
     """See that raw reports reach as far as they did when the producer's were acknowledged."""
     job = producer.job
     for role in job.report_roles:
-        ends = cluster.end_offsets(job.topic(role))
-        for partition, end in enumerate(ends[: job.partitions]):
+        for partition, end in enumerate(cluster.end_offsets(job.topic(role))[: job.partitions]):
             known = producer.store.acknowledged(role, partition)
             if end < known:
                 raise ContradictionError(
-                    f"producer {producer.name}: what it sent to {job.topic(role)}, partition "
-                    f"{partition}, was acknowledged up to offset {known}, and the topic ends at "
-                    f"{end}: {records_lost(job.name)}"
+                    f"reports of producer {producer.name} were acknowledged in {job.topic(role)}, "
+                    f"partition {partition}, up to offset {known}, and it ends at {end}: "
+                    f"{records_lost(job.name)}"
                 )
 
 

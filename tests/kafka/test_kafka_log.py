@@ -6,12 +6,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from aiokafka.errors import KafkaError, PolicyViolationError
+from aiokafka.errors import PolicyViolationError
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.errors import RecordTooLargeError
 from dpstream.pipeline.kafka.workers.errors import PositionDeletedError
 from dpstream.pipeline.kafka.workers.kafka_log import SLICE_BYTES, KafkaLog
 from dpstream.topics.names import Role, job_topics, topic_name
@@ -110,7 +111,7 @@ def test_long_ranges_come_in_slices(connection: Connection, job_name: str) -> No
 def test_refused_record_is_raised_by_flush(connection: Connection, job_name: str) -> None:
     async def story(log: KafkaLog) -> None:
         await log.append(Append(Role.REPORTS, 0, bytes(600_000)))
-        with pytest.raises(KafkaError, match="MessageSizeTooLarge"):
+        with pytest.raises(RecordTooLargeError, match="reports refuses a record of 600,000 bytes"):
             await log.flush()
         log.forget_appends()
         await log.append(Append(Role.REPORTS, 0, b"small"))

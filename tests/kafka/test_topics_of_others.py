@@ -15,9 +15,11 @@ import pytest
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic
 
+from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
+from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
+from dpstream.pipeline.kafka.errors import RecordTooLargeError
 from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.many_topics import ManyTopics
 from dpstream.pipeline.operations.deployed_jobs import read_jobs
@@ -27,7 +29,7 @@ from dpstream.pipeline.operations.status import JobWatch, gather_status
 from dpstream.pipeline.operations.status.looking_ahead import look_ahead
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
-from dpstream.topics.names import Role
+from dpstream.topics.names import BATCH_BYTES_MAX, Role
 
 ROOT = Path(__file__).parents[2]
 
@@ -235,3 +237,15 @@ def test_a_producer_notes_where_its_reports_lie(cluster: Cluster, job: Job, tmp_
         ends = cluster.end_offsets(job.topic(Role.REPORTS))
         known = [producer.store.acknowledged(Role.REPORTS, each) for each in range(2)]
         assert known == ends == [0, ends[1]]
+
+
+def test_a_record_that_is_too_large_for_its_topic_is_named(cluster: Cluster, job: Job) -> None:
+    deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+
+    def write() -> Steps[None]:
+        yield Append(Role.REPORTS, 0, bytes(BATCH_BYTES_MAX))
+        yield Flush()
+
+    found = f"topic {job.topic(Role.REPORTS)} refuses a record of 524,288 bytes"
+    with pytest.raises(RecordTooLargeError, match=found):
+        KafkaTransport(cluster, job.name).run(write())

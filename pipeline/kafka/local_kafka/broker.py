@@ -146,6 +146,7 @@ class LocalKafka:
                         f"it on port {port}"
                     )
                 return self.status()
+            before = self._kept_port()
             jars = kafka_jars(on_progress)
             on_progress("starting Apache Kafka")
             try:
@@ -155,6 +156,12 @@ class LocalKafka:
             except BaseException:
                 self._end(grace=0.0)
                 raise
+            after = self._kept_port()
+            if before is not None and after != before:
+                on_progress(
+                    f"until now it was at {HOST}:{before}: what still runs waits for it there, and "
+                    f"has to be ended and started again to find it at {HOST}:{after}"
+                )
             return self.status()
 
     def stop(self, grace: float = 30.0) -> bool:

@@ -21,7 +21,12 @@ from aiokafka.structs import ConsumerRecord
 
 from dpstream.pipeline.actions import Append, Ends, LogRecord, LogSlice
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
-from dpstream.pipeline.kafka.errors import AccessError, refused_kind
+from dpstream.pipeline.kafka.errors import (
+    AccessError,
+    RecordTooLargeError,
+    is_too_large,
+    refused_kind,
+)
 from dpstream.pipeline.kafka.workers.errors import PositionDeletedError
 from dpstream.pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
 from dpstream.pipeline.kafka.workers.known_records import KnownRecords
@@ -151,8 +156,14 @@ class KafkaLog:
 
     async def write(self, action: Append) -> None:
         """Write a record and wait until it has been acknowledged, apart from all others."""
-        with self._asking("write", self._topic(action.role)):
-            await (await self._send(action))
+        topic = self._topic(action.role)
+        try:
+            with self._asking("write", topic):
+                await (await self._send(action))
+        except KafkaError as error:
+            if is_too_large(error):
+                raise RecordTooLargeError(topic, len(action.value)) from error
+            raise
 
     async def flush(self) -> Ends:
         """Wait until everything appended has been acknowledged, or raise why it was not.
@@ -303,7 +314,10 @@ class KafkaLog:
         self._sent.discard(sent)
         failure = None if sent.cancelled() else sent.exception()
         if failure is not None:
-            failure = self._refusal(failure, "write", self._topic(action.role)) or failure
+            topic = self._topic(action.role)
+            failure = self._refusal(failure, "write", topic) or failure
+            if is_too_large(failure):
+                failure = RecordTooLargeError(topic, len(action.value))
         written = sent.result() if failure is None and not sent.cancelled() else None
         self._note_written(action, written)
         if sent in self._pending:

@@ -29,7 +29,12 @@ from faust.types import AppT
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.kafka.errors import AccessError, access_problem, refused_kind
+from dpstream.pipeline.kafka.errors import (
+    AccessError,
+    RecordTooLargeError,
+    access_problem,
+    refused_kind,
+)
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
 from dpstream.pipeline.kafka.workers import groups, topic_watch
 from dpstream.pipeline.kafka.workers.app import build_app
@@ -478,7 +483,7 @@ class _Process:
         text = " ".join(str(error).split())
         if isinstance(error, AccessError):
             return error.asking_for(self.stage_name)
-        if isinstance(error, WorkerError):
+        if isinstance(error, WorkerError | RecordTooLargeError):
             return text
         if refused_kind(error) == "group":
             group = group_name(self.job, self.stage_name)

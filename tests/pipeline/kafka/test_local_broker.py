@@ -26,3 +26,23 @@ def test_a_broker_that_runs_on_another_port_is_said(
     known = explain(said.value)
     assert known is not None
     assert known[1] == FAILED
+
+
+def test_a_broker_that_moves_to_another_port_says_what_waits_at_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = LocalKafka(tmp_path)
+    monkeypatch.setattr("dpstream.pipeline.kafka.local_kafka.broker.kafka_jars", lambda told: ())
+    monkeypatch.setattr(broker, "_launch", lambda jars, port, options: broker._write_settings(port))
+
+    def start(port: int) -> list[str]:
+        serves = iter([False, True])
+        monkeypatch.setattr(broker, "_serves", lambda timeout: next(serves))
+        steps: list[str] = []
+        broker.start(port, steps.append)
+        return steps
+
+    assert start(20123) == start(20123) == ["starting Apache Kafka"]
+    *_, last = start(20124)
+    assert last.startswith("until now it was at 127.0.0.1:20123: what still runs waits")
+    assert last.endswith("127.0.0.1:20124")
