@@ -105,6 +105,11 @@ class InputFlags:
             raise UsageProblem(f"input: {refusal}")
         return form
 
+    def adapted(self, job: Job) -> Job:
+        """Return the job as one that says how its input is written; raises as `form_of`."""
+        form = self.form_of(job)
+        return job if form == job.input_form else job.model_copy(update={"input": form})
+
     def over(self, form: InputForm) -> InputForm:
         """A form with what the flags say."""
         try:

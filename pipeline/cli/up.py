@@ -35,6 +35,7 @@ from dpstream.pipeline.cli.output import (
 from dpstream.pipeline.demo import (
     demo_change_log,
     demo_job_file,
+    demo_run,
     demo_shuffled_job_file,
     demo_stream_job_file,
 )
@@ -145,7 +146,7 @@ def up(
         to_epoch=to_epoch,
         skip_bad_rows=skip_bad_rows,
         agreed=yes,
-        form_of=flags.form_of,
+        adapted=flags.adapted,
     )
     _run(_watched(settings, browser, as_json), output, as_json)
 
@@ -192,8 +193,11 @@ def demo(
         keep_broker,
         rate,
         page=True,
+        adapted=demo_run(),
     )
-    jobs = [deploy_job(load_job(path), deployed_at=0) for path in settings.job_files]
+    jobs = [
+        deploy_job(settings.adapted(load_job(path)), deployed_at=0) for path in settings.job_files
+    ]
     if not as_json:
         student = values_of(settings.input, STUDENT, jobs[0].epochs.count)
         _tell_story(what_is_asked(jobs, PEOPLE))

@@ -6,8 +6,15 @@
 what was changed.
 """
 
+import secrets
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+
+from dpstream.pipeline.jobs.job_files import Job
+
+WEEKS = 168
+"""That are shown of the 170 in the log: in the last two, all courses end."""
 
 
 def demo_change_log() -> Path:
@@ -28,6 +35,21 @@ def demo_stream_job_file() -> Path:
 def demo_shuffled_job_file() -> Path:
     """Where the job file lies of the job in which the shuffle stage is trusted to shuffle."""
     return _installed("enrolment-shuffled.yaml")
+
+
+def demo_run() -> Callable[[Job], Job]:
+    """Return what a run shows of a job: its weeks, about a population of the run's own.
+
+    Earlier runs have charged others: what the page says has been charged is what this one costs.
+    """
+    run = secrets.token_hex(3)
+
+    def adapted(job: Job) -> Job:
+        epochs = job.epochs.model_copy(update={"count": WEEKS})
+        population = f"{job.population_name}-{run}"
+        return job.model_copy(update={"epochs": epochs, "population": population})
+
+    return adapted
 
 
 def _installed(name: str) -> Path:

@@ -12,12 +12,13 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     by name. ``run`` names this life of the server.
     ``kafka`` is ``{"answers": true|false, "since"}``: while it does not answer, numbers are stale.
 
-    SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "replay_of" (a job or
-    null), "epochs" (the last one there will be, or null), "counted_from" (the deployment's first
-    epoch), "horizon" (epochs of one), "population" (the people whom it charges), "position" (in
-    words, or null), "unit_of_value" ("users", or "percent" of jobs that learn),
-    "domain": {"kind": "value"|"items"|"numbers"|"found", "items": [label, ...] or null, "crowds":
-    [label, ...] where there are some, "measure": what is published of a model that is learnt},
+    SUMMARY: ``{"job", "protocol", "deployment", "deployed_at", "phase", "ended" (whether
+    its last epoch is published), "replay_of" (a job or null), "epochs" (the last one there will be,
+    or null), "counted_from" (the deployment's first epoch), "horizon" (epochs of one),
+    "population" (the people whom it charges), "position" (in words, or null), "unit_of_value"
+    ("users", or "percent" of jobs that learn), "domain": {"kind":
+    "value"|"items"|"numbers"|"found", "items": [label, ...] or null, "crowds": [label, ...] where
+    there are some, "measure": what is published of a model that is learnt},
     "first_epoch" (held here), "last_epoch", "closed_at", "fate", "flags", "headline" (text),
     "estimate": {"value", "low", "high"} or null, "title", "description" (or null), "people" (what
     they are called), "period" ("week", or "epoch"), "calendar": {"zone", "days" (whether epochs are
@@ -28,9 +29,10 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     reports show that people may have made more, or null),
     "change": {"number", "words"} or null (since the epoch before, with an interval of its own),
     "problems": [sentence, ...], "behind_seconds" (since the oldest record that waits was written,
-    of the stage where that is longest; 0 when nothing waits, null when not known), "budget"
-    (text)}``. Of ``items`` up to 64 are listed here, up to 4,096 in ``/api/jobs/J``, of longer
-    domains none.
+    of the stage where that is longest; 0 when nothing waits, null when not known), "loss":
+    {"epsilon", "delta", "each": "epoch"|"horizon" or null} (what the job costs by itself), "budget"
+    (text, of all jobs about its people)}``. Of ``items`` up to 64 are listed here, up to 4,096 in
+    ``/api/jobs/J``, of longer domains none.
 
 ``GET /api/jobs/J``
     SUMMARY and ``{"guarantee": {...}, "guarantee_words": [sentence, ...], "budget": {"population",

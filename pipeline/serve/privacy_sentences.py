@@ -190,17 +190,19 @@ def budget_line(budget: dict[str, Any]) -> str:
     """A budget in a few words.
 
     >>> budget_line({"charged": {"epsilon": 2.0}, "allowed": {"epsilon": 6.0}})
-    'epsilon 2 of 6 charged'
+    'epsilon 2 of 6 charged in all'
     """
     charged = budget["charged"]["epsilon"]
     if charged is None:
         return "charged without end"
     if budget["allowed"] is None:
-        return f"epsilon {_up(charged, 4)} charged, no limit was set"
+        return f"epsilon {_up(charged, 4)} charged in all, no limit was set"
     composed = ""
     if (filtered := budget.get("filtered")) is not None:
         charged, composed = filtered, ", composed"
-    return f"epsilon {_up(charged, 4)} of {budget['allowed']['epsilon']:.4g} charged{composed}"
+    return (
+        f"epsilon {_up(charged, 4)} of {budget['allowed']['epsilon']:.4g} charged in all{composed}"
+    )
 
 
 def _budget_words(

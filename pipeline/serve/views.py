@@ -153,6 +153,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "deployment": job.deployment.hex(),
         "deployed_at": job.deployed_at,
         "phase": state.phase.value,
+        "ended": last is not None and job.last_epoch is not None and last.epoch >= job.last_epoch,
         "replay_of": None if job.replay_of is None else job.replay_of.job,
         "epochs": job.last_epoch,
         "counted_from": state.counted_from,
@@ -181,6 +182,7 @@ def summary(state: JobState) -> dict[str, Any]:
         **_assumption(job, last),
         "problems": list(state.problems),
         "behind_seconds": state.behind,
+        "loss": _loss(job),
         "budget": budget_line(state.budget),
     }
     if last is not None:
@@ -201,6 +203,15 @@ def _assumption(job: DeployedJob, last: Point | None) -> dict[str, str | None]:
         "assumption": f"{capital(str(limit))}.",
         "warning": f"{capital(limit.warning)}." if warns else None,
     }
+
+
+def _loss(job: DeployedJob) -> dict[str, Any]:
+    """What the job by itself costs, and how often: once, at each "epoch" or in each "horizon"."""
+    guarantee = job.guarantee()
+    each = "horizon" if job.epochs.renew else None
+    if guarantee.unit == "epoch":
+        each = "epoch"
+    return {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "each": each}
 
 
 def _headline(state: JobState, point: Point) -> dict[str, Any]:

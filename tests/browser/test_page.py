@@ -577,7 +577,7 @@ def test_jobs_are_listed_and_two_are_laid_over_each_other(
     expect(page.locator(".tile")).to_have_count(8)
     for row in page.locator(".overview").all():
         expect(row.locator(".tile dt")).to_have_text(
-            ["Change", "Took part", "Epochs", "Privacy budget"]
+            ["Change", "Took part", "Epochs", "Privacy loss"]
         )
     expect(page.locator(".tile").first).to_contain_text("no interval follows")
     seen.wait_for_epoch(10, "estimate-1")

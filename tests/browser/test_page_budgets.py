@@ -41,8 +41,10 @@ def test_a_budget_that_composes_charges_says_so_beside_what_they_add_up_to(
     seen = watch(served.address)
     seen.open("?job=weekly")
     tile = seen.page.locator(".tile").last
-    expect(tile).to_contain_text("ε 15.2 of 17", timeout=PATIENCE)
-    expect(tile).to_contain_text("charges composed; 1.84 remains for each person")
+    expect(tile.locator(".figure")).to_have_text("ε 0.25")
+    expect(tile.locator(".note")).to_have_text(
+        "ε 15.2 of 17 charged in all, composed; 1.84 remains for each person", timeout=PATIENCE
+    )
     account = seen.page.locator(".account")
     expect(account.locator("dt")).to_have_text(
         [
@@ -59,7 +61,8 @@ def test_a_budget_that_composes_charges_says_so_beside_what_they_add_up_to(
 
     # The page that is open follows what others charge the same people.
     served.say(replace(own, deployment="f" * 32, horizons=None))
-    expect(tile).to_contain_text("no end", timeout=PATIENCE)
-    expect(tile).to_contain_text("charged; no budget can be kept")
+    expect(tile.locator(".note")).to_have_text(
+        "without end charged in all; no budget can be kept", timeout=PATIENCE
+    )
     expect(account.locator("dd")).to_have_text(["ε 0.25", "without end", "no limit was set"])
     seen.assert_well_behaved()

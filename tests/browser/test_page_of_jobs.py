@@ -15,7 +15,7 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.topics.names import FURTHER_REPORTS, HOPS, Role
-from tests.support.chromium import Watched
+from tests.support.chromium import PATIENCE, Watched
 from tests.support.served_page import ServedPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -146,6 +146,68 @@ def test_every_job_of_the_list_has_a_small_curve_and_jobs_alike_can_be_compared(
         ["compare attendance with enrolment", "compare same-epochs with waiting"]
     )
     seen.assert_well_behaved()
+
+
+def test_only_answers_of_one_kind_are_compared(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    first = served.deploy(count_job("enrolment", "population: students"))
+    second = served.deploy(count_job("attendance", "population: students"))
+    third = served.deploy(item_job("transport", "walk, bus") + "population: students\n")
+    served.publish(first, 1, [estimate(5_000)])
+    served.publish(second, 1, [estimate(5_000)])
+    served.publish(third, 1, [items(300, 900)])
+    seen = watch(served.address)
+    seen.open()
+    page = seen.page
+    expect(page.locator(".pairs a")).to_have_text(["compare attendance with enrolment"])
+    # What a job costs by itself; and below, what all of them cost the same people.
+    card = page.locator(".job", has=page.get_by_role("link", name="attendance"))
+    expect(card.locator("dd", has_text="\N{GREEK SMALL LETTER EPSILON} 4")).to_be_visible()
+    expect(card.locator(".facts .note")).to_contain_text("charged in all, no limit was set")
+    page.screenshot(path=artefacts / "cards.png", full_page=True)
+    seen.open("?job=attendance")
+    offered = page.get_by_label("Compare with").locator("option")
+    expect(offered).to_have_text(["compare with …", "enrolment"])
+    seen.open("?job=transport")
+    expect(page.get_by_label("Compare with")).to_have_count(0)
+    seen.assert_well_behaved()
+
+
+def test_a_job_that_has_ended_says_so_and_no_chart_is_without_a_word(
+    served: ServedPage, watch: Watch, artefacts: Path
+) -> None:
+    job = served.deploy(count_job("over", epochs="{count: 4}"))
+    served.publish(job, 1, [estimate(5_000), None, None])
+    for width in (390, 1440):
+        seen = watch(served.address, viewport={"width": width, "height": 900})
+        seen.open("?range=2-3")
+        words = seen.page.locator(".charts .empty")
+        expect(words).to_have_text(
+            "No estimate was published of these epochs: see why in the table below.",
+            timeout=PATIENCE,
+        )
+        seen.page.screenshot(path=artefacts / f"no-estimate-{width}.png")
+        seen.open()
+        seen.wait_for_epoch(1)
+        expect(words).to_be_hidden()
+        seen.assert_well_behaved()
+    page = seen.page
+    expect(page.locator(".overview .phase")).to_be_hidden()
+    served.publish(job, 4, [estimate(5_000)])
+    expect(page.locator(".overview .phase")).to_have_text("ended")
+    page.get_by_role("tab", name="For operators").click()
+    expect(page.locator(".operators .facts")).to_contain_text("Phaseended")
+    written = """async () => {
+      const { Curve } = await import("/static/curve.js");
+      const one = { epochs: [1], value: [1], low: [0], high: [2] };
+      const curve = (smoothed) => new Curve({ ...one, smoothed });
+      const place = document.body.appendChild(document.createElement("div"));
+      place.className = "chart";
+      return [curve(null), curve([null]), curve([1])].map((each) => each.has("smoothed"))
+        .concat(getComputedStyle(place, "::after").content);
+    }"""
+    assert page.evaluate(written) == [False, False, True, '"The curve is being read."']
 
 
 def test_stages_that_need_no_workers_are_no_cause_for_alarm(

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpstream.pipeline.demo import demo_change_log, demo_job_file
+from dpstream.pipeline.demo import demo_change_log, demo_job_file, demo_run
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
-from dpstream.pipeline.jobs.job_files import load_job, parse_job
+from dpstream.pipeline.jobs.job_files import load_job, make_job, parse_job
 from experiments.preparation import write_change_log
 from experiments.prepare_oulad import enrolments, main, weekly_changes
 from tests.support.changes_per_user import changes_per_user
@@ -41,6 +41,17 @@ def test_shares_of_students_by_changes_are_as_stated(log: ChangeLog) -> None:
     students = changes_per_user(log)
     at_most = np.cumsum(students) / students.sum()
     assert f"{at_most[2]:.1%} {at_most[4]:.1%}" == "94.6% 99.8%"
+
+
+def test_a_run_ends_where_there_is_something_to_see(log: ChangeLog) -> None:
+    """The last week of the log is empty, and of the one before a third is gone."""
+    truth, file = log.truth(), load_job(demo_job_file())
+    job, again = demo_run()(file), demo_run()(file)
+    assert job.last_epoch == 168
+    assert truth[167] > 7_000
+    assert truth[167] == truth[166] > truth[168] > truth[169]
+    assert make_job(job.to_json()) == job
+    assert len({file.population, job.population, again.population}) == 3
 
 
 def test_the_file_is_small_and_holds_neither_name_nor_time() -> None:

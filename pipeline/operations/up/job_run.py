@@ -18,7 +18,6 @@ from dpstream.pipeline.devices.produce import enrolment, input_notices, load_inp
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.kafka.connection import Connection
@@ -75,21 +74,18 @@ class JobInput:
         to_epoch: int | None,
         skip_bad_rows: bool,
         say: Callable[[str], None],
-        form_of: Callable[[Job], InputForm] = lambda job: job.input_form,
+        adapted: Callable[[Job], Job] = lambda job: job,
     ) -> JobInput:
         """Read a job file and its input; what is worth knowing is said.
 
-        The job is deployed as one that says how its input is written (`form_of`): so producer and
-        page read it alike.
+        What is deployed is what `adapted` makes of the job: so producer and page read it alike.
 
         Raises:
             JobError: the job file is wrong.
             InputError: the input, or the roster, is wrong.
         """
-        job = load_job(job_file)
+        job = adapted(load_job(job_file))
         check_has_producers(job)
-        if (form := form_of(job)) != job.input_form:
-            job = job.model_copy(update={"input": form})
         values = load_input(
             job,
             path,

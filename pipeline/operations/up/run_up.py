@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, Queue
 
-from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection, find_cluster
@@ -56,7 +55,7 @@ class UpSettings:
         browser: open it.
         linger: leave the page after the last estimate, until a signal comes.
         agreed: whether deployments may end, and people be charged again, by what is deployed.
-        form_of: how the input of a job is written.
+        adapted: What is deployed of the job of a file.
     """
 
     job_files: tuple[Path, ...]
@@ -72,7 +71,7 @@ class UpSettings:
     browser: bool = False
     linger: bool = False
     agreed: bool = True
-    form_of: Callable[[Job], InputForm] = field(default=lambda job: job.input_form)
+    adapted: Callable[[Job], Job] = field(default=lambda job: job)
 
 
 Finished = Callable[[Sequence[Outcome], str | None], None]
@@ -100,7 +99,7 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
             roster=settings.users,
             to_epoch=settings.to_epoch,
             skip_bad_rows=settings.skip_bad_rows,
-            form_of=settings.form_of,
+            adapted=settings.adapted,
             # The jobs have one input, and it need not be spoken of twice.
             say=screen.say if index == 0 else lambda sentence: None,
         )

@@ -31,6 +31,12 @@ export class Curve {
     return this.population ? Math.min(Math.max(value, 0), this.population[index]) : value;
   }
 
+  // Whether there is such a line, "smoothed", "truth" or "simultaneous", anywhere.
+  has(name) {
+    const values = this[name]?.low ?? this[name];
+    return Boolean(values?.some((value) => !Number.isNaN(value)));
+  }
+
   get lastEpoch() {
     return this.epochs.at(-1) ?? 0;
   }

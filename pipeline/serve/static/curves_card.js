@@ -167,8 +167,9 @@ export class CurvesCard {
     chart.addEventListener("range", (event) => this.#go(event.detail ? event.detail.join("-") : "all"));
     const legend = h("ul", { class: "legend" });
     const heading = this.#needsHeading(models) && h("h3", {}, this.#named(models[0]));
-    this.body.append(h("div", { class: "panel" }, heading, place, legend));
-    return { models, chart, legend, place, added: 0, figure: "", unit: "" };
+    const nothing = h("p", { class: "empty", hidden: true });
+    this.body.append(h("div", { class: "panel" }, heading, nothing, place, legend));
+    return { models, chart, legend, place, nothing, added: 0, figure: "", unit: "" };
   }
 
   // By its title, and where another job has the same, by its name.
@@ -243,7 +244,9 @@ export class CurvesCard {
   // Charts of the same unit have the same axis, so that heights can be compared.
   #zoom() {
     const { range } = this;
-    for (const { chart, unit, models: [model] } of this.#charts) {
+    for (const { chart, unit, models: [model], nothing } of this.#charts) {
+      nothing.hidden = chart.curves.some((curve) => curve.lastKnown(range[1]) >= 0 && curve.epochs[curve.lastKnown(range[1])] >= range[0]);
+      setText(nothing, `No estimate was published of these ${model.detail.period}s: see why in the table below.`);
       const alike = this.#charts.filter((other) => other.unit === unit && (unit === "users" || model.measuresAs(other.models[0])));
       chart.zoom(range, widest(alike.map((other) => other.chart.extent(range, this.#fromZero(unit)))));
     }
@@ -337,14 +340,14 @@ export class CurvesCard {
 
   #drawSwitches() {
     const curves = this.#charts.flatMap(({ chart }) => chart.curves);
-    const has = (name) => curves.some((curve) => curve[name]);
+    const has = (name) => curves.some((curve) => curve.has(name));
     const note = this.models.map((model) => model.detail.truth_note).find(Boolean) ?? "not private";
     const lines = [["estimate", this.change ? "estimated change" : "estimate"], ["band", "95 % interval"]];
     const { period } = this.models[0].detail;
     const wide = this.shown.simultaneous && has("simultaneous");
     if (wide) lines.push(["wide", `all ${period}s at once, in 19 of 20 runs`]);
-    if (has("smoothed")) lines.push(["smoothed", "smoothed, looking back"]);
-    if (has("truth")) lines.push(["truth", note]);
+    if (this.shown.smoothed && has("smoothed")) lines.push(["smoothed", "smoothed, looking back"]);
+    if (this.shown.truth && has("truth")) lines.push(["truth", note]);
     const sentences = new Set(this.models.map((model) => wide && model.detail.simultaneous?.words).filter(Boolean));
     this.key.replaceChildren(...lines.map(([name, words]) => h("span", {}, h("i", { class: `line ${name}`, "aria-hidden": "true" }), words)),
       ...[...sentences].map((words) => h("span", { class: "said" }, words)));

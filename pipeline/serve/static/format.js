@@ -87,6 +87,9 @@ const cutTo = (round) => (value) => {
 export const loss = cutTo(Math.ceil);
 export const left = cutTo(Math.floor);
 
+// What a job costs by itself.
+export const lossOf = ({ loss: { epsilon, each }, period }) => `ε ${loss(epsilon)}${each ? ` each ${each === "epoch" ? period : each}` : ""}`;
+
 // A small probability to two digits.
 export function chance(value, round = Math.ceil) {
   if (value <= 0) return "0";
@@ -129,3 +132,6 @@ export const plural = (number, one, many = `${one}s`) => `${count(number)} ${num
 export function progress({ last_epoch: last, epochs, counted_from: first }) {
   return last ? `${count(last - first + 1)}${epochs ? ` of ${count(epochs - first + 1)}` : ""}` : "–";
 }
+
+// What a job does, where that is not to run: what operators have it do, or that it has ended.
+export const phaseOf = ({ phase, ended }) => (phase !== "running" ? phase : ended ? "ended" : "");

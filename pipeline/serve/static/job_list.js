@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { h } from "./dom.js";
-import { capital, plural, progress, tied, time } from "./format.js";
+import { capital, lossOf, phaseOf, plural, progress, tied, time } from "./format.js";
 import { smallCurve } from "./small_curve.js";
 import { view } from "./view.js";
 
@@ -67,13 +67,13 @@ export class JobList {
 }
 
 function card(job, curve) {
-  const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+  const fact = (name, value, note) => h("div", {}, h("dt", {}, name), h("dd", {}, value), note && h("dd", { class: "note" }, note));
   return h("article", { class: "card job" },
     h("h2", {}, h("a", { href: view.href({ job: job.job }) }, job.title), " ", h("small", {}, [job.title !== job.job && job.job, job.replay_of && `replay of ${job.replay_of}`].filter(Boolean).join(", "))),
     h("p", { class: "headline" }, tied(job.sentence.join(""))),
     curve && h("figure", {}, smallCurve(curve, job), h("figcaption", { class: "note" }, caption(job, curve))),
     h("dl", { class: "facts" }, fact(capital(`${job.period}s`), progress(job)), fact("Closed", time(job.closed_at)),
-      fact("Privacy", job.budget), job.phase !== "running" && fact("Phase", job.phase)),
+      fact("Privacy loss", lossOf(job), job.budget), phaseOf(job) && fact("Phase", phaseOf(job))),
     job.problems.map((problem) => h("p", { class: "problem" }, problem)));
 }
 
@@ -81,10 +81,13 @@ function caption(job, { label, epochs }) {
   return `${capital(label)}, ${epochs.length > 1 ? `last ${plural(epochs.length, job.period)}` : `first ${job.period}`}`;
 }
 
-// Jobs of the same people, or with the same domain over as many epochs, as far as it is known.
+// Whether two jobs give the same kind of answer: numbers that can stand in one chart, or side by side.
+export const alike = (one, other) => one.domain.kind === other.domain.kind && one.unit_of_value === other.unit_of_value;
+
+// Those of the same people, or with the same domain over as many epochs, as far as it is known.
 function pairs(jobs) {
   const about = ({ domain: { kind, items, measure }, horizon }) => (kind === "value" || items ? JSON.stringify([kind, items, measure, horizon]) : NaN);
   return jobs.flatMap((one, index) => jobs.slice(index + 1)
-    .filter((other) => one.population === other.population || about(one) === about(other))
+    .filter((other) => alike(one, other) && (one.population === other.population || about(one) === about(other)))
     .map((other) => [one, other]));
 }

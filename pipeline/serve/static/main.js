@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { Connection } from "./connection.js";
 import { byId, h, setText } from "./dom.js";
 import { time } from "./format.js";
-import { JobList } from "./job_list.js";
+import { JobList, alike } from "./job_list.js";
 import { JobPage } from "./job_page.js";
 import { Model } from "./model.js";
 import { MOST_JOBS, view } from "./view.js";
@@ -161,7 +161,9 @@ class Page {
     const names = this.jobs.map((job) => job.job);
     const twice = (title) => this.jobs.filter((job) => job.title === title).length > 1;
     const titles = new Map(this.jobs.map(({ job, title }) => [job, title !== job && twice(title) ? `${title} (${job})` : title]));
-    const key = JSON.stringify([[...titles], this.job, view.state.with]);
+    const own = this.jobs.find(({ job }) => job === this.job);
+    const others = this.jobs.filter((job) => own && job !== own && alike(own, job)).map(({ job }) => job);
+    const key = JSON.stringify([[...titles], others, this.job, view.state.with]);
     if (key === this.key) return;
     this.key = key;
     if (!this.job || names.length < 2) {
@@ -170,10 +172,11 @@ class Page {
     }
     const choice = (label, current, options, none, chosen) => h("select", { "aria-label": label, onchange: (event) => chosen(event.target.value) },
       none && h("option", { value: "" }, none), options.map((name) => h("option", { value: name, selected: name === current }, titles.get(name) ?? name.split(",").map((each) => titles.get(each) ?? each).join(" and "))));
-    byId("trail").replaceChildren(
-      choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" })),
-      // Several at once are one choice more.
-      choice("Compare with", view.state.with, [...names.filter((name) => name !== this.job), ...(view.state.with.includes(",") ? [view.state.with] : [])], "compare with …", (other) => view.set({ job: this.job, with: other })));
+    // Several at once are one choice more, as is one that a link names.
+    const { with: beside } = view.state;
+    const offered = [...others, ...(beside && !others.includes(beside) ? [beside] : [])];
+    const chosen = choice("Job", this.job, names.includes(this.job) ? names : [this.job, ...names], null, (job) => view.set({ job, with: "", series: [], crowd: "", range: "all" }));
+    byId("trail").replaceChildren(chosen, ...(offered.length ? [choice("Compare with", beside, offered, "compare with …", (other) => view.set({ job: this.job, with: other }))] : []));
   }
 
   #change(before) {

@@ -2,7 +2,7 @@
 
 import { jobPath } from "./api.js";
 import { column, h, numbers, table } from "./dom.js";
-import { count, moment, rate, seconds } from "./format.js";
+import { count, moment, phaseOf, rate, seconds } from "./format.js";
 import { idleWords, reasons, waitsFor } from "./pipeline.js";
 
 // Where it is wider than the page, it is moved inside.
@@ -40,7 +40,7 @@ export class Operators {
     const { detail, pipeline } = this.model;
     const collectors = pipeline?.collectors;
     const known = (value) => value !== null && value !== undefined;
-    const facts = [["Protocol", detail.protocol], ["Phase", detail.phase], ["Behind", seconds(detail.behind_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
+    const facts = [["Protocol", detail.protocol], ["Phase", phaseOf(detail) || detail.phase], ["Behind", seconds(detail.behind_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
       ["Replay of", detail.replay_of ?? "no other job"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
     if (pipeline?.stages) {
       facts.push(["Windows decided", reasons(pipeline.decided ?? {}) || "none"]);

@@ -1,7 +1,7 @@
 // A job in a sentence and a few tiles.
 
 import { h, setText } from "./dom.js";
-import { capital, count, left, loss, moment, progress, tied, time } from "./format.js";
+import { capital, count, left, loss, lossOf, moment, phaseOf, progress, tied, time } from "./format.js";
 
 // Tiles that all of some jobs have under the same names.
 export function tilesOf(models) {
@@ -11,7 +11,7 @@ export function tilesOf(models) {
 
 // Names of so many letters are no headline.
 const LONG = 24;
-const NAMES = { change: () => "Change", part: () => "Took part", epochs: ({ period }) => capital(`${period}s`), privacy: () => "Privacy budget" };
+const NAMES = { change: () => "Change", part: () => "Took part", epochs: ({ period }) => capital(`${period}s`), privacy: () => "Privacy loss" };
 
 export class Overview {
   // `named`: whether there are several, one below the other.
@@ -45,8 +45,8 @@ export class Overview {
       setText(this[name], detail[name] ?? "");
       this[name].hidden = !detail[name];
     }
-    setText(this.phase, detail.phase === "running" ? "" : detail.phase);
-    this.phase.hidden = detail.phase === "running";
+    setText(this.phase, phaseOf(detail));
+    this.phase.hidden = !phaseOf(detail);
     const { problems } = detail;
     if (this.problems.textContent !== problems.join("")) this.problems.replaceChildren(...problems.map((each) => h("li", { class: "problem" }, each)));
     this.#change(detail);
@@ -79,15 +79,16 @@ export class Overview {
     this.tiles.epochs.note.title = moment(closed_at);
   }
 
-  #budget({ budget }) {
-    const { charged, filtered, allowed, remaining } = budget;
+  // What this job costs; and below, what all jobs about its people do.
+  #budget(detail) {
+    const { charged, filtered, allowed, remaining } = detail.budget;
     if (!allowed || charged.epsilon === null) {
-      const limit = allowed ? "no budget can be kept" : "no limit was set";
-      this.#say("privacy", charged.epsilon === null ? "no end" : `ε ${loss(charged.epsilon)}`, `charged; ${limit}`);
+      const total = charged.epsilon === null ? "without end" : `ε ${loss(charged.epsilon)}`;
+      this.#say("privacy", lossOf(detail), `${total} charged in all; ${allowed ? "no budget can be kept" : "no limit was set"}`);
       return;
     }
-    const counted = filtered ?? charged.epsilon, composed = filtered === null ? "" : "charges composed; ";
-    this.#say("privacy", `ε ${loss(counted)} of ${loss(allowed.epsilon)}`,
-      remaining ? `${composed}${left(remaining.epsilon)} remains for each person` : "", counted / allowed.epsilon);
+    const counted = filtered ?? charged.epsilon, composed = filtered === null ? "" : ", composed";
+    const rest = remaining ? `; ${left(remaining.epsilon)} remains for each person` : "";
+    this.#say("privacy", lossOf(detail), `ε ${loss(counted)} of ${loss(allowed.epsilon)} charged in all${composed}${rest}`, counted / allowed.epsilon);
   }
 }

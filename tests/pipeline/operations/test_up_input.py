@@ -76,7 +76,7 @@ def test_the_job_is_deployed_as_one_that_says_how_its_input_is_written(
         to_epoch=None,
         skip_bad_rows=False,
         say=lambda sentence: None,
-        form_of=lambda job: form,
+        adapted=lambda job: job.model_copy(update={"input": form}),
     )
     assert given.users == 3
     assert given.job.input == form

@@ -76,7 +76,7 @@ async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
         assert counted["phase"] == "running"
         assert counted["replay_of"] is None
         assert jobs["modes"]["headline"].startswith("bus, or tram: 53 (95 %: 43 to 63)")
-        assert jobs["modes"]["budget"] == "epsilon 8 of 20 charged"
+        assert jobs["modes"]["budget"] == "epsilon 8 of 20 charged in all"
         assert jobs["words"]["headline"].startswith("8: 80")
         # The median of 40 values below 40 and 180 above.
         assert jobs["hours"]["headline"].startswith("median ")
