@@ -27,7 +27,6 @@ from dpstream.pipeline.results.smoothing import SmoothedHorizon, read_from, smoo
 from dpstream.pipeline.serve.background import Background, LookBack, Shown
 from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import (
-    MOST_EPOCHS,
     Answers,
     Follower,
     KafkaSource,
@@ -36,6 +35,7 @@ from dpstream.pipeline.serve.follower import (
     Published,
     Reader,
 )
+from dpstream.pipeline.serve.history import MOST_EPOCHS
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
