@@ -39,12 +39,28 @@ class ChangeLimit:
 
     @property
     def warning(self) -> str:
-        """What flagged estimates mean: `dpstream.aggregators.estimate.CHANGES_USED`."""
+        """What flagged estimates mean: `dpstream.aggregators.estimate.CHANGES_USED`.
+
+        >>> print(ChangeLimit(4, "delayed").warning)
+        the true number may lie outside its 95 % interval: people have changed at least 2 times on \
+average, so those who change most have probably made the 4 changes that it allows for, and what \
+they did since then appears late. Privacy is not affected
+        """
+        since = "appears late" if self.later == "delayed" else "is missing"
+        half = "once" if self.changes == 2 else f"{self.changes / 2:g} times"
         return (
-            f"on average, people have made at least half of the {self.changes:,} changes that the "
-            "intervals assume: those who change more often than others have made all of theirs, "
-            "and intervals may miss the truth. Deploy the job with a larger parameters.changes, or "
-            "with fewer epochs and renew: true"
+            "the true number may lie outside its 95 % interval: people have changed at least "
+            f"{half} on average, so those who change most have probably made "
+            f"the {self.changes:,} changes that it allows for, and what they did since then "
+            f"{since}. Privacy is not affected"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What an operator can do about it."""
+        return (
+            "deploy the job again, with a larger parameters.changes (intervals get wider) or with "
+            "fewer epochs and renew: true (each horizon costs epsilon again)"
         )
 
 

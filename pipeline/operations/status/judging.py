@@ -78,7 +78,7 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
         and CHANGES_USED in published.flags
         and not status.finished
     ):
-        yield f"{CHANGES_USED}: {limit.warning}"
+        yield f"{limit.warning}. To have intervals that hold, {limit.remedy}"
     if status.late_reports:
         what = "devices" if job.counts_devices and not _collects(job) else "reports"
         see = (

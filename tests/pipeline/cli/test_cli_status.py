@@ -122,8 +122,8 @@ def test_changes_that_people_have_used_up_need_a_person() -> None:
     estimate = Estimate.around(40, 5, 10, 90, 100, (CHANGES_USED,))
     flagged = replace(publication(3), estimate=estimate)
     (problem,) = problems(stages(), published=flagged)
-    assert "half of the 2 changes" in problem
-    assert "intervals may miss the truth" in problem
+    assert "made the 2 changes that it allows for" in problem
+    assert "a larger parameters.changes" in problem
     quiet = replace(publication(3), estimate=replace(estimate, flags=()))
     assert problems(stages(), published=quiet) == []
 

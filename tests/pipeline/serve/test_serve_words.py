@@ -60,7 +60,7 @@ async def test_what_intervals_assume_stands_beside_them() -> None:
     async with live_page(cluster) as page:
         told = await page.get("/api/jobs/visits")
         assert told["assumption"] == assumption
-        assert "at least half of the 2 changes" in told["warning"]
+        assert "people have changed at least once on average" in told["warning"]
 
 
 async def test_days_begin_when_they_do_in_the_zone_of_the_job() -> None:
