@@ -6,6 +6,7 @@ item held most. Counts are estimated besides, as of any measurements.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,13 @@ from dpstream.randomizers.bucket import BucketLaw
 
 
 class BucketAggregator(ParityAggregator[BucketLaw]):
-    """For every epoch the number of reports, and the sums of their buckets."""
+    """For every epoch the number of reports, and the sums of their buckets.
+
+    Attributes:
+        label: name of an item in flags.
+    """
+
+    label: Callable[[int], str] = staticmethod(str)
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
         """See `ItemCountsAggregator`; flagged with the item that was found."""
@@ -34,7 +41,7 @@ class BucketAggregator(ParityAggregator[BucketLaw]):
         of_trials = f"{votes} of {self.law.trials} trials"
         if 2 * votes <= self.law.trials:
             return f"no item was found: no more than {of_trials} agree"
-        return f"item {item} was found by {of_trials}"
+        return f"item {self.label(item)} was found by {of_trials}"
 
     def named(self, epoch: int) -> NDArray[np.int64]:
         """The item that each trial names, int64, shape (trials,); 0 for none, or several."""

@@ -42,6 +42,7 @@ from dpstream.pipeline.protocols.forecasts import (
     DividedForecast,
     DyadicForecast,
     Forecast,
+    SearchedForecast,
     SmoothedForecast,
 )
 from dpstream.pipeline.protocols.protocol import Law
@@ -310,6 +311,7 @@ def plan(
         one_liar=_one_liar(job) if compared else None,
         caveats=(
             *forecast.caveats,
+            *(forecast.found_caveats(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),
             *_of_strangers(job, protocol.needs_shuffle),
         ),

@@ -117,8 +117,8 @@ def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
             of_one = f"epsilon {guarantee.epsilon:.6g} is of one {unit}: "
         yield (
             f"{of_one}epsilon {whole:.6g} for all that a user does in {epochs:,} epochs promises "
-            "little: a guess about one person that was right 50 times in 100 may become right "
-            f"{times_right(whole, delta)} times"
+            "little: a guess about one person that was right 50 times in 100 may then be right "
+            f"{times_right(whole, delta).replace(' in ', ' times in ')}"
         )
     deltas = [delta, *([] if guarantee.shuffled is None else [guarantee.shuffled.delta])]
     if max(deltas) * users >= 1:

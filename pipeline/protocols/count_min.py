@@ -72,13 +72,16 @@ class CountMinForecast(PerEpochForecast):
             "the errors are those of a single item, value or point",
             *((collisions,) if self._hashed else ()),
             *self._one_sided_caveats(),
-            *_found_caveats(law),
             *_noise_caveats(law),
         )
 
     def like(self, held: NDArray[np.float64]) -> CountMinForecast:
         """The same for items of which these shares of the users hold each."""
         return CountMinForecast(self._law, self._parameters, self._last_epoch, held)
+
+    def found_caveats(self, users: int) -> tuple[str, ...]:
+        """See `SearchedForecast.found_caveats`."""
+        return _found_caveats(self._law, users)
 
     def predicted_error(self, users: int) -> float:
         """See `CellForecast.predicted_error`."""
@@ -185,14 +188,13 @@ def _deviations(axis: AxisCode) -> NDArray[np.float64]:
     return np.asarray(np.sqrt(range_variances(axis, starts, starts + 1)), np.float64)
 
 
-def _found_caveats(law: CountMinLaw) -> tuple[str, ...]:
+def _found_caveats(law: CountMinLaw, users: int) -> tuple[str, ...]:
     """Of a domain too large to be listed: how many hold an item that is found."""
     if not isinstance(law.code, PrefixCells):
         return ()
     # Nothing that a device runs imports the accounting.
     from dpstream.randomizers.accounting.prefix_levels import predict
 
-    users = law.noise.minimum
     _, variance = law.noise.moments(users)
     predicted = predict(law.code.levels, users, variance, law.items)
     if predicted is None:

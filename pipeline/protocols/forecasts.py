@@ -92,6 +92,15 @@ class BoundedForecast(Forecast, typing.Protocol):
 
 
 @typing.runtime_checkable
+class SearchedForecast(Forecast, typing.Protocol):
+    """Of a protocol that may search a domain too large to be listed."""
+
+    def found_caveats(self, users: int) -> tuple[str, ...]:
+        """How many of so many users have to hold an item for it to be found, in sentences."""
+        ...
+
+
+@typing.runtime_checkable
 class FreezingForecast(Forecast, typing.Protocol):
     """Of a protocol for values 0 and 1 that follows so many changes of each user and no more."""
 

@@ -69,7 +69,6 @@ class ProjectiveGeometryForecast(PerEpochForecast):
             "the errors are those of an item that few hold, and do not depend on which they are; "
             "one that many hold is estimated worse",
             *(several if law.slots > 1 else ()),
-            *self._found(),
         )
 
     def like(self, held: NDArray[np.float64]) -> ProjectiveGeometryForecast:
@@ -88,9 +87,9 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         variance = spoken_for_variance(self._law.probabilities, users, holders=0)
         return math.sqrt(variance * len(self._law.cells))
 
-    def _found(self) -> tuple[str, ...]:
-        """Of a domain too large to be listed: how many hold an item that is found."""
-        law, users = self._law, self._law.minimum
+    def found_caveats(self, users: int) -> tuple[str, ...]:
+        """See `SearchedForecast.found_caveats`."""
+        law = self._law
         if law.prefixes is None:
             return ()
         # Nothing that a device runs imports the accounting.
@@ -99,9 +98,9 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         variance = self._noise_deviation(users) ** 2
         found = predict(law.prefixes.levels, users, variance, law.slots)
         if found is None:
-            return (f"with shuffle.minimum users, {users:,}, no item is reliably found",)
+            return (f"with {users:,} users no item is reliably found",)
         return (
-            f"of shuffle.minimum users, {users:,}, about {math.ceil(found[0]):,} have to hold an "
+            f"of {users:,} users about {math.ceil(found[0]):,} have to hold an "
             "item for it to be found reliably, if counts are as skewed as Zipf's law",
         )
 

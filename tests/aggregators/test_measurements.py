@@ -15,6 +15,8 @@ from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import MeasurementsAggregator, sum_variance
 from dpstream.aggregators.sparse_recovery import SparseRecoveryAggregator
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.protocols.measurements import MeasurementsForecast
 from dpstream.randomizers.bucket import Bucket, BucketLaw, BucketParameters
 from dpstream.randomizers.bucket.calibration import calibrate
@@ -161,6 +163,32 @@ def test_of_a_domain_too_large_to_publish_the_items_most_held_are_published() ->
     assert len(published.items) == FOUND
     assert published.items[0] == len(labels) == int(every.values.argmax()) + 1
     assert published.flags == every.flags == (f"item {len(labels)} was found by 2 of 2 trials",)
+
+
+def test_the_item_found_is_named_as_elsewhere() -> None:
+    """Item 6 of whole numbers from 0 is shown as 5:6."""
+    domain = {"low": 0, "high": 8, "buckets": 8}
+    parameters = {
+        "epsilon": 8,
+        "domain": domain,
+        "hashes": 20,
+        "trials": 3,
+        "calibration": "sampled",
+    }
+    body = {"name": "found", "protocol": "bucket", "parameters": parameters}
+    job = deploy_job(make_job({**body, "epochs": {"count": 1}}), deployed_at=1)
+    entry, law = job.protocol_entry, job.law()
+    devices, aggregator = entry.randomizer(law), entry.aggregator(law, job.parameters)
+    devices.enrol(9_000, seeded_generator(1))
+    held = np.full((9_000, 1), 6)
+    words = devices.report(1, held, None, seeded_generator(2))
+    assert isinstance(words, np.ndarray)
+    aggregator.add(1, words, None)
+    again = entry.aggregator_from_bytes(law, job.parameters, aggregator.to_bytes())
+    for each in (aggregator, again):
+        estimate = each.estimate(1, Attendance.constant(1, 9_000))
+        assert estimate is not None
+        assert estimate.flags[0].startswith("item 5:6 was found by ")
 
 
 @pytest.mark.parametrize("item", [1, 7, 30])

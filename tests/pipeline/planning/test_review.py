@@ -44,6 +44,15 @@ def test_a_careful_job_has_no_warnings(protocol: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("epsilon", "words"),
+    [(12, "may then be right 999,994 times in 1,000,000"), (40, "may then be right always")],
+)
+def test_a_large_loss_is_told_as_a_guess(epsilon: float, words: str) -> None:
+    said = warnings_of(job_of("future_rand", {"epsilon": epsilon, "changes": 2}))
+    assert said.endswith(words) or f"{words}\n" in said
+
+
+@pytest.mark.parametrize(
     ("users", "minimum", "words"),
     [
         (4_999, 5_000, "4,999 users are fewer than shuffle.minimum, 5,000"),
@@ -78,7 +87,7 @@ def test_large_losses_are_told_with_what_they_are_worth() -> None:
     many = job_of("laplace_histogram", {"epsilon": 2, "domain": ITEMS})
     said = warnings_of(many)
     assert "epsilon 2 is of one epoch: epsilon 16 for all that a user does in 8 epochs" in said
-    assert "99,999,989 in 100,000,000 times" in said
+    assert "99,999,989 times in 100,000,000" in said
 
 
 def test_renewal_without_a_budget_is_told() -> None:
