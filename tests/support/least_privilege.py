@@ -189,6 +189,13 @@ def secured_job(kafka: SecuredKafka, job: Job) -> SecuredJob:
     return made
 
 
+_ADDING = ("aggregate", "aggregate-a", "aggregate-b", "shuffle-2", "shuffle-3")
+_COMPARED = {(role, name) for role in _ADDING for name in (Role.MANIFESTS, Role.ESTIMATES)} | {
+    (role, Role.ESTIMATES) for role in ("shuffle", "instance-2", "instance-3", "instance-4")
+}
+"""What workers read that start where windows were decided before."""
+
+
 def is_for_another_day(role: str, operation: str, name: str) -> bool:
     """Whether a right is for what does not happen in every run of a job.
 
@@ -204,6 +211,7 @@ def is_for_another_day(role: str, operation: str, name: str) -> bool:
         or (operation == "CREATE" and name in (JOBS_TOPIC, LEDGER_TOPIC))
         # Read by a worker that begins where another one has written before.
         or (role, operation, name) == ("publish", "READ", Role.RESULTS)
+        or (operation == "READ" and (role, name) in _COMPARED)
         # Workers look at settings every five seconds, and many a run is over before.
         or operation == "DESCRIBE_CONFIGS"
         # Undeploy, drain, retiring a producer, and feeding records back.
