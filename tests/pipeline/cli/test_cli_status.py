@@ -504,6 +504,22 @@ def manifest(job: DeployedJob, epoch: int, *, b: bool, c: bool) -> Manifest:
     )  # fmt: skip
 
 
+def test_a_lost_offset_is_no_loss_where_all_windows_are_published(registered: Topics) -> None:
+    def deleted() -> tuple[int, ...]:
+        return gather_status(registered.cluster, JOB, NOW).stages[0].deleted
+
+    for _ in range(2):
+        registered.add(Role.REPORTS, b"", timestamp=NOW)
+    registered.delete_below(JOB.topic(Role.REPORTS), 1)
+    assert deleted() == (0,)
+    registered.add(Role.ESTIMATES, publication(3).to_bytes())
+    assert deleted() == (0,), "epoch 4 is decided and not published"
+    registered.add(Role.ESTIMATES, publication(4).to_bytes())
+    assert deleted() == ()
+    registered.delete_below(JOB.topic(Role.REPORTS), 2)
+    assert deleted() == (0,), "what lay beyond the last window is not decided"
+
+
 def test_who_reports_who_is_silent_and_who_has_left(registered: Topics) -> None:
     found = Registrations(registered.cluster, JOB).statuses()
     assert [(each.name, each.state, each.last_in, each.devices) for each in found] == [
