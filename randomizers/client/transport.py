@@ -98,7 +98,10 @@ class HttpTransport:
                 return Answer(response.status, b"".join(parts), fields)
         except (OSError, http.client.HTTPException, ValueError) as error:
             # Its text may name the address.
-            raise UnreachableError(f"no answer from the server: {type(error).__name__}") from None
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise UnreachableError(
+                f"no answer from the server ({type(reason).__name__}): try again later"
+            ) from None
 
     def _answer(self, request: urllib.request.Request) -> Any:
         try:

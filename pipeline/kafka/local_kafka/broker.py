@@ -234,7 +234,7 @@ class LocalKafka:
             self._child = os.posix_spawn(
                 launcher[0],
                 [*launcher, str(self.directory), *broker],
-                os.environ,
+                _environment(),
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
@@ -249,6 +249,7 @@ class LocalKafka:
         result = subprocess.run(
             [*java, "kafka.tools.StorageTool", "format", identity, config],
             cwd=self.directory,
+            env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -324,6 +325,11 @@ class LocalKafka:
         telling = [line for line in lines if "ERROR" in line or "Exception" in line]
         last = "\n  ".join((telling or lines)[-5:]) or "(nothing)"
         return LocalKafkaError(f"{what}; its log is {self.log_path}, and ends:\n  {last}")
+
+
+def _environment() -> dict[str, str]:
+    """Variables of Java, which reads names of files by the locale: any name with this one."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 def _runs(child: int) -> bool:

@@ -28,6 +28,30 @@ def test_a_broker_that_runs_on_another_port_is_said(
     assert known[1] == FAILED
 
 
+def test_java_reads_names_of_files_in_any_locale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With LC_ALL=C it would not find a folder with an umlaut."""
+    monkeypatch.setenv("LC_ALL", "C")
+    folder = tmp_path / "h\u00f6me"
+    folder.mkdir()
+    broker = LocalKafka(folder)
+    with (tmp_path / "log").open("wb") as log:
+        broker._format(["/bin/sh", "-c", "echo $LC_ALL"], log.fileno())
+    assert (tmp_path / "log").read_text() == "C.UTF-8\n"
+    started: list[dict[str, str]] = []
+
+    def spawn(path: str, arguments: list[str], environment: dict[str, str], **more: object) -> int:
+        started.append(environment)
+        return 1
+
+    monkeypatch.setattr("os.posix_spawn", spawn)
+    monkeypatch.setattr(broker, "_format", lambda java, log: None)
+    monkeypatch.setenv("DPSTREAM_JAVA", "/bin/true")
+    broker._launch((), None, ())
+    assert started[0]["LC_ALL"] == "C.UTF-8"
+
+
 def test_a_broker_that_moves_to_another_port_says_what_waits_at_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_the_example_in_python_runs(
     exec(program, {})
     assert "drawn=False" in capsys.readouterr().out
     assert len(collector.taken) == 1
+
+
+def test_the_example_in_python_ends_with_a_sentence_before_a_collector_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = indented("from dpstream.randomizers", "</nothing>").replace("PUBLIC KEY", SIGNER)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        program = program.replace(":8300", f":{closed.getsockname()[1]}")
+        with pytest.raises(
+            SystemExit, match=r"^no answer .* \(ConnectionRefusedError\): try again"
+        ):
+            exec(program, {})
 
 
 def test_the_page_says_one_job_and_one_address_in_both_languages() -> None:

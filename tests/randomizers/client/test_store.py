@@ -138,7 +138,7 @@ def test_answers_of_all_kinds_are_answers() -> None:
         assert transport.request("GET", "/v1/jobs/logins", None, {}).status == 200
         missing = transport.request("GET", "/v1/jobs/other", None, {})
         assert (missing.status, json.loads(missing.body)["type"]) == (404, "/problems/unknown-job")
-    with pytest.raises(UnreachableError, match="no answer from the server: URLError") as error:
+    with pytest.raises(UnreachableError, match=r"no answer .* \(\w+\): try again") as error:
         transport.request("GET", "/v1/jobs/logins", None, {})
     assert "127.0.0.1" not in str(error.value)
 
