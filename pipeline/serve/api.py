@@ -113,10 +113,10 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     be counts of raw messages. Devices and seconds are told.
 
 ``GET /api/jobs/J/estimates?from=&to=&series=&format=json|csv|parquet``
-    A download, read afresh from Kafka. JSON: ``{"job", "estimates": [{"epoch", "fate", "closed_at",
-    "contributors", "population", "flags", "estimate": as published, "truth"}]}``. CSV: byte for
-    byte what ``dpstream estimates J --format csv`` prints of these epochs. Parquet: the same rows,
-    with types. ``series`` is for JSON; the others have everything.
+    A download, read afresh from Kafka. JSON: ``{"job", "assumes_changes" (or null), "estimates":
+    [{"epoch", "fate", "closed_at", "contributors", "population", "flags", "estimate": as published,
+    "truth"}]}``. CSV: byte for byte what ``dpstream estimates J --format csv`` prints of these
+    epochs. Parquet: the same rows, with types. ``series`` is for JSON; the others have everything.
 
 ``GET /figures.json?job=J&theme=light|dark&series=ID,ID&curves=N&axis=dates|numbers``
     The description of an empty figure for N curves, by default as many as there are series, which

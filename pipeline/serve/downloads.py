@@ -74,7 +74,11 @@ class Download:
             yield f"{line}\n"
 
     def _json(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
-        about: dict[str, Any] = {"job": self.job.name, "deployment": self.job.deployment.hex()}
+        about: dict[str, Any] = {
+            "job": self.job.name,
+            "deployment": self.job.deployment.hex(),
+            "assumes_changes": self.job.assumes_changes,
+        }
         if self.truths is not None:
             about["truth_note"] = NOT_PRIVATE
         yield f'{json.dumps(about)[:-1]}, "estimates": ['
