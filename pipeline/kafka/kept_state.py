@@ -96,16 +96,29 @@ def made_again(job: str, topic: str) -> str:
 
 def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
     """Sentences on what contradicts the deployment or itself."""
+    lost = set()
     for role, deployed in job.topic_ids.items():
         if kept.ids.get(role, deployed) != deployed:
+            lost.add(role)
             yield made_again(job.name, job.topic(role))
     for role, start in kept.starts.items():
-        if start > job.start_offset(role):
+        if start > job.start_offset(role) and role not in lost:
+            lost.add(role)
             yield (
                 f"topic {job.topic(role)}, which is kept for ever, begins at offset {start}, and "
                 f"the deployment at {job.start_offset(role)}: what lay between was deleted by its "
                 f"retention or another program: {begin_anew(job.name)}"
             )
+    if Role.MANIFESTS not in lost:
+        yield from _undecided(job, kept)
+    wanted = job.topic_settings()
+    for role, settings in kept.settings.items():
+        yield from changed_settings(wanted[role], settings)
+    for stage, offsets in kept.stages.items():
+        yield from _offset_contradictions(job, stage, offsets)
+
+
+def _undecided(job: DeployedJob, kept: KeptState) -> Iterator[str]:
     for done, latest in (("published", kept.published), ("aggregated", kept.aggregated)):
         if kept.decided is not None and latest is not None and latest > kept.decided:
             yield (
@@ -113,12 +126,7 @@ def contradictions(job: DeployedJob, kept: KeptState) -> Iterator[str]:
                 f"epochs would be decided a second time. Of {job.topic(Role.MANIFESTS)} "
                 f"{records_lost(job.name)}"
             )
-            break
-    wanted = job.topic_settings()
-    for role, settings in kept.settings.items():
-        yield from changed_settings(wanted[role], settings)
-    for stage, offsets in kept.stages.items():
-        yield from _offset_contradictions(job, stage, offsets)
+            return
 
 
 def _offset_contradictions(job: DeployedJob, stage: str, offsets: StageOffsets) -> Iterator[str]:
