@@ -145,6 +145,8 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
         """See `DecidingStage`; who has enrolled, and who takes reports, is read to its end."""
         yield from catch_up((self._enrolment_log, self._status_log))
         yield from super()._decide(state, window, as_complete=as_complete)
+        if window.epoch in self._log.decided:
+            self.counts["contradicting_reports"] += window.contradicting
 
     def _admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
         return self._admission.admit(partition, value)

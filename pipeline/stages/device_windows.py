@@ -40,6 +40,8 @@ class DeviceWindow(OpenWindow):
 
     Attributes:
         watermarks: ids of the collectors that take no more reports of the epoch.
+        contradicting: number of reports that differ from the first one of their tag, as counted
+            with the devices.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class DeviceWindow(OpenWindow):
     ) -> None:
         super().__init__(epoch, opened_at)
         self.watermarks: set[bytes] = set()
+        self.contradicting = 0
         self._form = form
         self._scratch = scratch
         self._sealed = sealed
@@ -125,6 +128,7 @@ class DeviceWindow(OpenWindow):
                 words.add(Words(used_words(slots, counts)))
                 devices += len(contents)
             self._counted = devices, words
+            self.contradicting = self._contents.contradicting
         return self._counted
 
     def _one_of_each(self) -> Iterator[NDArray[np.uint8]]:

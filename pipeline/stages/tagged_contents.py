@@ -36,10 +36,15 @@ class TaggedContents:
     Args:
         content_bytes: of every content.
         scratch: opens a scratch file.
+
+    Attributes:
+        contradicting: number of rows that differ from the first one of their tag, once all that
+            `first_of_each` returns has been taken.
     """
 
     def __init__(self, content_bytes: int, scratch: Scratch = temporary_file) -> None:
         self._row_bytes = TAG_BYTES + content_bytes
+        self.contradicting = 0
         self._scratch = scratch
         self._file: BinaryIO | None = None
         self._waiting: list[NDArray[np.uint8]] = []
@@ -86,15 +91,23 @@ class TaggedContents:
     def first_of_each(self) -> Iterator[NDArray[np.uint8]]:
         """The first content of every tag, in pieces of shape (n, bytes of one), by ascending tags.
 
-        Nothing is forgotten by it.
+        Nothing is forgotten by it; `contradicting` is counted anew.
         """
+        self.contradicting = 0
         if self._file is None:
             if self._waiting:
-                yield _first_of_each(np.concatenate(self._waiting))
+                yield self._first_of_each(np.concatenate(self._waiting))
             return
         self.spill()
         for division in sorted(self._segments):
-            yield _first_of_each(self._read(division))
+            yield self._first_of_each(self._read(division))
+
+    def _first_of_each(self, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        # The index that NumPy returns of equal ones is the first.
+        _, first, of = np.unique(_tags(rows), return_index=True, return_inverse=True)
+        if len(first) < len(rows):
+            self.contradicting += int((rows != rows[first[of]]).any(axis=1).sum())
+        return rows[first, TAG_BYTES:]
 
     def close(self) -> None:
         """Forget everything and give the scratch file back."""
@@ -121,9 +134,3 @@ class TaggedContents:
 
 def _tags(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.ascontiguousarray(rows[:, :TAG_BYTES]).view(_TAG_TYPE)[:, 0]
-
-
-def _first_of_each(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    # The index that NumPy returns of equal ones is the first.
-    _, first = np.unique(_tags(rows), return_index=True)
-    return rows[first, TAG_BYTES:]

@@ -165,6 +165,12 @@ def metric_families(snapshot: WorkerSnapshot) -> Iterator[Metric]:
             yield counter(
                 "duplicate_records", "Records that came again.", counts.get("duplicates", 0)
             )
+    if "contradicting_reports" in counts:
+        yield counter(
+            "contradicting_reports",
+            "Reports that differ from an earlier one of the same device and epoch.",
+            counts["contradicting_reports"],
+        )
     if snapshot.facts is not None:
         yield from _facts(snapshot.facts, own)
     if snapshot.estimates is not None:

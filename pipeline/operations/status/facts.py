@@ -80,6 +80,8 @@ class WorkerStatus:
         ahead: producers that send epochs whose time has not come, and by how many.
         unusable_reports: of devices that report for themselves: that did not open, or say what the
             protocol does not know, since the worker started.
+        contradicting_reports: of devices that report for themselves: that differ from an earlier
+            one of the same device and epoch, since the worker started.
         resting: whether it has ended since there is nothing to do, and is started when there is.
     """
 
@@ -96,6 +98,7 @@ class WorkerStatus:
     clock_ahead: float | None = None
     ahead: Mapping[str, int] = field(default_factory=dict)
     unusable_reports: int = 0
+    contradicting_reports: int = 0
     resting: bool = False
 
     @property
@@ -247,10 +250,20 @@ class JobStatus:
         """Of devices that report for themselves, as far as the workers remember."""
         return sum(worker.unusable_reports for stage in self.stages for worker in stage.workers)
 
+    @property
+    def contradicting_reports(self) -> int:
+        """Of devices that sent another one for the epoch before, as far as the workers remember."""
+        workers = (worker for stage in self.stages for worker in stage.workers)
+        return sum(worker.contradicting_reports for worker in workers)
+
     def to_json(self) -> dict[str, Any]:
         """The fields, as JSON values."""
         # Not by `asdict`, which would copy every number of the estimate.
         published = None if self.published is None else self.published.to_json()
         body = asdict(replace(self, published=None))
-        counts = {"late_reports": self.late_reports, "unusable_reports": self.unusable_reports}
+        counts = {
+            "late_reports": self.late_reports,
+            "unusable_reports": self.unusable_reports,
+            "contradicting_reports": self.contradicting_reports,
+        }
         return {**body, "published": published, **counts}

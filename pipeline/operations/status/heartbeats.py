@@ -127,6 +127,7 @@ def _worker(beats: Sequence[_Beat], now: int) -> WorkerStatus:
         clock_ahead=None if (ahead := beat.get("clock_ahead")) is None else float(ahead),
         ahead={each["producer"]: int(each["epochs"]) for each in beat.get("ahead", ())},
         unusable_reports=int(beat.get("counts", {}).get("unusable_reports", 0)),
+        contradicting_reports=int(beat.get("counts", {}).get("contradicting_reports", 0)),
         resting=beat.get("resting") is True,
     )
 

@@ -164,6 +164,12 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
             "what does not open, or says what the protocol does not know. Anybody can send such; "
             "if there are many, see that the app has the client of this version"
         )
+    if contradicting := status.contradicting_reports:
+        yield (
+            f"{'1 report differs' if contradicting == 1 else f'{contradicting:,} reports differ'} "
+            "from an earlier one of the same device and epoch; the first one counts. A device that "
+            "lost its state, or was copied, draws again: it loses more privacy than is stated"
+        )
     if status.silent and not status.finished:
         yield (
             f"not waited for, since they missed the last {EPOCHS_MISSED} epochs: "

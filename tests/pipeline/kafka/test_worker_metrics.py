@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 from urllib.error import HTTPError
@@ -143,6 +144,15 @@ def test_every_stage_counts_its_windows(tmp_path: Path, stage: str) -> None:
         assert found["kafka_consumergroup_group_lag_seconds" + where] == 0
     if stage != "publish":
         assert found["dpstream_reports_total"] > PEOPLE
+
+
+def test_contradicting_reports_of_devices_are_counted(tmp_path: Path) -> None:
+    snapshot = Watched(local_job(), tmp_path).snapshot("shuffle")
+    counts = cast(Mapping[str, int], snapshot.heartbeat["counts"])
+    name = "dpstream_contradicting_reports_total"
+    assert name not in values_of(metric_families(snapshot)), "producers send none"
+    beat = {**snapshot.heartbeat, "counts": {**counts, "contradicting_reports": 3}}
+    assert values_of(metric_families(replace(snapshot, heartbeat=beat)))[name] == 3
 
 
 def test_the_last_epoch_is_the_largest_though_windows_are_finished_in_any_order() -> None:

@@ -19,6 +19,7 @@ from dpstream.pipeline.operations.status import (
     stages_of,
 )
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
+from dpstream.pipeline.operations.status.judging import find_notes
 from dpstream.pipeline.serve.pipeline_view import behind
 from tests.support.commands import Commands
 from tests.support.device_jobs import BEGIN, device_job
@@ -43,9 +44,8 @@ devices: {}
 
 def status_of(*collectors: CollectorStatus, waiting: float | None = None, **more: Any) -> JobStatus:
     """Of a job whose workers are alive."""
-    shuffle = {
-        name: more.pop(name) for name in ("late_reports", "unusable_reports") if name in more
-    }
+    counted = ("late_reports", "unusable_reports", "contradicting_reports")
+    shuffle = {name: more.pop(name) for name in counted if name in more}
 
     def stage(name: str) -> StageStatus:
         worker = WorkerStatus(name, "w1", 0.5, (0,), 1.0, None, (), 0)
@@ -76,6 +76,26 @@ def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
         (collector,) = heard.collectors(3_000)
         assert collector.stored_per_second == (15.0 if moment else None)
     assert (collector.acknowledged, collector.refused, collector.waiting) == (130, {"late": 4}, 1)
+
+
+def test_contradicting_reports_are_counted_and_explained() -> None:
+    status = status_of(ALIVE, contradicting_reports=2)
+    assert status.to_json()["contradicting_reports"] == 2
+    (note,) = (note for note in find_notes(JOB, status) if "differ" in note)
+    assert note.startswith("2 reports differ from an earlier one of the same device and epoch")
+    assert not [note for note in find_notes(JOB, status_of(ALIVE)) if "differ" in note]
+    beat = {
+        "deployment": JOB.deployment.hex(),
+        "stage": "shuffle",
+        "worker": "w1",
+        "partitions": [0],
+        "records_per_second": 1.0,
+        "counts": {"contradicting_reports": 2},
+    }
+    heard = Heartbeats(JOB.deployment)
+    heard.apply(LogRecord(0, json.dumps(beat).encode(), 0, b"shuffle/w1"))
+    (worker,) = heard.workers(0)
+    assert worker.contradicting_reports == 2
 
 
 def test_reports_of_a_window_that_is_open_are_not_behind() -> None:

@@ -180,6 +180,19 @@ def test_a_report_that_differs_under_one_tag_is_the_first_in_the_log() -> None:
         finish(reference, 1)
         assert world.integers() == reference.integers()
         assert world.manifests()[1].contributors == 3
+        stages = [each.worker("shuffle").stage for each in (world, reference)]
+        counts = [each.counts for each in stages]  # type: ignore[attr-defined]
+        assert [each["contradicting_reports"] for each in counts] == [1000, 0]
+
+
+def test_reports_that_came_twice_contradict_nothing() -> None:
+    world = DeviceWorld(JOB)
+    world.at(1, 10)
+    for _ in range(3):
+        world.collect(1, ones([1, 2, 3], enrols=True))
+    finish(world, 1)
+    counts = world.worker("shuffle").stage.counts  # type: ignore[attr-defined]
+    assert counts["contradicting_reports"] == 0
 
 
 def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_says() -> None:

@@ -206,3 +206,17 @@ def test_tags_of_one_device_resemble_each_other_in_no_epoch() -> None:
     device = os.urandom(16)
     tags = [horizon_tag(COLLECTOR_KEY, bytes(16), horizon, b"d" + device) for horizon in range(64)]
     assert len(set(tags)) == 64
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_rows_that_differ_from_the_first_of_their_tag_are_counted(spilled: bool) -> None:
+    contents = TaggedContents(content_bytes=1)
+    tags = np.array([7, 9, 7, 7, 1 << 63], np.uint64)
+    for values in ([1, 2, 1, 3, 4], [1, 2, 1, 1, 5]):
+        contents.add(tags, np.array(values, np.uint8)[:, None])
+        if spilled:
+            contents.spill()
+    for _ in range(2):
+        assert sum(map(len, contents.first_of_each())) == 3
+        assert contents.contradicting == 2
+    contents.close()
