@@ -71,7 +71,7 @@ function card(job, curve) {
   return h("article", { class: "card job" },
     h("h2", {}, h("a", { href: view.href({ job: job.job }) }, job.title), " ", h("small", {}, [job.title !== job.job && job.job, job.replay_of && `replay of ${job.replay_of}`].filter(Boolean).join(", "))),
     h("p", { class: "headline" }, tied(job.sentence.join(""))),
-    curve && h("figure", {}, smallCurve(curve, job), h("figcaption", { class: "note" }, caption(job, curve))),
+    curve?.value.some((value) => value !== null) && h("figure", {}, smallCurve(curve, job), h("figcaption", { class: "note" }, caption(job, curve))),
     h("dl", { class: "facts" }, fact(capital(`${job.period}s`), progress(job)), fact("Closed", time(job.closed_at)),
       fact("Privacy loss", lossOf(job), job.budget), phaseOf(job) && fact("Phase", phaseOf(job))),
     job.problems.map((problem) => h("p", { class: "problem" }, problem)));
