@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers import least_delta
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.count_min import CountMin, CountMinParameters
 from dpstream.randomizers.count_min.calibration import calibrate as count_min
 from dpstream.randomizers.devices import Devices
+from dpstream.randomizers.one_device import OneDevice
 from dpstream.randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
 from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
@@ -83,6 +86,31 @@ def test_the_bound_lies_below_the_delta_of_calibrated_laws(number: int) -> None:
     least = devices.least_delta()
     assert 0 <= least <= DELTA * least_delta.SLACK
     assert number not in TIGHT or least > 0.98 * DELTA
+
+
+NUMBERS = {"low": 0, "high": 64, "buckets": 64}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "parameters"),
+    [
+        ("shuffled_counts", {"domain": NUMBERS}),
+        ("shuffled_counts", {"domain": NUMBERS, "changes": 2}),
+        ("count_min", {"domain": NUMBERS, "queries": "published_ranges"}),
+        ("count_min", {"domain": {"bits": 24}, "queries": "top", "items": 3}),
+        ("count_min", {"domain": [f"item {n}" for n in range(400)], "items": 5, "rows": 3}),
+    ],
+)
+def test_deployed_jobs_with_trees_and_hashes_are_not_refused(
+    protocol: str, parameters: dict[str, Any]
+) -> None:
+    body = {"name": "honest", "protocol": protocol, "epochs": {"count": 30}}
+    asked = {"epsilon": EPSILON, "delta": DELTA, **parameters}
+    file = {**body, "parameters": asked, "shuffle": {"minimum": 2000}}
+    job = deploy_job(make_job(file), deployed_at=1)
+    devices = OneDevice(protocol, job.constants).devices
+    assert 0 < devices.least_delta() <= DELTA
+    assert devices.assumed_contributors == 2000
 
 
 def quieter(law: Any, factor: float) -> Any:
