@@ -28,6 +28,7 @@ from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.observer import WindowTally
 from dpstream.pipeline.kafka.workers.resting import Resting
+from dpstream.pipeline.open_files import room_for_files
 from dpstream.pipeline.operations.deployed_jobs import check_has_devices
 from dpstream.pipeline.operations.kept_topics import check_kept
 from dpstream.pipeline.operations.lifeline import tell
@@ -49,6 +50,9 @@ from dpstream.pipeline.stages.topic_uses import topic_uses
 from dpstream.pipeline.state import noise_key_file, private_folder, worker_folder
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.names import Role
+
+_MOST_FILES = 1 << 16
+"""Scratch files of a stage: one for each producer of ten thousand, in several open windows."""
 
 
 class StageName(StrEnum):
@@ -182,6 +186,8 @@ def run(
             except ContradictionError as error:
                 lines.error(str(error))
                 raise typer.Exit(error.exit_code) from None
+    # A large window takes a scratch file for each producer with many reports.
+    room_for_files(_MOST_FILES)
     folder = private_folder(worker_folder(deployed.name, stage, worker))
     clock = BrokerClock()
     windows = WindowTally(lines.window, wall_clock=lambda: clock.milliseconds() / 1000)

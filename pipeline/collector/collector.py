@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import secrets
 import signal
 import ssl
@@ -41,6 +40,7 @@ from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.monitor import serve as serve_monitor
+from dpstream.pipeline.open_files import room_for_files
 from dpstream.pipeline.operations.supervisor.wanted import Away, Follower
 from dpstream.pipeline.state import collector_key_file
 from dpstream.topics.loose_batches import Watermark, encode_watermark
@@ -501,9 +501,4 @@ async def collect(
 
 def raise_file_limit(connections: int) -> int:
     """Let this process have so many connections; returns how many it can have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + _FILES_BESIDES
-    if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return min(wanted, soft) - _FILES_BESIDES
+    return room_for_files(connections + _FILES_BESIDES) - _FILES_BESIDES

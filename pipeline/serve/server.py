@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import signal
 import socket
 import ssl
@@ -21,6 +20,7 @@ from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.open_files import room_for_files
 from dpstream.pipeline.printable import error_line
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
@@ -360,10 +360,5 @@ async def serve(
 
 def _limits() -> Limits:
     """What this process has room for; its soft limit of open files is raised as far as need be."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = Limits().connections + _FILES_BESIDES
-    if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    connections = min(wanted, soft) - _FILES_BESIDES
+    connections = room_for_files(Limits().connections + _FILES_BESIDES) - _FILES_BESIDES
     return Limits(connections=connections, viewers=min(Limits().viewers, 2 * connections // 3))

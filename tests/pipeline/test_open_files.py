@@ -1,0 +1,25 @@
+"""Large windows of many producers open more files than processes may by default."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import resource, sys
+from dpstream.pipeline.open_files import room_for_files
+from dpstream.pipeline.stages.scratch import temporary_file
+
+hard = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+print(room_for_files(1_000))
+files = [temporary_file() for _ in range(min(hard, 1_000) - 50)]
+"""
+
+
+def test_a_process_has_room_for_as_many_files_as_the_system_lets_it() -> None:
+    for hard, room in ((1_500, 1_000), (300, 300)):
+        found = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(hard)], capture_output=True, text=True, check=True
+        )
+        assert int(found.stdout) == room
