@@ -414,7 +414,7 @@ def test_the_pipeline_shows_a_worker_that_dies_and_returns(
     served.show_pipeline(job, stages(2, alive=False))
     expect(drawing.locator(".gone")).to_have_count(1)
     expect(drawing.locator(".stage.bad")).to_contain_text("0 of 1 worker alive")
-    expect(seen.page.locator(".overview .problem")).to_have_text("no shuffle worker is alive")
+    expect(seen.page.locator(".overview .problems li")).to_have_text("no shuffle worker is alive")
     served.show_pipeline(job, stages(3))
     expect(drawing.locator(".alive")).to_have_count(3)
     expect(drawing.locator(".gone")).to_have_count(0)

@@ -14,6 +14,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.operations.deployed_jobs import DeploymentError, read_jobs, set_phase
 from dpstream.pipeline.operations.drains import DrainWatch, begin_drain, end_drain
 from dpstream.pipeline.protocols.registry import PROTOCOLS
@@ -55,11 +56,12 @@ class Topics:
         partitions = len(self.world.job.start_offsets[role])
         return [self.world.log.end(role, partition) for partition in range(partitions)]
 
-    def committed(self, group: str, topic: str) -> list[int | None]:
+    def committed(self, group: str, topic: str) -> list[Committed | None]:
         assert group == f"drained.shuffle.{self.world.job.deployment.hex()}"
         role = self._role(topic)
         partitions = len(self.world.job.start_offsets[role])
-        return [self.world.log.committed.get((role, partition)) for partition in range(partitions)]
+        found = (self.world.log.committed.get((role, place)) for place in range(partitions))
+        return [None if offset is None else Committed(offset, own=True) for offset in found]
 
     def read(self, topic: str, partition: int = 0, start: int = 0) -> Iterator[LogRecord]:
         if topic == JOBS_TOPIC:
