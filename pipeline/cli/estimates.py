@@ -36,6 +36,7 @@ from dpstream.pipeline.cli.output import say_line, say_lines, tell
 from dpstream.pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
 from dpstream.pipeline.cli.smoothed_lines import SMOOTHED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.results.asked import Asked, make_query, usual_query
 from dpstream.pipeline.results.changes import changes, check_changes
@@ -181,7 +182,8 @@ def _warned(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[Est
     limit, warned = job.change_limit, False
     for record in records:
         if limit is not None and CHANGES_USED in record.flags and not warned:
-            tell(f"{CHANGES_USED}, from epoch {record.epoch:,} on: {limit.warning}")
+            since = epoch_name(job, record.epoch).name
+            tell(f"{CHANGES_USED}, since {since}: {limit.warning}. To mend it, {limit.remedy}")
             warned = True
         yield record
 

@@ -264,8 +264,7 @@ def _summary(simulations: list[Simulation], log: ValueLog) -> Iterator[tuple[str
                     yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
         yield "intervals that hold the truth", f"{covered:.1%}; {expected(simulations)}"
         by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)
-        job, parts = first.job, coverage_over_time(by_epoch)
-        yield from coverage_lines(parts, log, job.change_limit, job.epochs.count)
+        yield from coverage_lines(first.job, coverage_over_time(by_epoch), log)
     if first.frozen:
         yield "devices that left out changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
     withheld = sum(record.fate is not Fate.RELEASED for record in first.records)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 
 _PARTS = 5
@@ -36,9 +37,6 @@ class CoveredEpochs:
     held: int
     claimed: int
 
-    def __str__(self) -> str:
-        return f"{self.held / self.claimed:.0%} ({self.first_epoch:,} to {self.last_epoch:,})"
-
     def to_json(self) -> dict[str, Any]:
         """The epochs, and the share of the intervals that hold the truth."""
         return {
@@ -56,8 +54,8 @@ def coverage_over_time(epochs: Iterable[tuple[int, int, int]]) -> list[CoveredEp
             many there are, at least one; in ascending order, of several runs one after the other.
 
     >>> parts = coverage_over_time((epoch, epoch < 6, 1) for epoch in range(1, 11))
-    >>> ", ".join(map(str, parts))
-    '100% (1 to 2), 100% (3 to 4), 50% (5 to 6), 0% (7 to 8), 0% (9 to 10)'
+    >>> [(part.first_epoch, part.last_epoch, part.held) for part in parts]
+    [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
     """
     held, claimed = Counter[int](), Counter[int]()
     for epoch, holding, all_of_them in epochs:
@@ -102,28 +100,36 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
 
 
 def coverage_lines(
-    parts: list[CoveredEpochs], log: object, limit: ChangeLimit | None, horizon: int
+    job: DeployedJob, parts: list[CoveredEpochs], log: object
 ) -> Iterator[tuple[str, str]]:
     """Yield labels and texts: coverage over time, and users with more changes than assumed.
 
     Args:
+        job: whose intervals they are; its calendar names epochs.
         parts: of `coverage_over_time`.
         log: the true values; only those of a `ChangeLog` have changes.
-        limit: of the job; None if its intervals hold for any stream of values.
-        horizon: of the job, in epochs.
     """
+    calendar, limit, horizon = job.epochs.calendar, job.change_limit, job.epochs.count
+    named = str if calendar is None else calendar.shown
     if len(parts) > 1:
-        yield "  over time", ", ".join(map(str, parts))
+        yield (
+            "  over time",
+            ", ".join(
+                f"{part.held / part.claimed:.0%} ({named(part.first_epoch)} to "
+                f"{named(part.last_epoch)})"
+                for part in parts
+            ),
+        )
     if limit is None or not isinstance(log, ChangeLog):
         return
     yield "assumption", str(limit)
     epochs = used_up(log, limit, horizon)
     if len(epochs):
         users = len(log.users) * -(-log.last_epoch // horizon)
-        share = len(epochs) / users
+        half = int(epochs[(len(epochs) - 1) // 2])
         yield (
             "  exceeded",
-            f"by {share:.0%} of the users, from epoch {epochs[0]:,} on, half of them by epoch "
-            f"{epochs[(len(epochs) - 1) // 2]:,}: from then on intervals may miss the truth; "
-            "give parameters.changes a larger number, or the job fewer epochs",
+            f"by {len(epochs) / users:.0%} of the users, from {named(int(epochs[0]))} on, half of "
+            f"them by {named(half)}: intervals after that may miss the truth; give "
+            "parameters.changes a larger number, or the job fewer epochs",
         )

@@ -234,8 +234,8 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "predicted RMSE", f"{_share(predicted, outcome)}, by dpstream plan"
     if claimed:
         yield "95 % intervals", f"{held} of {claimed} hold the truth; {ONE_RUN}"
-        job, parts = outcome.job, coverage_over_time(outcome.covered_by_epoch())
-        yield from coverage_lines(parts, outcome.values, job.change_limit, job.epochs.count)
+        parts = coverage_over_time(outcome.covered_by_epoch())
+        yield from coverage_lines(outcome.job, parts, outcome.values)
     yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
     yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
 

@@ -7,6 +7,8 @@ import pytest
 
 from dpstream.pipeline.devices.bad_rows import BadRows
 from dpstream.pipeline.devices.change_log import ChangeLog
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time, used_up
 
@@ -56,11 +58,22 @@ def test_coverage_is_that_of_all_runs_in_each_part_of_time() -> None:
     ]
 
 
-def test_used_up_changes_are_named_as_the_cause() -> None:
-    limit = ChangeLimit(1, "lost")
-    told = dict(coverage_lines([], log_of(TOGGLING, 8), limit, 8))
-    assert "at most 1 change per person" in told["assumption"]
-    assert "67%" in told["  exceeded"]
-    assert "from epoch 3 on" in told["  exceeded"]
-    assert not dict(coverage_lines([], log_of(TOGGLING, 8), None, 8))
-    assert "  exceeded" not in dict(coverage_lines([], log_of(TOGGLING[4:5], 8), limit, 8))
+@pytest.mark.parametrize(
+    ("calendar", "since"), [("", "from 3 on"), (", start: 2026-03-01, length: P1D", "2026-03-03")]
+)
+def test_used_up_changes_are_named_as_the_cause(calendar: str, since: str) -> None:
+    def told(protocol: str, rows: list[tuple[int, int, int]]) -> dict[str, str]:
+        text = f"name: a\nprotocol: {protocol}\nepochs: {{count: 8{calendar}}}\n"
+        job = deploy_job(parse_job(text), deployed_at=0)
+        parts = coverage_over_time((epoch, 1, 2) for epoch in (1, 2))
+        return dict(coverage_lines(job, parts, log_of(rows, 8)))
+
+    limited = "future_rand\nparameters: {epsilon: 1, changes: 1}"
+    exceeded = told(limited, TOGGLING)
+    assert exceeded["  over time"].count("50%") == 2
+    assert "at most 1 change per person" in exceeded["assumption"]
+    assert "67%" in exceeded["  exceeded"]
+    assert since in exceeded["  exceeded"]
+    assert "  exceeded" not in told(limited, TOGGLING[4:5])
+    free = told("memoized_response\nparameters: {epsilon: 1}", TOGGLING)
+    assert free.keys() == {"  over time"}
