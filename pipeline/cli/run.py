@@ -6,13 +6,16 @@ import re
 import secrets
 import socket
 import tempfile
+import time
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from kafka.errors import KafkaConnectionError, KafkaTimeoutError
 
+from dpstream.pipeline.cli import output
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.errors import UsageProblem
 from dpstream.pipeline.cli.keygen import key_ring
@@ -22,6 +25,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.noise_keys import read_noise_key
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.errors import BrokerAwayError
 from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.workers.job_facts import JobFacts
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
@@ -51,6 +56,7 @@ from dpstream.pipeline.state import noise_key_file, private_folder, worker_folde
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.names import Role
 
+_RETRY_SECONDS = 2.0
 _MOST_FILES = 1 << 16
 """Scratch files of a stage: one for each producer of ten thousand, in several open windows."""
 
@@ -176,16 +182,19 @@ def run(
             raise typer.Exit(supervise(cluster.connection, settings))
     if jobs is not None or noise_keys is not None:
         raise UsageProblem("--jobs and --noise-keys are for run STAGE without JOB")
-    with cluster_of(servers, kafka_config) as cluster:
-        deployed, connection = find_job(cluster, job), cluster.connection
-        lines = LogLines(deployed.name, stage, worker, as_json, on_error=tell)
-        if stage in deployed.stages:
-            try:
-                uses = topic_uses(deployed, stage)
-                check_kept(cluster, deployed, {*uses.topics, *uses.checks})
-            except ContradictionError as error:
-                lines.error(str(error))
-                raise typer.Exit(error.exit_code) from None
+    waiting = False
+    while True:
+        try:
+            with cluster_of(servers, kafka_config) as cluster:
+                deployed, connection = find_job(cluster, job), cluster.connection
+                lines = LogLines(deployed.name, stage, worker, as_json, on_error=tell)
+                _check(cluster, deployed, stage, lines)
+            break
+        except (BrokerAwayError, KafkaConnectionError, KafkaTimeoutError) as error:
+            if not waiting:
+                output.tell(f"{error}; waiting until it answers (Ctrl-C ends it)")
+            waiting = True
+            time.sleep(_RETRY_SECONDS)
     # A large window takes a scratch file for each producer with many reports.
     room_for_files(_MOST_FILES)
     folder = private_folder(worker_folder(deployed.name, stage, worker))
@@ -226,6 +235,18 @@ def run(
         timings=None if rest_after is None else Timings.of_many(),
     )
     raise typer.Exit(code)
+
+
+def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> None:
+    """Exit with the reason if what is kept of the job contradicts itself."""
+    if stage not in job.stages:
+        return
+    try:
+        uses = topic_uses(job, stage)
+        check_kept(cluster, job, {*uses.topics, *uses.checks})
+    except ContradictionError as error:
+        lines.error(str(error))
+        raise typer.Exit(error.exit_code) from None
 
 
 def _make_stage(

@@ -43,15 +43,16 @@ from dpstream.pipeline.actions import (
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.errors import AccessError as AccessError
-from dpstream.pipeline.kafka.errors import ClusterError as ClusterError
-from dpstream.pipeline.kafka.errors import NoTopicError as NoTopicError
 from dpstream.pipeline.kafka.errors import (
+    BrokerAwayError,
     RecordTooLargeError,
     is_too_large,
     is_unknown_login,
     may_not_write,
     refused_kind,
 )
+from dpstream.pipeline.kafka.errors import ClusterError as ClusterError
+from dpstream.pipeline.kafka.errors import NoTopicError as NoTopicError
 from dpstream.pipeline.kafka.record_ages import record_ages
 from dpstream.pipeline.kafka.topic_spread import (
     TopicSpreadError,
@@ -540,7 +541,7 @@ class Cluster:
                     f"Kafka at {self.servers} does not know {self.connection.principal} by this "
                     "password: see sasl.jaas.config and sasl.mechanism of --kafka-config"
                 ) from error
-            raise ClusterError(f"cannot reach Kafka at {self.servers}: {error}") from error
+            raise BrokerAwayError(f"cannot reach Kafka at {self.servers}: {error}") from error
 
 
 def committed_of(found: Any) -> Committed | None:

@@ -23,6 +23,10 @@ class ClusterError(DpstreamError):
     """The cluster cannot be reached or refuses; the message says what to do."""
 
 
+class BrokerAwayError(ClusterError):
+    """No broker answers."""
+
+
 class NoTopicError(ClusterError):
     """There is no such topic."""
 

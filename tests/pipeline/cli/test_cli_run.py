@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dpstream.pipeline.cli import cluster_and_jobs
+from dpstream.pipeline.kafka.errors import BrokerAwayError
 from dpstream.pipeline.state import FolderLock, supervisor_folder
 from tests.support.commands import Commands
 from tests.support.memory_cluster import use_memory_cluster
@@ -53,3 +56,22 @@ def test_a_port_of_metrics_that_is_taken_is_said_in_a_sentence(dpstream: Command
     said = f"error: metrics cannot be served at 127.0.0.1:{port} (Address already in use): choose "
     assert said in result.errors
     assert result.errors.count("\n") == 1
+
+
+def test_a_worker_that_is_started_without_a_broker_waits_for_it(
+    dpstream: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away, waits, found = ["first", "second"], list[float](), cluster_and_jobs.cluster_of
+
+    def cluster_of(servers: str | None, config: Path | None) -> Any:
+        if away:
+            raise BrokerAwayError(f"cannot reach Kafka: {away.pop()}")
+        return found(servers, config)
+
+    monkeypatch.setattr("dpstream.pipeline.cli.run.cluster_of", cluster_of)
+    monkeypatch.setattr("time.sleep", waits.append)
+    result = dpstream("run", "shuffle", "nothing")
+    assert len(waits) == 2
+    # Said once; then the broker answers, and there is no such job.
+    assert result.errors.count("waiting until it answers") == 1
+    assert (result.code, "nothing" in result.errors.splitlines()[-1]) == (1, True)
