@@ -71,14 +71,7 @@ def change_limit(
     *,
     first_is_free: bool = False,
 ) -> ChangeLimit | None:
-    """Return the limit, or None if so few epochs leave no room for more changes.
-
-    Args:
-        changes: k.
-        epochs: of a horizon.
-        later: as in `ChangeLimit`.
-        first_is_free: as in `ChangeLimit`.
-    """
+    """Return the limit, or None if a horizon of `epochs` leaves no room for more changes."""
     if epochs <= changes + first_is_free:
         return None
     return ChangeLimit(changes, later, first_is_free)

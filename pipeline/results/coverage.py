@@ -6,9 +6,10 @@ until people have used theirs up, and fail afterwards.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -46,32 +47,26 @@ class CoveredEpochs:
         }
 
 
-def coverage_over_time(epochs: Iterable[tuple[int, int, int]]) -> list[CoveredEpochs]:
+def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[CoveredEpochs]:
     """Return the coverage of up to five parts of equal length, in order.
 
     Args:
-        epochs: of each epoch with intervals its number, how many intervals hold the truth and how
-            many there are, at least one; in ascending order, of several runs one after the other.
+        epochs: numbers, and whether intervals hold the truth; of several runs in any order.
 
-    >>> parts = coverage_over_time((epoch, epoch < 6, 1) for epoch in range(1, 11))
+    >>> parts = coverage_over_time((epoch, np.array([epoch < 6])) for epoch in range(1, 11))
     >>> [(part.first_epoch, part.last_epoch, part.held) for part in parts]
     [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
     """
-    held, claimed = Counter[int](), Counter[int]()
-    for epoch, holding, all_of_them in epochs:
-        held[epoch] += holding
-        claimed[epoch] += all_of_them
-    known = sorted(claimed)
+    held = defaultdict[int, list[bool]](list)
+    for epoch, each in epochs:
+        held[epoch] += each.tolist()
+    known = sorted(epoch for epoch, each in held.items() if each)
     length = max(1, -(-len(known) // _PARTS))
     parts = (known[start : start + length] for start in range(0, len(known), length))
     return [
-        CoveredEpochs(
-            part[0],
-            part[-1],
-            sum(held[epoch] for epoch in part),
-            sum(claimed[epoch] for epoch in part),
-        )
+        CoveredEpochs(part[0], part[-1], sum(all_of_them), len(all_of_them))
         for part in parts
+        for all_of_them in [list(chain.from_iterable(held[epoch] for epoch in part))]
     ]
 
 

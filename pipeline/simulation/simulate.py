@@ -102,16 +102,11 @@ class Simulation:
 
     def covered(self) -> NDArray[np.bool_]:
         """Whether the interval holds the truth, shape (estimates,)."""
-        held = [held for _, held in self._covered_by_epoch()]
+        held = [held for _, held in self.covered_by_epoch()]
         return np.concatenate([np.zeros(0, np.bool_), *held])
 
-    def covered_by_epoch(self) -> Iterator[tuple[int, int, int]]:
-        """Epochs with intervals: number, intervals that hold the truth, all intervals."""
-        for epoch, held in self._covered_by_epoch():
-            if len(held):
-                yield epoch, int(held.sum()), len(held)
-
-    def _covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """The same, epoch by epoch."""
         if self.accuracies:
             for epoch, accuracy in self.accuracies.items():
                 yield epoch, accuracy.covered

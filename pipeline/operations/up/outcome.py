@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.devices.item_log import ValueLog
@@ -114,16 +115,15 @@ class Outcome:
     @property
     def covered(self) -> tuple[int, int]:
         """How many intervals hold the truth, and how many claim to."""
-        found = list(self.covered_by_epoch())
-        return sum(held for _, held, _ in found), sum(claimed for _, _, claimed in found)
+        held = [each for _, several in self.covered_by_epoch() for each in several.tolist()]
+        return sum(held), len(held)
 
-    def covered_by_epoch(self) -> Iterator[tuple[int, int, int]]:
-        """Epochs whose intervals claim to hold the truth: number, how many do, all of them."""
+    def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """Whether the intervals that claim to hold the truth do, epoch by epoch."""
         for row in self.rows:
             if row.truths is not None and row.intervals.size and GAP not in row.estimate.flags:
                 _, low, high = row.intervals
-                held = (low <= row.truths) & (row.truths <= high)
-                yield row.epoch, int(np.count_nonzero(held)), len(low)
+                yield row.epoch, (low <= row.truths) & (row.truths <= high)
 
     @property
     def _labels(self) -> tuple[str, ...] | None:

@@ -49,8 +49,11 @@ def test_users_exceed_a_limit_at_their_next_change(
 
 
 def test_coverage_is_that_of_all_runs_in_each_part_of_time() -> None:
-    runs = [[(1, 1, 1), (2, 2, 2), (3, 0, 2)], [(1, 0, 1), (3, 1, 2)]]
-    parts = coverage_over_time(row for run in runs for row in run)
+    runs = [
+        [(1, [True]), (2, [True, True]), (3, [False, False])],
+        [(1, [False]), (3, [True, False])],
+    ]
+    parts = coverage_over_time((epoch, np.array(held)) for run in runs for epoch, held in run)
     assert [part.to_json() for part in parts] == [
         {"first_epoch": 1, "last_epoch": 1, "coverage": 0.5},
         {"first_epoch": 2, "last_epoch": 2, "coverage": 1.0},
@@ -65,7 +68,7 @@ def test_used_up_changes_are_named_as_the_cause(calendar: str, since: str) -> No
     def told(protocol: str, rows: list[tuple[int, int, int]]) -> dict[str, str]:
         text = f"name: a\nprotocol: {protocol}\nepochs: {{count: 8{calendar}}}\n"
         job = deploy_job(parse_job(text), deployed_at=0)
-        parts = coverage_over_time((epoch, 1, 2) for epoch in (1, 2))
+        parts = coverage_over_time((epoch, np.array([True, False])) for epoch in (1, 2))
         return dict(coverage_lines(job, parts, log_of(rows, 8)))
 
     limited = "future_rand\nparameters: {epsilon: 1, changes: 1}"
