@@ -12,11 +12,15 @@ who share a bucket with it in more rows than one in m.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.counts import added_up
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_counts import item_estimates
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -27,6 +31,8 @@ from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
     """For every epoch how often each bucket of each row was sent."""
+
+    ordered: ClassVar[bool] = False
 
     def _words(self, epoch: int) -> int:
         return self.law.words
@@ -43,6 +49,10 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
         """
         found = self._of(epoch, attendance)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)
+
+    def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
+        """All items, epochs added up; None if one of them was withheld."""
+        return added_up(self._of(epoch, attendance) for epoch in epochs)
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
         contributors = int(attendance.contributors[epoch])

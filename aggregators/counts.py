@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +117,19 @@ class Window(ABC):
     @abstractmethod
     def plus(self, later: Self) -> Window:
         """The sums with those of another epoch, whose noise was drawn anew."""
+
+
+WindowT = TypeVar("WindowT", bound=Window)
+
+
+def added_up(windows: Iterable[WindowT | None]) -> WindowT | None:
+    """Return the sum of several epochs' windows; None if one of them was withheld."""
+    total: WindowT | None = None
+    for window in windows:
+        if window is None:
+            return None
+        total = window if total is None else cast(WindowT, total.plus(window))
+    return total
 
 
 class EstimatedCounts(Counts):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import FOUND
+from dpstream.aggregators.counts import added_up
 from dpstream.aggregators.estimate import NORMAL_95
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -95,13 +96,7 @@ class ItemCountsAggregator(TableAggregator[LawT]):
 
     def window(self, epochs: Sequence[int], attendance: Attendance) -> ItemEstimates | None:
         """All items, epochs added up; None if one of them was withheld."""
-        total: ItemEstimates | None = None
-        for epoch in epochs:
-            found = self._of(epoch, attendance)
-            if found is None:
-                return None
-            total = found if total is None else total.plus(found)
-        return total
+        return added_up(self._of(epoch, attendance) for epoch in epochs)
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
         contributors = int(attendance.contributors[epoch])

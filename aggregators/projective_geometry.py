@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import FOUND, CellWindow
-from dpstream.aggregators.counts import Window
+from dpstream.aggregators.counts import Window, added_up
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.hyperplane_sums import hyperplane_sums
 from dpstream.aggregators.item_counts import item_estimates, spoken_for_variance
@@ -87,13 +87,7 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
 
     def window(self, epochs: Sequence[int], attendance: Attendance) -> Window | None:
         """All items, or all cells of prefixes, epochs added up; None if one has no report."""
-        total: Window | None = None
-        for epoch in epochs:
-            found: Window | None = self._of(epoch, attendance)
-            if found is None:
-                return None
-            total = found if total is None else total.plus(found)
-        return total
+        return added_up(self._of(epoch, attendance) for epoch in epochs)
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | CellWindow | None:
         received, prefixes = self._tables.counts(epoch), self.law.prefixes

@@ -15,7 +15,10 @@ from dpstream.aggregators.count_mean_sketch import (
     bits_variance,
     shared_variance,
 )
+from dpstream.aggregators.found_items import FoundItems
+from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.results.epoch_counts import window_of
 from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.count_mean_sketch import (
@@ -124,3 +127,25 @@ def test_as_many_messages_as_there_is_room_for_are_sent(monkeypatch: pytest.Monk
     fewer = first[0] - 1
     monkeypatch.setattr(CountMeanSketchLaw, "capacity", lambda law, epoch, contributors: fewer)
     assert drawn()[0] <= fewer
+
+
+def test_all_items_can_be_asked_for_where_the_domain_is_too_large_to_be_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = CountMeanSketchParameters(1.0, 1e-3, tuple("abcdefgh"), rows=4, buckets=4)
+    law, rng = calibrate(asked, 1, 500), seeded_generator(3)
+    devices, aggregator = CountMeanSketch(law), CountMeanSketchAggregator(law)
+    devices.enrol(500, rng)
+    held = rng.integers(1, 9, (500, 1))
+    aggregator.add(1, written_out(devices.report(1, held, None, rng)), None)
+    attendance = Attendance.constant(1, 500)
+    published = aggregator.estimate(1, attendance)
+    monkeypatch.setattr("dpstream.aggregators.count_mean_sketch.MOST_PUBLISHED", 3)
+    assert isinstance(aggregator.estimate(1, attendance), FoundItems)
+    assert isinstance(published, ItemEstimates)
+    whole = window_of(aggregator, 1, attendance)
+    assert isinstance(whole, ItemEstimates)
+    assert whole.values.tolist() == published.values.tolist()
+    twice = aggregator.window([1, 1], attendance)
+    assert twice is not None
+    assert twice.values.tolist() == (2 * published.values).tolist()
