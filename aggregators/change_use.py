@@ -1,12 +1,12 @@
-"""How many changes people have made at least, from public reports alone.
+"""Lower bounds on the changes that people have made, from public reports alone.
 
 Intervals of `value_stream` and its kin hold as long as people change at most k times. Whether they
 do cannot be read from the reports: once changes are used up, letters have the law of a quieter
 population that keeps within its limit. What can be read is how much of the limit has been used
 until then, in two ways, of which each alone is a lower bound:
 
-* The counts themselves. Between two epochs somebody has changed for every user that the count has
-  moved by. The least movement that fits in a band that holds all true counts at once, with a chance
+* The counts themselves. If a count moves by n users between two epochs, at least n users changed.
+  The least movement that fits in a band that holds all true counts at once, with a chance
   of all but `FALSE_ALARM` / 2, is that of a point that only moves when the band pushes it.
 * The squares of letters, of `value_stream`. Their mean exceeds that of noise by theta g u^2 / r^2,
   and every change adds at most a / (1 - b) + a^2 / (1 - b^2) to the sum of a device's u^2 - 1/4
@@ -29,7 +29,7 @@ _LOOKS_BITS = 3
 
 
 class ChangeUse(NamedTuple):
-    """What is known after an epoch.
+    """Evidence of changes after an epoch.
 
     Attributes:
         settled: the count that fits all epochs so far with the least movement, in users.
@@ -93,14 +93,13 @@ def band(last_epoch: int) -> float:
     return NormalDist().inv_cdf(1 - FALSE_ALARM / 4 / last_epoch)
 
 
-@lru_cache
 def looks(last_epoch: int) -> int:
-    """Return at how many epochs of a horizon the squares are looked at.
+    """Return at how many epochs of a horizon the squares are looked at, or a few more.
 
-    >>> looks(8), looks(16), looks(1024)
-    (8, 16, 64)
+    >>> looks(1024)
+    88
     """
-    return sum(map(_is_looked_at, range(1, last_epoch + 1)))
+    return last_epoch.bit_length() << _LOOKS_BITS
 
 
 def _is_looked_at(epoch: int) -> bool:

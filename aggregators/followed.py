@@ -358,7 +358,7 @@ class FollowedCounts(ABC, Generic[LawT]):
 
     @property
     def _changes_used(self) -> bool:
-        """Whether people have made half of the changes or more, where there is room for more."""
+        """True if people have made half of the changes or more, and the horizon allows more."""
         law = self.law
         return law.changes < law.last_epoch and 2 * self._use.changes >= law.changes
 

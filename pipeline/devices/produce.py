@@ -93,7 +93,7 @@ def input_notices(log: ValueLog) -> tuple[str, ...]:
 
 
 def enrolment(log: ValueLog) -> str:
-    """Who is enrolled, in words."""
+    """Return a sentence on the enrolled users, for the operator."""
     users = counted(len(log.users), "user")
     if log.rostered:
         return f"{users} on the roster; that they are on it is public"

@@ -322,7 +322,7 @@ class DeployedJob(Job):
         return horizons_between(first, epoch, self.epochs.count)
 
     def guarantee_over(self, horizons: int) -> Guarantee:
-        """Compute the guarantee of a device that is charged for so many horizons."""
+        """Compute the guarantee of a device that is charged for a number of horizons."""
         return self._guarantee.over(horizons) if self.epochs.renew else self._guarantee
 
     def aggregator(self) -> Aggregator:

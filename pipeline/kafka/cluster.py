@@ -59,7 +59,7 @@ from dpstream.pipeline.kafka.topic_spread import (
     metadata_of_brokers,
     wait_for_brokers,
 )
-from dpstream.pipeline.kafka.workers.groups import COMMITTED_BY, Committed
+from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import BATCH_BYTES_MAX, Role, TopicSettings, topic_name
 from dpstream.topics.topic_checks import refuse_topic
 
@@ -113,7 +113,7 @@ class Cluster:
         self._consumer_client: KafkaConsumer | None = None
         self._producer_client: KafkaProducer | None = None
         self._asked: dict[str, int] = {}
-        self._identities_seen: dict[str, str] = {}
+        self._described: list[Mapping[str, Any]] = []
 
     @property
     def servers(self) -> str:
@@ -153,7 +153,7 @@ class Cluster:
     def topic_identities(self, topics: Iterable[str]) -> dict[str, str]:
         """Kafka's ids of the topics that exist; brokers before Kafka 2.8 have none."""
         wanted = sorted(topics)
-        return _identities(self.admin.describe_topics(wanted)) if wanted else {}
+        return identities_of(self.admin.describe_topics(wanted)) if wanted else {}
 
     def topics(self) -> set[str]:
         """The names of all topics."""
@@ -176,11 +176,10 @@ class Cluster:
         Later reads know it too: a consumer would ask for partitions that are gone for half a
         minute, and not see those that were added for five.
         """
-        described = self.admin.describe_topics()
-        self._identities_seen = _identities(described)
+        self._described = self.admin.describe_topics()
         counts = {
             topic["name"]: len(topic["partitions"])
-            for topic in described
+            for topic in self._described
             if not topic["error_code"]
         }
         if any(counts.get(topic) != asked for topic, asked in self._asked.items()):
@@ -385,7 +384,7 @@ class Cluster:
             offsets = self._patiently(lambda: self.admin.list_group_offsets({group: partitions}))[
                 group
             ]
-        return [committed_of(offsets.get(partition)) for partition in partitions]
+        return [Committed.of(offsets.get(partition)) for partition in partitions]
 
     def read(
         self, topic: str, partition: int = 0, start: int = 0, stop: int | None = None
@@ -544,14 +543,8 @@ class Cluster:
             raise BrokerAwayError(f"cannot reach Kafka at {self.servers}: {error}") from error
 
 
-def committed_of(found: Any) -> Committed | None:
-    """What kafka-python says of a committed offset."""
-    if found is None or found.offset < 0:
-        return None
-    return Committed(int(found.offset), found.metadata == COMMITTED_BY)
-
-
-def _identities(described: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def identities_of(described: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return Kafka's ids of described topics, by name."""
     ids = {
         topic["name"]: uuid.UUID(str(topic["topic_id"]))
         for topic in described

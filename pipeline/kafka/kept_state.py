@@ -1,8 +1,8 @@
 """Compare what a cluster holds of a deployment with the deployment and with itself.
 
 Published epochs are decided, decided epochs were sent, a kept log begins where the deployment
-does, and a topic is the one that the job was deployed with. Workers, producers and collectors check
-it when they start, and `dpstream status` at every look. A contradiction is a sentence that names
+does, and a topic is the one that the job was deployed with. Workers and producers check it when
+they start, and `dpstream status` at every look. A contradiction is a sentence that names
 what was found and the remedy.
 """
 

@@ -18,7 +18,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.kafka.cluster import Cluster, committed_of
+from dpstream.pipeline.kafka.cluster import Cluster, identities_of
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings
 from dpstream.topics.topic_checks import SETTINGS
@@ -102,7 +102,7 @@ class ManyTopics(Cluster):
             counts,
             {topic: [int(starts[each]) for each in all] for topic, all in wanted.items()},
             {
-                group: {each: committed_of(entry) for each, entry in offsets.items()}
+                group: {each: Committed.of(entry) for each, entry in offsets.items()}
                 for group, offsets in found.items()
             },
             {topic: [int(ends[each]) for each in all] for topic, all in wanted.items()},
@@ -181,8 +181,8 @@ class ManyTopics(Cluster):
         """See `Cluster.topic_identities`."""
         if not self._seen.counts:
             return super().topic_identities(topics)
-        seen = self._identities_seen
-        return {topic: seen[topic] for topic in topics if topic in seen}
+        wanted = set(topics)
+        return identities_of(each for each in self._described if each["name"] in wanted)
 
     def existing_topics(self, names: Iterable[str]) -> dict[str, TopicSettings]:
         """See `Cluster.existing_topics`; of topics looked at only those that matter at work.

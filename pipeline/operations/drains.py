@@ -15,7 +15,7 @@ from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import TopicReader
-from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
 from dpstream.pipeline.operations.deployed_jobs import (
     DeploymentError,
     check_has_devices,
@@ -154,7 +154,7 @@ class DrainWatch:
     def _unfinished(self) -> int:
         job = self._job
         committed = self._cluster.committed(self._group, job.topic(Role.REPORTS))
-        floors = [0 if each is None else each.floor for each in committed]
+        floors = list(map(floor_of, committed))
         return sum(
             max(0, end - max(floors[partition], job.start_offset(Role.REPORTS, partition)))
             for partition, end in self._ends.items()

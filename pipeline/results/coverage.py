@@ -6,10 +6,9 @@ until people have used theirs up, and fail afterwards.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -57,16 +56,18 @@ def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[
     >>> [(part.first_epoch, part.last_epoch, part.held) for part in parts]
     [(1, 2, 2), (3, 4, 2), (5, 6, 1), (7, 8, 0), (9, 10, 0)]
     """
-    held = defaultdict[int, list[bool]](list)
+    held, claimed = Counter[int](), Counter[int]()
     for epoch, each in epochs:
-        held[epoch] += each.tolist()
-    known = sorted(epoch for epoch, each in held.items() if each)
+        held[epoch] += int(np.count_nonzero(each))
+        claimed[epoch] += len(each)
+    known = sorted(+claimed)
     length = max(1, -(-len(known) // _PARTS))
     parts = (known[start : start + length] for start in range(0, len(known), length))
     return [
-        CoveredEpochs(part[0], part[-1], sum(all_of_them), len(all_of_them))
+        CoveredEpochs(
+            part[0], part[-1], sum(held[at] for at in part), sum(claimed[at] for at in part)
+        )
         for part in parts
-        for all_of_them in [list(chain.from_iterable(held[epoch] for epoch in part))]
     ]
 
 

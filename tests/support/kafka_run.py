@@ -29,7 +29,7 @@ from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
-from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
 from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.operations.status.facts import stages_of
 from dpstream.topics.manifests import decode_manifest
@@ -161,7 +161,7 @@ def _wait(done: Callable[[], bool]) -> None:
 def _commits(cluster: Cluster, job: DeployedJob) -> dict[str, list[int | None]]:
     return {
         stage: [
-            None if each is None else each.floor
+            None if each is None else floor_of(each)
             for each in cluster.committed(group_name(job, stage), job.topic(role))
         ]
         for stage, role in stages_of(job).items()

@@ -134,7 +134,7 @@ class _Demo:
                 if self._settings.epochs is not None and published >= self._settings.epochs:
                     return
                 if published >= EPOCHS and not over:
-                    self._say("the last epoch is published; Ctrl-C ends, another start begins anew")
+                    self._say("the last epoch is published; Ctrl-C ends the demonstration")
                     over = True
                 time.sleep(_WAIT_SECONDS)
 

@@ -90,8 +90,7 @@ class StageConsumerThread(ClientThread):
 
     async def committed(self, where: TP) -> Committed | None:
         """The committed offset of a partition."""
-        found = await self.committed_with_metadata(TopicPartition(*where))
-        return None if found is None else Committed(found.offset, found.metadata == COMMITTED_BY)
+        return Committed.of(await self.committed_with_metadata(TopicPartition(*where)))
 
     async def commit_offset(self, where: TP, offset: int, generation: int) -> bool:
         """Commit an offset; False if the group has gone on to another generation.

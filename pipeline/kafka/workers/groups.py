@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 COMMITTED_BY = "dpstream"
 """The metadata of offsets that workers commit; tools that reset offsets leave another."""
@@ -21,10 +21,17 @@ class Committed:
     offset: int
     own: bool = True
 
-    @property
-    def floor(self) -> int:
-        """The offset below which a worker has finished everything; 0 if no worker said so."""
-        return self.offset if self.own else 0
+    @classmethod
+    def of(cls, found: Any) -> Committed | None:
+        """Read what kafka-python or aiokafka return; None if nothing is committed."""
+        if found is None or found.offset < 0:
+            return None
+        return cls(int(found.offset), found.metadata == COMMITTED_BY)
+
+
+def floor_of(committed: Committed | None) -> int:
+    """Return the offset below which a worker has finished everything; 0 if none committed it."""
+    return committed.offset if committed is not None and committed.own else 0
 
 
 class Deployment(Protocol):

@@ -117,8 +117,7 @@ class ClientThread(AIOKafkaConsumerThread):
         """The committed offset of a partition, of which aiokafka tells no metadata."""
         found: dict[TopicPartition, OffsetAndMetadata]
         found = await self.client._coordinator.fetch_committed_offsets([where])
-        committed = found.get(where)
-        return None if committed is None or committed.offset < 0 else committed
+        return found.get(where)
 
     @property
     def refusal(self) -> KafkaError | None:

@@ -380,8 +380,7 @@ class _Process:
         await self.execution.tick()
         for partition, end in ends[role].items():
             committed = await self.execution.membership.committed(partition)
-            floor = 0 if committed is None else committed.floor
-            if max(floor, starts[role][partition]) != end:
+            if max(groups.floor_of(committed), starts[role][partition]) != end:
                 return None
         seconds = self.stage.rests()
         if seconds is None or not self.execution.restored or not self._has_read(ends[role]):

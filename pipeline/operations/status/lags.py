@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.kept_state import StageOffsets
-from dpstream.pipeline.kafka.workers.groups import group_name
+from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
 from dpstream.topics.names import Role
 
 
@@ -57,8 +57,7 @@ class Lags:
         lag, waiting, deleted = 0, dict[int, int](), list[int]()
         for partition in owned:
             first, end = firsts[partition], ends[partition]
-            known = committed[partition]
-            wanted = max(0 if known is None else known.floor, job.start_offset(role, partition))
+            wanted = max(floor_of(committed[partition]), job.start_offset(role, partition))
             if wanted < first:
                 deleted.append(partition)
             floor = max(wanted, first)

@@ -115,8 +115,8 @@ class Outcome:
     @property
     def covered(self) -> tuple[int, int]:
         """How many intervals hold the truth, and how many claim to."""
-        held = [each for _, several in self.covered_by_epoch() for each in several.tolist()]
-        return sum(held), len(held)
+        held = [each for _, each in self.covered_by_epoch()]
+        return sum(map(np.count_nonzero, held)), sum(map(len, held))
 
     def covered_by_epoch(self) -> Iterator[tuple[int, NDArray[np.bool_]]]:
         """Whether the intervals that claim to hold the truth do, epoch by epoch."""
