@@ -121,11 +121,11 @@ def coverage_lines(
     yield "assumption", str(limit)
     epochs = used_up(log, limit, horizon)
     if len(epochs):
-        users = len(log.users) * -(-log.last_epoch // horizon)
+        share = len(epochs) / (len(log.users) * -(-log.last_epoch // horizon))
         half = int(epochs[(len(epochs) - 1) // 2])
         yield (
             "  exceeded",
-            f"by {len(epochs) / users:.0%} of the users, from {named(int(epochs[0]))} on, half of "
-            f"them by {named(half)}: intervals after that may miss the truth; give "
-            "parameters.changes a larger number, or the job fewer epochs",
+            f"by {share:.1%} of the users, the first from {named(int(epochs[0]))} on, half of them "
+            f"by {named(half)}: intervals do not cover what these users do after that; with a "
+            "larger parameters.changes they would",
         )

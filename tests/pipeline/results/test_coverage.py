@@ -75,7 +75,8 @@ def test_used_up_changes_are_named_as_the_cause(calendar: str, since: str) -> No
     exceeded = told(limited, TOGGLING)
     assert exceeded["  over time"].count("50%") == 2
     assert "at most 1 change per person" in exceeded["assumption"]
-    assert "67%" in exceeded["  exceeded"]
+    assert "66.7%" in exceeded["  exceeded"]
+    assert "do not cover what these users do after that" in exceeded["  exceeded"]
     assert since in exceeded["  exceeded"]
     assert "  exceeded" not in told(limited, TOGGLING[4:5])
     free = told("memoized_response\nparameters: {epsilon: 1}", TOGGLING)
