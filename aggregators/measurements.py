@@ -11,20 +11,28 @@ being the part by which a sign is more often kept than reversed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.hadamard_matches import kernels
 from dpstream.aggregators.item_counts import ItemCountsAggregator
+from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.report_words import check_form
 from dpstream.aggregators.walsh_hadamard import walsh_hadamard
-from dpstream.randomizers.laplace_histogram import LaplaceHistogramLaw
-from dpstream.randomizers.measurements import MeasurementsLaw
-from dpstream.randomizers.public_matrices import ParityRows, size_for
-
-LawT = TypeVar("LawT", bound=MeasurementsLaw)
+from dpstream.randomizers.measurements import BucketLaw, MeasurementsLaw, SparseRecoveryLaw
+from dpstream.randomizers.public_matrices import (
+    OneHot,
+    ParityRows,
+    PublicMatrix,
+    SignedBuckets,
+    size_for,
+)
 
 _COMPARED: Final = 512
 """Items whose columns are compared with each other."""
@@ -32,14 +40,28 @@ _COMPARED: Final = 512
 _AT_ONCE: Final = 1 << 22
 
 
-class MeasurementsAggregator(ItemCountsAggregator[LawT], Generic[LawT]):
+class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
     """For every epoch the number of reports, and the sums of their measurements.
 
     Where measurements are sampled: how often each word was received.
 
+    >>> from dpstream.aggregators.attendance import Attendance
+    >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters
+    >>> from dpstream.randomizers.measurements.calibration import calibrate
+    >>> law = calibrate(LaplaceHistogramParameters(32.0, ("a", "b")), last_epoch=1, minimum=1)
+    >>> aggregator = MeasurementsAggregator(law)
+    >>> aggregator.add(1, np.array([[4, 3], [4, 3], [3, 3]], np.uint8), None)
+    >>> aggregator.estimate(1, Attendance.constant(1, 3)).values.round(3).tolist()
+    [2.0, 0.0]
+
     Args:
         law: the constants of the job.
+
+    Attributes:
+        label: name of an item in flags.
     """
+
+    label: Callable[[int], str] = staticmethod(str)
 
     @property
     def cells(self) -> int:
@@ -78,7 +100,7 @@ class MeasurementsAggregator(ItemCountsAggregator[LawT], Generic[LawT]):
     ) -> tuple[NDArray[np.float64], float]:
         sums, variance = self.sums(matched)
         filled = self.law.matrix.filled
-        counts = self._products(sums) / filled
+        counts = products(self.law.matrix, sums, self.law.items) / filled
         # What the squares of all sums have beyond their noise is what users hold.
         held = max(0.0, float(sums @ sums) / filled - len(sums) * variance / filled)
         return counts, variance / filled + self.others_variance(float(matched[0]), held)
@@ -94,14 +116,50 @@ class MeasurementsAggregator(ItemCountsAggregator[LawT], Generic[LawT]):
         below, above = matched[1:].reshape(-1, 2).T.astype(np.float64)
         return (above - below) * len(below) / self.law.odds.c_gap, variance
 
-    def _products(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """With the column of every item: float64, shape (items,)."""
-        matrix, found = self.law.matrix, np.empty(self.law.items)
-        many = max(1, _AT_ONCE // matrix.measurements)
-        for start in range(0, self.law.items, many):
-            items = np.arange(start, min(start + many, self.law.items)) + 1
-            found[items - 1] = matrix.entries(items) @ sums
-        return found
+    def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
+        """See `ItemCountsAggregator`; flagged with the items that the mechanism names."""
+        estimates = super()._of(epoch, attendance)
+        if estimates is None:
+            return None
+        return replace(estimates, flags=(*estimates.flags, *self._flags(epoch)))
+
+    def _flags(self, epoch: int) -> tuple[str, ...]:
+        match self.law:
+            case BucketLaw(trials=trials):
+                return (self._item_of_trials(epoch, trials),)
+            case SparseRecoveryLaw():
+                items = self.recovered(epoch)
+                if not len(items):
+                    return ("no item was recovered",)
+                return (f"recovered: {', '.join(map(str, items))}",)
+        return ()
+
+    def _item_of_trials(self, epoch: int, trials: int) -> str:
+        item, votes = most_named(self.named(epoch))
+        of_trials = f"{votes} of {trials} trials"
+        if 2 * votes <= trials:
+            return f"no item was found: no more than {of_trials} agree"
+        return f"item {self.label(item)} was found by {of_trials}"
+
+    def named(self, epoch: int) -> NDArray[np.int64]:
+        """The item that each trial of `bucket` names, shape (trials,); 0 for none, or several."""
+        law, received = self.law, self._tables.counts(epoch)
+        assert isinstance(law, BucketLaw)
+        if received is None:
+            return np.zeros(law.trials, np.int64)
+        sums, _ = self.sums(received)
+        # Entries are (-1)^h: where they add up to less than 0, bucket 1 is the larger.
+        larger = (sums < 0).reshape(law.trials, law.hashes)
+        return solved(law.matrix.rows.reshape(larger.shape), larger, law.items)
+
+    def recovered(self, epoch: int) -> NDArray[np.int64]:
+        """Items that `sparse_recovery` reads off, int64, the most frequent first."""
+        law, received = self.law, self._tables.counts(epoch)
+        assert isinstance(law, SparseRecoveryLaw)
+        if received is None:
+            return np.zeros(0, np.int64)
+        sums, _ = self.sums(received)
+        return read_off(law.matrix, sums)
 
     def others_variance(self, users: float, squares: float) -> float:
         """What other items add to the mean squared error of a count.
@@ -117,21 +175,64 @@ class MeasurementsAggregator(ItemCountsAggregator[LawT], Generic[LawT]):
 
     @property
     def together(self) -> float:
-        """The mean of what a user adds to the count of another item."""
-        return 0.0
+        """The mean of what a user adds to the count of another item.
 
-    @cached_property
+        Of rows of a Hadamard matrix without row 0, it is about -1 over the number of other rows
+        that there are.
+        """
+        return self._of_pairs[0]
+
+    @property
     def crosstalk(self) -> float:
         """How much the square of a count adds to the squared error of that of another item.
 
         The mean over pairs of some items: all of them, if they are few.
         """
-        items = compared(self.law.items)
-        if len(items) < 2:
-            return 0.0
-        columns = self.law.matrix.entries(items).astype(np.float64)
-        squares = np.square(columns @ columns.T / self.law.matrix.filled)
-        return float((squares.sum() - np.trace(squares)) / (len(items) * (len(items) - 1)))
+        return self._of_pairs[1]
+
+    @cached_property
+    def _of_pairs(self) -> tuple[float, float]:
+        match self.law.matrix:
+            case OneHot():  # Different items have different cells.
+                return 0.0, 0.0
+            case ParityRows() as matrix:
+                pairs = products_of_pairs(matrix, self.law.items)
+                return _mean_of_pairs(pairs), _mean_of_pairs(np.square(pairs))
+            case matrix:  # Signs are independent.
+                columns = matrix.entries(compared(self.law.items)).astype(np.float64)
+                squares = np.square(columns @ columns.T / matrix.filled)
+                return 0.0, _mean_of_pairs(squares)
+
+
+def products(matrix: PublicMatrix, sums: NDArray[np.float64], items: int) -> NDArray[np.float64]:
+    """Multiply sums with the column of every item: float64, shape (items,)."""
+    match matrix:
+        case OneHot():
+            return sums
+        case ParityRows():
+            placed = np.bincount(matrix.rows, sums, size_for(items))
+            return walsh_hadamard(placed.astype(np.float64))[1 : 1 + items]
+        case _:
+            return products_of_columns(matrix, sums, items)
+
+
+def products_of_columns(
+    matrix: PublicMatrix, sums: NDArray[np.float64], items: int
+) -> NDArray[np.float64]:
+    """Multiply sums with the column of every item of any matrix."""
+    found, many = np.empty(items), max(1, _AT_ONCE // matrix.measurements)
+    for start in range(0, items, many):
+        part = np.arange(start, min(start + many, items)) + 1
+        found[part - 1] = matrix.entries(part) @ sums
+    return found
+
+
+def products_of_pairs(matrix: ParityRows, items: int) -> NDArray[np.float64]:
+    """Multiply columns of some items: two differ as column 0 and their sum over GF(2)."""
+    some = compared(items)
+    rows = np.bincount(matrix.rows, minlength=size_for(items)).astype(np.float64)
+    found = walsh_hadamard(rows) / len(matrix.rows)
+    return np.asarray(found[some[:, None] ^ some], np.float64)
 
 
 def compared(items: int) -> NDArray[np.int64]:
@@ -147,66 +248,66 @@ def sum_variance(law: MeasurementsLaw, reports: float) -> float:
     return reports * law.matrix.measurements / law.odds.c_gap**2
 
 
-class LaplaceHistogramAggregator(MeasurementsAggregator[LaplaceHistogramLaw]):
-    """A measurement is the count of an item.
-
-    >>> from dpstream.aggregators.attendance import Attendance
-    >>> from dpstream.randomizers.laplace_histogram import LaplaceHistogramParameters
-    >>> from dpstream.randomizers.laplace_histogram.calibration import calibrate
-    >>> law = calibrate(LaplaceHistogramParameters(32.0, ("a", "b")), last_epoch=1)
-    >>> aggregator = LaplaceHistogramAggregator(law)
-    >>> aggregator.add(1, np.array([[4, 3], [4, 3], [3, 3]], np.uint8), None)
-    >>> aggregator.estimate(1, Attendance.constant(1, 3)).values.round(3).tolist()
-    [2.0, 0.0]
-    """
-
-    def _products(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        return sums
-
-    @cached_property
-    def crosstalk(self) -> float:
-        """Different items have different cells."""
-        return 0.0
-
-
-class ParityAggregator(MeasurementsAggregator[LawT], Generic[LawT]):
-    """Of a matrix of rows of a Hadamard matrix: one fast transform gives all products."""
-
-    @property
-    def _rows(self) -> NDArray[np.int64]:
-        matrix = self.law.matrix
-        assert isinstance(matrix, ParityRows)
-        return matrix.rows
-
-    def _products(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        placed = np.bincount(self._rows, sums, size_for(self.law.items))
-        return walsh_hadamard(placed.astype(np.float64))[1 : 1 + self.law.items]
-
-    @cached_property
-    def together(self) -> float:
-        """See `MeasurementsAggregator`.
-
-        Where no row is 0, it is about -1 over the number of other rows that there are.
-        """
-        return _mean_of_pairs(self._pairs)
-
-    @cached_property
-    def crosstalk(self) -> float:
-        """See `MeasurementsAggregator`."""
-        return _mean_of_pairs(np.square(self._pairs))
-
-    @cached_property
-    def _pairs(self) -> NDArray[np.float64]:
-        """Of some items: two columns differ as column 0 and their sum over GF(2)."""
-        items = compared(self.law.items)
-        rows = np.bincount(self._rows, minlength=size_for(self.law.items)).astype(np.float64)
-        products = walsh_hadamard(rows) / len(self._rows)
-        return np.asarray(products[items[:, None] ^ items], np.float64)
-
-
 def _mean_of_pairs(products: NDArray[np.float64]) -> float:
     """Of different items; 0 of a single one."""
     items = len(products)
     if items < 2:
         return 0.0
     return float((products.sum() - np.trace(products)) / (items * (items - 1)))
+
+
+def most_named(named: NDArray[np.int64]) -> tuple[int, int]:
+    """The item that most trials name, and how many do; the number 0 counts for none.
+
+    >>> most_named(np.array([3, 0, 3, 0, 0, 5]))
+    (3, 2)
+    """
+    items, votes = np.unique(named[named > 0], return_counts=True)
+    return (int(items[votes.argmax()]), int(votes.max())) if len(items) else (0, 0)
+
+
+def solved(rows: NDArray[np.int64], bits: NDArray[np.bool_], items: int) -> NDArray[np.int64]:
+    """The items x with popcount(r & x) odd exactly where a bit is set, one for each trial.
+
+    With the bit as one more bit of r, and 1 as one more bit of x, all are to be even: a kernel.
+
+    Args:
+        rows: r, shape (trials, hashes).
+        bits: the same shape.
+        items: size of the domain.
+
+    Returns:
+        int64, shape (trials,): 0 where no item of the domain does, or more than one vector does.
+
+    >>> rows = np.array([[1, 2, 3], [1, 2, 3], [1, 1, 1]])
+    >>> bits = np.array([[True, False, True], [True, True, True], [True, True, True]])
+    >>> solved(rows, bits, items=3).tolist()  # 1; contradictory; 1 or 3
+    [1, 0, 0]
+    """
+    width = items.bit_length()
+    equations = (rows | bits.astype(np.int64) << width).astype(np.uint32)
+    basis = kernels(equations, width + 1).astype(np.int64)
+    # Vectors of the basis in descending order: the first one alone has the last bit, if any has.
+    unique = np.count_nonzero(basis, axis=0) == 1
+    found = basis[0] - (1 << width)
+    return np.where(unique & (found >= 1) & (found <= items), found, 0)
+
+
+def read_off(matrix: SignedBuckets, sums: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The items that the signs of buckets and tests spell: int64, the largest first.
+
+    >>> matrix = SignedBuckets(items=100, buckets=8, seed="example")
+    >>> counts = {7: 500.0, 70: 900.0, 99: 700.0}
+    >>> columns = matrix.entries(np.array(list(counts)))
+    >>> read_off(matrix, np.array(list(counts.values())) @ columns).tolist()
+    [70, 99, 7]
+    """
+    signs = np.where(sums.reshape(matrix.buckets, matrix.filled) < 0, -1, 1)
+    bits = signs[:, 1:] != signs[:, :1]
+    items = bits @ (1 << np.arange(matrix.filled - 1))
+    (own,) = np.nonzero((items >= 1) & (items <= matrix.items))
+    own = own[matrix.buckets_of(items[own]) == own]
+    own = own[matrix.signs_of(items[own]) == signs[own, 0]]
+    found = items[own]
+    sizes = matrix.entries(found) @ sums
+    return np.asarray(found[np.argsort(-sizes, kind="stable")], np.int64)

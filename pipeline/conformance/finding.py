@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 
 from dpstream.pipeline.conformance.cases import Case, MakeExactLaw
 from dpstream.pipeline.printable import error_line
 from dpstream.pipeline.protocols.other_packages import ProtocolError
 from dpstream.pipeline.protocols.protocol import Protocol
-from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS, module_of
 
 GROUP = "dpstream.exact_laws"
 """Of entry points: a protocol's name, and where its `ExactLaw` is."""
 OWN_LAWS = "dpstream.pipeline.conformance.laws"
-"""A module for each protocol of ours."""
+"""A module for each module of protocols of ours."""
 
 
 def cases_of(protocol: Protocol, make_exact: MakeExactLaw) -> list[Case]:
@@ -51,9 +50,8 @@ def exact_law_of(name: str) -> MakeExactLaw:
     Raises:
         ProtocolError: there is none, or it cannot be imported.
     """
-    own = f"{OWN_LAWS}.{name}"
-    if find_spec(own) is not None:
-        make_exact: MakeExactLaw = import_module(own).ExactLaw
+    if name in OWN:
+        make_exact: MakeExactLaw = import_module(f"{OWN_LAWS}.{module_of(name)}").ExactLaw
         return make_exact
     laws = list(entry_points(group=GROUP, name=name))
     if not laws:

@@ -1,4 +1,4 @@
-"""What protocols have in common whose devices send noisy measurements: for comparison only."""
+"""Protocols whose devices send noisy measurements, for comparison only: entries and forecast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,19 @@ from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, Protocol
 from dpstream.pipeline.values.sets import SetDomain
-from dpstream.randomizers.measurements import Measurements, MeasurementsLaw
+from dpstream.randomizers.measurements import (
+    BucketLaw,
+    BucketParameters,
+    JlHhLaw,
+    JlHhParameters,
+    LaplaceHistogramLaw,
+    LaplaceHistogramParameters,
+    Measurements,
+    MeasurementsLaw,
+    MeasurementsParameters,
+    SparseRecoveryLaw,
+    SparseRecoveryParameters,
+)
 
 
 class MeasurementsForecast(PerEpochForecast):
@@ -30,7 +42,7 @@ class MeasurementsForecast(PerEpochForecast):
 
     def __init__(
         self,
-        aggregator: MeasurementsAggregator[Any],
+        aggregator: MeasurementsAggregator,
         epsilon: float,
         last_epoch: int,
         caveats: tuple[str, ...] = (),
@@ -99,17 +111,28 @@ def _of_removal(law: MeasurementsLaw) -> tuple[str, ...]:
     )
 
 
-def measurements(
+def _of_sampled_rows(law: MeasurementsLaw, asked: MeasurementsParameters) -> tuple[str, ...]:
+    if law.odds is None:
+        return ()
+    return (
+        "one row of each user by randomized response: hadamard_values has the same rows, follows "
+        "items over time, and errs up to 1.3 times as much at one epoch",
+    )
+
+
+def _labelled(
+    aggregator: MeasurementsAggregator, asked: MeasurementsParameters
+) -> MeasurementsAggregator:
+    aggregator.label = SetDomain(asked.domain, 1).label
+    return aggregator
+
+
+def _measurements(
     name: str,
-    parameters: type[Any],
+    parameters: type[MeasurementsParameters],
     law: type[MeasurementsLaw],
-    devices: type[Measurements[Any]],
-    aggregator: Callable[[Any], MeasurementsAggregator[Any]],
-    from_bytes: Callable[[Any, bytes], MeasurementsAggregator[Any]],
-    examples: tuple[Example, ...],
-    *,
+    *examples: Example,
     caveats: Callable[[Any, Any], tuple[str, ...]] = lambda law, asked: (),
-    sized: bool = False,
 ) -> Protocol:
     """Devices that send noisy measurements of their item.
 
@@ -117,28 +140,61 @@ def measurements(
         name: of the protocol.
         parameters: its class.
         law: its class.
-        devices: its class.
-        aggregator: from a law.
-        from_bytes: from a law and what an aggregator wrote.
         examples: see `Protocol`.
         caveats: from a law and parameters, what `plan` says besides.
-        sized: whether its calibration asks for the fewest contributors.
     """
     return Protocol(
         name=name,
         parameters=parameters,
-        calibrate=late_calibration(name, sized=sized),
+        calibrate=late_calibration("measurements", sized=True),
         law=lambda asked: law,
-        randomizer=devices,
-        restore=devices.restore,
-        aggregator=lambda law, asked: aggregator(law),
-        aggregator_from_bytes=lambda law, asked, data: from_bytes(law, data),
+        randomizer=Measurements,
+        restore=Measurements.restore,
+        aggregator=lambda law, asked: _labelled(MeasurementsAggregator(law), asked),
+        aggregator_from_bytes=lambda law, asked, data: _labelled(
+            MeasurementsAggregator.from_bytes(law, data), asked
+        ),
         word_form=lambda law: law.word_form,
         needs_shuffle=False,
         per_epoch=True,
         values=lambda asked: SetDomain(asked.domain, 1),
         forecast=lambda law, asked, last_epoch: MeasurementsForecast(
-            aggregator(law), asked.epsilon, last_epoch, caveats(law, asked)
+            MeasurementsAggregator(law), asked.epsilon, last_epoch, caveats(law, asked)
         ),
         examples=examples,
     )
+
+
+LAPLACE_HISTOGRAM = _measurements(
+    "laplace_histogram",
+    LaplaceHistogramParameters,
+    LaplaceHistogramLaw,
+    Example(LaplaceHistogramParameters(4.0, ("a", "b")), 1),
+    Example(LaplaceHistogramParameters(2.0, ("a",), "published"), 2),
+)
+
+JL_HH = _measurements(
+    "jl_hh",
+    JlHhParameters,
+    JlHhLaw,
+    Example(JlHhParameters(8.0, ("a",), 0.1, calibration="published"), 1),
+    Example(JlHhParameters(8.0, ("a", "b"), 0.1, 2), 1),
+    Example(JlHhParameters(1.0, ("a", "b", "c"), calibration="sampled"), 1),
+    caveats=_of_sampled_rows,
+)
+
+BUCKET = _measurements(
+    "bucket",
+    BucketParameters,
+    BucketLaw,
+    Example(BucketParameters(8.0, ("a", "b"), 0.1, hashes=1, trials=2), 1),
+    Example(BucketParameters(2.0, ("a", "b"), hashes=2, trials=2, calibration="sampled"), 1),
+)
+
+SPARSE_RECOVERY = _measurements(
+    "sparse_recovery",
+    SparseRecoveryParameters,
+    SparseRecoveryLaw,
+    Example(SparseRecoveryParameters(8.0, ("a",), 0.1, sparsity=1, calibration="published"), 1),
+    Example(SparseRecoveryParameters(2.0, ("a",), sparsity=1, calibration="sampled"), 1),
+)

@@ -1,8 +1,8 @@
 """The protocols that a job file can name: our own, and those of other packages.
 
-Whoever adds one of our own writes its devices in `randomizers`, its estimates in `aggregators`, a
-module of its name with its entry and its forecast here, and names it below; tests/conformance says
-what else it wants. Another package names its entry in its metadata, as README.md says.
+A protocol of our own has its devices in `randomizers`, its estimates in `aggregators`, its entry
+and its forecast in a module here, and a line below; tests/conformance says what else it wants.
+Another package names its entry in its metadata, as README.md says.
 """
 
 from __future__ import annotations
@@ -13,34 +13,40 @@ from typing import Final
 from dpstream.pipeline.protocols.other_packages import Registry
 from dpstream.pipeline.protocols.protocol import Protocol
 
-OWN: Final = (
-    "value_stream",
-    "future_rand",
-    "hadamard_values",
-    "range_values",
-    "projective_geometry",
-    "count_min",
-    "independent_response",
-    "erlingsson",
-    "bun",
-    "split_budget",
-    "memoized_response",
-    "hadamard",
-    "single_message",
-    "fragments",
-    "ldp_sgd",
-    "shuffled_counts",
-    "laplace_histogram",
-    "jl_hh",
-    "bucket",
-    "sparse_recovery",
-    "count_mean_sketch",
-)
-"""Modules of this package, each named as its protocol is."""
+OWN: Final = {
+    "value_stream": "value_stream:PROTOCOL",
+    "future_rand": "future_rand:PROTOCOL",
+    "hadamard_values": "hadamard_values:PROTOCOL",
+    "range_values": "range_values:PROTOCOL",
+    "projective_geometry": "projective_geometry:PROTOCOL",
+    "count_min": "count_min:PROTOCOL",
+    "independent_response": "independent_response:PROTOCOL",
+    "erlingsson": "erlingsson:PROTOCOL",
+    "bun": "bun:PROTOCOL",
+    "split_budget": "split_budget:PROTOCOL",
+    "memoized_response": "memoized_response:PROTOCOL",
+    "hadamard": "hadamard:PROTOCOL",
+    "single_message": "single_message:PROTOCOL",
+    "fragments": "fragments:PROTOCOL",
+    "ldp_sgd": "ldp_sgd:PROTOCOL",
+    "shuffled_counts": "shuffled_counts:PROTOCOL",
+    "laplace_histogram": "measurements:LAPLACE_HISTOGRAM",
+    "jl_hh": "measurements:JL_HH",
+    "bucket": "measurements:BUCKET",
+    "sparse_recovery": "measurements:SPARSE_RECOVERY",
+    "count_mean_sketch": "count_mean_sketch:PROTOCOL",
+}
+"""The module of this package and the name there of each protocol, as entry points name them."""
+
+
+def module_of(name: str) -> str:
+    """Name the module of a protocol of our own; its exact law is in one of the same name."""
+    return OWN[name].partition(":")[0]
 
 
 def _own(name: str) -> Protocol:
-    protocol: Protocol = import_module(f"dpstream.pipeline.protocols.{name}").PROTOCOL
+    module = import_module(f"dpstream.pipeline.protocols.{module_of(name)}")
+    protocol: Protocol = getattr(module, OWN[name].partition(":")[2])
     return protocol
 
 

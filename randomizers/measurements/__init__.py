@@ -1,36 +1,71 @@
 """Noisy measurements: a device adds noise to a public matrix's column of its item, for comparison.
 
-"Distributed Private Heavy Hitters" (Hsu, Khanna, Roth 2012): all of its mechanisms are of this
-kind, and so is the histogram it compares them with. They differ in the matrix, which their laws
-state, and in what is made of the sums, which is a matter of aggregators.
+The four mechanisms differ in the matrix, which their laws state, in how its size and its noise are
+chosen (`MECHANISMS` of `calibration`), and in what an aggregator makes of the sums:
+
+- `jl_hh` (Algorithm 1) projects an item at random: the count of item p is the product of column p
+  of A and the sum of all reports. Entries of A are +-1/sqrt(m), here +-1 with noise sqrt(m) times
+  as large: m different rows of a Hadamard matrix, so that all counts together take one fast
+  transform. Any two columns are at least as close to being at right angles as independent signs
+  are. The paper's number of rows, ln(N + 1) ln(2 / beta) n^4, cannot be sent: here it is a
+  parameter. Its noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not
+  1/sqrt(m). Sampled, a device reports its entry in one of all rows. `hadamard_values` has the same
+  rows, but follows whether the entry is +1 over time, which at one epoch makes errors up to 1.3
+  times as large.
+- `bucket` (Algorithm 3) finds the item that most users have, or none. In each of several trials
+  items are hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a string r of
+  bits; with noise a device sends the bucket of its item under all of them. The larger buckets of a
+  trial are linear equations for the most frequent item. A bucket is -1 or 1 here, so that a user
+  without an item is in neither; and items are numbered from 1, since item 0 would always be in
+  bucket 0. The published noise is right for users who replace their item. An item is read right if
+  its users exceed twice the distance of the others from a half and twice the noise (Lemma 4.6 has
+  the noise once); Theorem 4.8 then has 8 sqrt(3 c k_1), not 8 sqrt(2 c k_1), and the 1.0004 of
+  Lemma 4.5 holds from k = 4 on only. An item is found if more than half of the trials name it, not
+  just most of them. Sampled, a device reports its bucket under one public hash of all trials.
+- `sparse_recovery` (Algorithm 2, GLPS-HH) is the matrix and the decoder of Gilbert, Li, Porat and
+  Strauss with noise. The paper describes neither and uses only what they guarantee: so this is not
+  GLPS, but the simplest matrix of -1, 0 and 1 with about as many rows from which items can be read
+  off without trying all of them. Sparsity, rows and noise are the paper's. Its noise is for
+  removal: an item that replaces another changes a measurement by up to 2.
+- `laplace_histogram` is the "more naive approach" of section 3.1, with which the paper compares its
+  first mechanism. Its noise of scale 1/epsilon is for removal: an item that replaces another
+  changes two cells. The paper calls the accuracy of JL-HH similar; it is more than ten times worse.
+  A report has as many words as there are items, so domains are small.
 
 The noise is that of `dpstream.randomizers.clamped_noise`. Where measurements are sampled instead, a
 device draws one of them for everybody to see, and sends its sign by randomized response; a
-measurement of 0 is a fair coin.
+measurement of 0 is a fair coin. Each epoch stands alone, and is paid for.
 
-Each epoch stands alone, and is paid for.
+Reference: Hsu, Khanna, Roth, *Distributed Private Heavy Hitters*, 2012.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Final, Literal, Self, TypeAlias, get_args
+from typing import ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.clamped_noise import ClampedNoise
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.devices import Devices, LawT
+from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories, random_bits
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
 from dpstream.randomizers.hadamard import check_domain, narrowest
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
-from dpstream.randomizers.public_matrices import PublicMatrix
+from dpstream.randomizers.public_matrices import (
+    OneHot,
+    ParityRows,
+    PublicMatrix,
+    SignedBuckets,
+    distinct_rows,
+    nonzero_rows,
+)
 from dpstream.randomizers.set_rows import set_rows
 from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
 from dpstream.topics.word_forms import WordForm
@@ -44,26 +79,121 @@ MOST_MEASUREMENTS: Final = 1 << 15
 
 _AT_ONCE = 1 << 20
 
-
-def check_measured(
-    epsilon: float, delta: float, domain: ItemDomain, calibration: str, allowed: tuple[str, ...]
-) -> None:
-    """Raise `ValueError` unless these are parameters of measurements."""
-    check_approximate(epsilon, delta)
-    check_items_held(1, domain)
-    check_domain(domain_size(domain))
-    if calibration not in allowed:
-        raise ValueError(f"calibration is {calibration!r}, must be one of {', '.join(allowed)}")
+_NO_DELTA = 0.5
+"""An allowed one, to check parameters that have none."""
 
 
-def check_beta(beta: float) -> None:
-    """Raise `ValueError` unless it is a probability of failure."""
+@dataclass(frozen=True, slots=True)
+class MeasurementsParameters:
+    """Parameters that all mechanisms share.
+
+    Attributes:
+        epsilon: the privacy loss of a user's item of one epoch, against everybody.
+        domain: the items, up to 2^20.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    calibrations: ClassVar[tuple[str, ...]] = get_args(Calibration)
+    whole_numbers: ClassVar[tuple[str, ...]] = ()
+
+    epsilon: float
+    domain: ItemDomain
+
+    def __post_init__(self) -> None:
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        check_approximate(self.epsilon, given.get("delta", _NO_DELTA))
+        check_items_held(1, self.domain)
+        check_domain(domain_size(self.domain))
+        if given["calibration"] not in self.calibrations:
+            raise ValueError(
+                f"calibration is {given['calibration']!r}, must be one of "
+                f"{', '.join(self.calibrations)}"
+            )
+        if "beta" in given:
+            _check_beta(given["beta"])
+        for name in self.whole_numbers:
+            _check_number(name, given[name])
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+@dataclass(frozen=True, slots=True)
+class JlHhParameters(MeasurementsParameters):
+    """Parameters of `jl_hh`.
+
+    Attributes:
+        delta: of an epoch; unused where rows are sampled.
+        measurements: m, numbers of a report; None for 256, or for all rows where they are sampled.
+        calibration: "published", which is for removal, "replacement" or "sampled".
+    """
+
+    whole_numbers = ("measurements",)
+
+    delta: float = 1e-6
+    measurements: int | None = None
+    calibration: Calibration = "replacement"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketParameters(MeasurementsParameters):
+    """Parameters of `bucket`.
+
+    Attributes:
+        delta: of an epoch; unused where hashes are sampled.
+        beta: the probability of failing that the number of trials is chosen for.
+        hashes: k_1, of a trial; None for log2(12 N), rounded up.
+        trials: k_2; None for 8 ln(1 / beta), rounded up.
+        calibration: "published", which is enough for replacement, or "sampled".
+    """
+
+    whole_numbers = ("hashes", "trials")
+
+    delta: float = 1e-6
+    beta: float = 0.05
+    hashes: int | None = None
+    trials: int | None = None
+    calibration: Calibration = "published"
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRecoveryParameters(MeasurementsParameters):
+    """Parameters of `sparse_recovery`.
+
+    Attributes:
+        delta: of an epoch; unused where measurements are sampled.
+        beta: the probability of failing that the sparsity is chosen for.
+        sparsity: s, how many items are to be recovered; None for the published number.
+        calibration: "published", which is for removal, "replacement" or "sampled".
+    """
+
+    whole_numbers = ("sparsity",)
+
+    delta: float = 1e-6
+    beta: float = 0.05
+    sparsity: int | None = None
+    calibration: Calibration = "replacement"
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceHistogramParameters(MeasurementsParameters):
+    """Parameters of `laplace_histogram`, of a domain of up to 2^15 items.
+
+    Attributes:
+        calibration: "published", which is for removal, or "replacement".
+    """
+
+    calibrations = ("published", "replacement")
+
+    calibration: Literal["published", "replacement"] = "replacement"
+
+
+def _check_beta(beta: float) -> None:
     if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < 1:
         raise ValueError(f"beta is {beta!r}, must be above 0 and below 1")
 
 
-def check_number(name: str, number: int | None) -> None:
-    """Raise `ValueError` unless a number of measurements, hashes or items is None or allowed."""
+def _check_number(name: str, number: int | None) -> None:
     if number is not None and (type(number) is not int or not 1 <= number <= MOST_MEASUREMENTS):
         raise ValueError(f"{name} is {number!r}, must be from 1 to {MOST_MEASUREMENTS:,}")
 
@@ -118,8 +248,8 @@ class MeasurementsLaw(Constants):
 
     @property
     def exact(self) -> bool:
-        """Whether some neighbours attain the loss that is stated."""
-        return False
+        """True if some neighbors attain the stated loss: in a histogram, an item and another."""
+        return isinstance(self.matrix, OneHot)
 
     @property
     def minimum(self) -> int:
@@ -139,14 +269,98 @@ class MeasurementsLaw(Constants):
         return WordForm(narrowest(2 * measurements), distinct=2 * measurements)
 
 
-class Measurements(Devices[LawT]):
+@dataclass(frozen=True, slots=True)
+class JlHhLaw(MeasurementsLaw):
+    """All constants of a job over `jl_hh`.
+
+    Attributes:
+        measurements: m.
+    """
+
+    measurements: int
+
+    @property
+    def matrix(self) -> ParityRows:
+        """A, times sqrt(m)."""
+        return projection_rows(self.items, self.measurements)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLaw(MeasurementsLaw):
+    """All constants of a job over `bucket`.
+
+    Attributes:
+        hashes: k_1.
+        trials: k_2.
+    """
+
+    hashes: int
+    trials: int
+
+    @property
+    def matrix(self) -> ParityRows:
+        """The hashes of all trials, one trial after the other."""
+        return hash_rows(self.items, self.hashes, self.trials)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRecoveryLaw(MeasurementsLaw):
+    """All constants of a job over `sparse_recovery`.
+
+    Attributes:
+        buckets: how many there are, each with a test for every bit.
+    """
+
+    buckets: int
+
+    @property
+    def matrix(self) -> SignedBuckets:
+        """Buckets with bit tests."""
+        return tested_buckets(self.items, self.buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class LaplaceHistogramLaw(MeasurementsLaw):
+    """All constants of a job over `laplace_histogram`: those of any measurements."""
+
+    @property
+    def matrix(self) -> OneHot:
+        """A cell for every item."""
+        return OneHot(self.items)
+
+
+def projection_rows(items: int, measurements: int) -> ParityRows:
+    """Different rows of a Hadamard matrix, chosen at random."""
+    return distinct_rows(f"jl_hh of {items} items", items, measurements)
+
+
+def hash_rows(items: int, hashes: int, trials: int) -> ParityRows:
+    """Strings of bits, none of them 0, each drawn by itself."""
+    text = f"bucket of {items} items, {trials} trials of {hashes} hashes"
+    return nonzero_rows(text, items, hashes * trials)
+
+
+def tested_buckets(items: int, buckets: int) -> SignedBuckets:
+    """Buckets of items, with a test for every bit."""
+    return SignedBuckets(items, buckets, f"sparse_recovery of {items} items")
+
+
+class Measurements(Devices[MeasurementsLaw]):
     """The devices of one horizon. They draw nothing in advance.
+
+    >>> from dpstream.randomizers.measurements import LaplaceHistogramParameters, Measurements
+    >>> from dpstream.randomizers.measurements.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> asked = LaplaceHistogramParameters(32.0, ("a", "b"))
+    >>> devices = Measurements(calibrate(asked, last_epoch=1, minimum=1))
+    >>> devices.enrol(3, seeded_generator(1))
+    >>> reports = devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2))
+    >>> (reports.astype(int) - devices.law.noise.most).tolist()
+    [[0, 0], [1, 0], [0, 1]]
 
     Args:
         law: the constants of the job.
     """
-
-    law: MeasurementsLaw  # type: ignore[assignment]
 
     @cached_property
     def _matrix(self) -> PublicMatrix:

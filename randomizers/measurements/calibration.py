@@ -1,4 +1,4 @@
-"""How much noise measurements have, and what is lost with it.
+"""From the parameters of a job over noisy measurements to the constants its devices run on.
 
 The noise is the paper's, but what is stated is the least that is proven of it: the sum of the exact
 losses of all measurements that differ, or what advanced composition makes of them. Theorem 2.5, by
@@ -9,14 +9,32 @@ epsilon below 1; where it does not hold, a job is refused.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.clamped_noise import MOST_BOUND, ClampedNoise
 from dpstream.randomizers.composed import log_rounded_up
-from dpstream.randomizers.measurements import Calibration
-from dpstream.randomizers.public_matrices import PublicMatrix
+from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.measurements import (
+    BucketLaw,
+    BucketParameters,
+    Calibration,
+    JlHhLaw,
+    JlHhParameters,
+    LaplaceHistogramLaw,
+    LaplaceHistogramParameters,
+    MeasurementsLaw,
+    MeasurementsParameters,
+    SparseRecoveryLaw,
+    SparseRecoveryParameters,
+    hash_rows,
+    projection_rows,
+    tested_buckets,
+)
+from dpstream.randomizers.public_matrices import OneHot, PublicMatrix, size_for
 
 _SCALES = 16
 """Noise is clamped at so many times its scale: beyond it is one report in ten million."""
@@ -25,6 +43,133 @@ _MOST_LOSS = 16.0
 """Of a measurement: with less noise than that, tables would be too coarse."""
 
 _ROUNDING = 1 + 1e-10
+
+MEASUREMENTS: Final = 256
+"""Numbers of a report of `jl_hh`, unless a job says otherwise: collisions are below the noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """What distinguishes a mechanism from the others.
+
+    Attributes:
+        law: the class of its constants.
+        sizes: from parameters, the number of items and the fewest contributors, the fields of the
+            law that size its matrix.
+        matrix: from the number of items and these fields, what is measured.
+        removal: True if the published noise is for neighbors by removal.
+        pure: True if the measurements that differ between neighbors share epsilon equally, without
+            a delta; otherwise Theorem 2.5 gives each its loss.
+    """
+
+    law: type[MeasurementsLaw]
+    sizes: Callable[[Any, int, int], Mapping[str, int]]
+    matrix: Callable[..., PublicMatrix]
+    removal: bool = True
+    pure: bool = False
+
+
+def calibrate(
+    parameters: MeasurementsParameters, last_epoch: int, minimum: int = 1
+) -> MeasurementsLaw:
+    """Calibrate the law of a job.
+
+    Args:
+        parameters: of the job, of any mechanism.
+        last_epoch: number of epochs.
+        minimum: fewest contributors, which the published sparsity of `sparse_recovery` is chosen
+            for.
+
+    Raises:
+        ValueError: the published noise loses more than epsilon, the domain is too large, or epsilon
+            is too small.
+
+    >>> thousand = tuple(map(str, range(1000)))
+    >>> law = calibrate(JlHhParameters(1.0, thousand, calibration="published"), 1, 1)
+    >>> law.neighbours, law.measurements, round(law.epsilon, 3), round(law.noise.variance / 256, 1)
+    ('removal', 256, 0.509, 221.0)
+    >>> law = calibrate(BucketParameters(0.5, tuple(map(str, range(50_000)))), 1, 1)
+    >>> law.hashes, law.trials, law.neighbours
+    (20, 24, 'replacement')
+    >>> labels = tuple(map(str, range(16_470)))
+    >>> asked = SparseRecoveryParameters(0.9, labels, calibration="published")
+    >>> law = calibrate(asked, last_epoch=1, minimum=88_162)
+    >>> law.buckets, law.matrix.measurements
+    (3, 48)
+    >>> law = calibrate(LaplaceHistogramParameters(1.0, ("a", "b", "c"), "published"), 1, 1)
+    >>> round(law.epsilon, 6), round(law.noise.variance, 3)  # 2 q / (1 - q)^2 with q = 1/e
+    (1.0, 1.841)
+    """
+    mechanism, asked = MECHANISMS[type(parameters)], parameters
+    items = domain_size(asked.domain)
+    sizes = mechanism.sizes(asked, items, minimum)
+    spent = _spent(mechanism, mechanism.matrix(items, **sizes), asked, last_epoch)
+    return mechanism.law(items=items, last_epoch=last_epoch, **spent, **sizes)
+
+
+def _spent(mechanism: Mechanism, matrix: PublicMatrix, asked: Any, last_epoch: int) -> Spent:
+    if asked.calibration == "sampled":
+        return sampled(asked.epsilon, last_epoch)
+    removal = mechanism.removal and asked.calibration == "published"
+    if mechanism.pure:
+        ((cells, _),) = matrix.moved(removal=removal)
+        loss, delta = asked.epsilon / cells, 0.0
+    else:
+        loss, delta = published_loss(matrix.measurements, asked.epsilon, asked.delta), asked.delta
+        # A measurement that another one may take the place of moves by up to 2.
+        loss = loss if removal else loss / 2
+    return with_noise(
+        matrix, noise_of(loss), asked.calibration, asked.epsilon, delta, last_epoch, removal=removal
+    )
+
+
+def _rows(asked: JlHhParameters, items: int, minimum: int) -> Mapping[str, int]:
+    size = size_for(items)
+    usual = size if asked.calibration == "sampled" else MEASUREMENTS
+    return {"measurements": min(size, asked.measurements or usual)}
+
+
+def _trials(asked: BucketParameters, items: int, minimum: int) -> Mapping[str, int]:
+    # The bit length of 12 N - 1 is log2(12 N), rounded up.
+    hashes = asked.hashes or (12 * items - 1).bit_length()
+    return {"hashes": hashes, "trials": asked.trials or math.ceil(8 * math.log(1 / asked.beta))}
+
+
+def _buckets(asked: SparseRecoveryParameters, items: int, minimum: int) -> Mapping[str, int]:
+    sparsity = asked.sparsity or published_sparsity(asked, items, minimum)
+    tests = tested_buckets(items, 1).filled
+    return {"buckets": max(1, math.ceil(published_rows(sparsity, items) / tests))}
+
+
+def published_sparsity(asked: SparseRecoveryParameters, items: int, users: int) -> int:
+    """((epsilon / ln(1/beta)) sqrt(n / (ln N ln(1/delta))))^(2/3), rounded up (Theorem 4.2).
+
+    >>> published_sparsity(SparseRecoveryParameters(1.0, ("a",)), items=16_470, users=88_162)
+    5
+    """
+    logs = math.log(max(2, items)) * math.log(1 / asked.delta)
+    share = asked.epsilon / math.log(1 / asked.beta)
+    return math.ceil(float((share * math.sqrt(users / logs)) ** (2 / 3)))
+
+
+def published_rows(sparsity: int, items: int) -> int:
+    """M = s ln(N / s), rounded down; at least 1.
+
+    >>> published_rows(5, 16_470)
+    40
+    """
+    return max(1, math.floor(sparsity * math.log(max(1.0, items / sparsity))))
+
+
+MECHANISMS: Final[Mapping[type[MeasurementsParameters], Mechanism]] = {
+    JlHhParameters: Mechanism(JlHhLaw, _rows, projection_rows),
+    BucketParameters: Mechanism(BucketLaw, _trials, hash_rows, removal=False),
+    SparseRecoveryParameters: Mechanism(SparseRecoveryLaw, _buckets, tested_buckets),
+    LaplaceHistogramParameters: Mechanism(
+        LaplaceHistogramLaw, lambda asked, items, minimum: {}, OneHot, pure=True
+    ),
+}
+"""The mechanism of each class of parameters."""
 
 
 class Spent(TypedDict):
@@ -127,37 +272,6 @@ def with_noise(
         delta=max(needed, of_stream),
         stream_epsilon=stream_epsilon,
     )
-
-
-def published(
-    matrix: PublicMatrix,
-    calibration: Calibration,
-    epsilon: float,
-    delta: float,
-    last_epoch: int,
-    *,
-    removal: bool,
-) -> Spent:
-    """What a law spends whose noise is by Theorem 2.5, or that samples.
-
-    Args:
-        matrix: what is measured.
-        calibration: of the job.
-        epsilon: of the job.
-        delta: of the job.
-        last_epoch: number of epochs.
-        removal: whether the published noise is for neighbours by removal.
-
-    Raises:
-        ValueError: the published noise loses more.
-    """
-    if calibration == "sampled":
-        return sampled(epsilon, last_epoch)
-    removal = removal and calibration == "published"
-    loss = published_loss(matrix.measurements, epsilon, delta)
-    # A measurement that another one may take the place of moves by up to 2.
-    noise = noise_of(loss if removal else loss / 2)
-    return with_noise(matrix, noise, calibration, epsilon, delta, last_epoch, removal=removal)
 
 
 def sampled(epsilon: float, last_epoch: int) -> Spent:

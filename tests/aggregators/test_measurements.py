@@ -9,23 +9,24 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.bucket import BucketAggregator, solved
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.measurements import MeasurementsAggregator, sum_variance
-from dpstream.aggregators.sparse_recovery import SparseRecoveryAggregator
+from dpstream.aggregators.measurements import MeasurementsAggregator, solved, sum_variance
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.protocols.measurements import MeasurementsForecast
-from dpstream.randomizers.bucket import Bucket, BucketLaw, BucketParameters
-from dpstream.randomizers.bucket.calibration import calibrate
 from dpstream.randomizers.clamped_noise import ClampedNoise
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
-from dpstream.randomizers.measurements import MeasurementsLaw
+from dpstream.randomizers.measurements import (
+    BucketLaw,
+    BucketParameters,
+    Measurements,
+    MeasurementsLaw,
+    SparseRecoveryParameters,
+)
+from dpstream.randomizers.measurements.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.sparse_recovery import SparseRecoveryParameters
-from dpstream.randomizers.sparse_recovery.calibration import calibrate as sparse_recovery
 
 FIFTEEN = tuple(map(str, range(15)))
 ITEMS = tuple(map(str, range(16_470)))
@@ -56,10 +57,11 @@ def probabilities(noise: ClampedNoise, entry: int) -> NDArray[np.float64]:
 def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial() -> None:
     """Section 7 of the paper's setting at epsilon 1: 15 items, 24 trials of 8 hashes."""
     law = calibrate(BucketParameters(1.0, FIFTEEN), 1)
+    assert isinstance(law, BucketLaw)
     assert (law.hashes, law.trials) == (8, 24)
     held = np.full(15, 4_000_000 // 14)
     held[10] = 6_000_000
-    aggregator = BucketAggregator(law)
+    aggregator = MeasurementsAggregator(law)
     aggregator._tables.add_table(1, received(law, held, 1))
     assert aggregator.named(1).tolist() == [11] * 24
     found = aggregator.estimate(1, Attendance.constant(1, int(held.sum())))
@@ -72,7 +74,7 @@ def test_sampled_buckets_find_the_same_with_a_hundredth_of_the_users() -> None:
     law = calibrate(BucketParameters(1.0, FIFTEEN, calibration="sampled"), 1)
     rng = np.random.default_rng(1)
     held = np.where(rng.random(100_000) < 0.6, 11, rng.integers(1, 16, 100_000))
-    devices, aggregator = Bucket(law), BucketAggregator(law)
+    devices, aggregator = Measurements(law), MeasurementsAggregator(law)
     devices.enrol(len(held), seeded_generator(1))
     aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
     assert aggregator.named(1).tolist() == [11] * 24
@@ -82,7 +84,7 @@ def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
     """Nor could it: what has to be held is more than there are users."""
     law = calibrate(BucketParameters(1.0, ITEMS, delta=1e-6), 1)
     held = np.bincount(np.minimum(np.arange(88_162) // 5_000, 16_469), minlength=16_470)
-    aggregator = BucketAggregator(law)
+    aggregator = MeasurementsAggregator(law)
     aggregator._tables.add_table(1, received(law, held, 1))
     found = aggregator.estimate(1, Attendance.constant(1, 88_162))
     assert found is not None
@@ -95,7 +97,7 @@ def test_hashes_of_another_job_find_nothing() -> None:
     other = BucketLaw.from_json({**law.to_json(), "hashes": 24, "trials": 8})
     held = np.zeros(15, np.int64)
     held[10] = 10_000_000
-    aggregator = BucketAggregator(other)
+    aggregator = MeasurementsAggregator(other)
     aggregator._tables.add_table(1, received(law, held, 1))
     assert (aggregator.named(1) != 11).all()
 
@@ -116,7 +118,7 @@ def test_solutions_are_those_found_by_trying_all_items() -> None:
 def test_sparse_recovery_finds_what_is_above_its_noise_and_no_more() -> None:
     """88,162 users of 16,470 items: noise of 28,000 in 40 rows, so nothing of a shop."""
     asked = SparseRecoveryParameters(1.0, ITEMS, sparsity=5, calibration="published")
-    law = sparse_recovery(asked, 1, 88_162)
+    law = calibrate(asked, 1, 88_162)
     rows = law.matrix.measurements
     deviation = math.sqrt(sum_variance(law, 88_162) * 40 / rows)
     # 28,059 with 40 rows; here they are whole buckets with a test for each bit.
@@ -126,7 +128,7 @@ def test_sparse_recovery_finds_what_is_above_its_noise_and_no_more() -> None:
     crowd = np.zeros(16_470, np.int64)
     crowd[[12, 4_711]] = 20_000_000, 40_000_000
     for held, expected in ((shop, []), (crowd, [4_712, 13])):
-        aggregator = SparseRecoveryAggregator(law)
+        aggregator = MeasurementsAggregator(law)
         aggregator._tables.add_table(1, received(law, held, 2))
         assert aggregator.recovered(1).tolist() == expected
 
@@ -136,7 +138,7 @@ def test_tables_of_received_sums_are_those_of_devices() -> None:
     asked = BucketParameters(8.0, FIFTEEN, 0.1, hashes=2, trials=2)
     law = calibrate(asked, 1)
     users = 20_000
-    devices, aggregator = Bucket(law), MeasurementsAggregator(law)
+    devices, aggregator = Measurements(law), MeasurementsAggregator(law)
     devices.enrol(users, seeded_generator(1))
     values = np.arange(users) % 15 + 1
     aggregator.add(1, devices.report(1, values[:, None], None, seeded_generator(2)), None)
@@ -152,7 +154,7 @@ def test_of_a_domain_too_large_to_publish_the_items_most_held_are_published() ->
     labels = tuple(map(str, range(MOST_PUBLISHED + 1)))
     law = calibrate(BucketParameters(4.0, labels, hashes=30, trials=2, calibration="sampled"), 1)
     held = np.full(5_000, len(labels))
-    devices, aggregator = Bucket(law), BucketAggregator(law)
+    devices, aggregator = Measurements(law), MeasurementsAggregator(law)
     devices.enrol(len(held), seeded_generator(1))
     aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
     everybody = Attendance.constant(1, len(held))
@@ -200,12 +202,12 @@ def test_other_items_push_a_count_of_bucket_alike_and_its_error_says_so(item: in
     truth = np.full(30, 138)
     truth[item - 1] = 6_000
     held = np.repeat(np.arange(1, 31), truth)
-    aggregator, errors, stated = BucketAggregator(law), [], 0.0
+    aggregator, errors, stated = MeasurementsAggregator(law), [], 0.0
     assert aggregator.together == pytest.approx(-1 / 31, rel=0.2)
     for seed in range(20):
-        devices, rng = Bucket(law), seeded_generator(seed)
+        devices, rng = Measurements(law), seeded_generator(seed)
         devices.enrol(len(held), rng)
-        aggregator = BucketAggregator(law)
+        aggregator = MeasurementsAggregator(law)
         aggregator.add(1, np.asarray(devices.report(1, held[:, None], None, rng)), None)
         found = aggregator.estimate(1, Attendance.constant(1, len(held)))
         assert isinstance(found, ItemEstimates)

@@ -24,20 +24,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.bucket import BucketAggregator, most_named
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.aggregators.found_items import FoundItems
-from dpstream.aggregators.sparse_recovery import SparseRecoveryAggregator
+from dpstream.aggregators.measurements import most_named
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.bucket import BucketParameters
 from dpstream.randomizers.count_min import CountMinParameters
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.item_domains import Bits
-from dpstream.randomizers.jl_hh import JlHhParameters
-from dpstream.randomizers.measurements import Calibration
+from dpstream.randomizers.measurements import (
+    BucketLaw,
+    BucketParameters,
+    Calibration,
+    JlHhParameters,
+    SparseRecoveryLaw,
+    SparseRecoveryParameters,
+)
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.sparse_recovery import SparseRecoveryParameters
 from experiments.preparation import labels_path, read_plain
 
 DELTA: Final = 1e-6
@@ -142,11 +145,12 @@ def _spread(items: int) -> NDArray[np.int64]:
 
 
 def _claimed(aggregator: Any, estimate: Any) -> NDArray[np.int64]:
-    if isinstance(aggregator, BucketAggregator):
+    law = aggregator.law
+    if isinstance(law, BucketLaw):
         item, votes = most_named(aggregator.named(1))
-        return np.array([item] if 2 * votes > aggregator.law.trials else [], np.int64)
-    if isinstance(aggregator, SparseRecoveryAggregator):
-        return aggregator.recovered(1)
+        return np.array([item] if 2 * votes > law.trials else [], np.int64)
+    if isinstance(law, SparseRecoveryLaw):
+        return np.asarray(aggregator.recovered(1), np.int64)
     return np.flatnonzero(estimate.values > estimate.simultaneous_half_width) + 1
 
 

@@ -11,13 +11,10 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.aggregators.bucket import solved
+from dpstream.aggregators.measurements import solved
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.bucket import BucketParameters
-from dpstream.randomizers.bucket.calibration import calibrate as bucket
-from dpstream.randomizers.jl_hh import JlHhParameters
-from dpstream.randomizers.jl_hh.calibration import calibrate as jl_hh
-from dpstream.randomizers.measurements.calibration import published_loss
+from dpstream.randomizers.measurements import BucketLaw, BucketParameters, JlHhParameters
+from dpstream.randomizers.measurements.calibration import calibrate, published_loss
 from dpstream.randomizers.public_matrices import nonzero_rows
 
 LABELS = tuple(map(str, range(1000)))
@@ -60,7 +57,7 @@ def test_the_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
     assert exact_delta(measurements, 2, math.sqrt(q), epsilon) < delta
     # So published laws say what they are about, and what replaces an item has twice the noise.
     laws = [
-        jl_hh(JlHhParameters(0.9, LABELS, 1e-6, 256, calibration), 1)
+        calibrate(JlHhParameters(0.9, LABELS, 1e-6, 256, calibration), 1)
         for calibration in ("published", "replacement")
     ]
     assert [law.neighbours for law in laws] == ["removal", "replacement"]
@@ -70,7 +67,8 @@ def test_the_noise_of_jl_hh_and_glps_hh_is_for_removal_only() -> None:
 
 def test_the_noise_of_bucket_is_right_for_replacement() -> None:
     """A bucket is 0 or 1, and moves by 1: half of what -1 and 1 are apart."""
-    law = bucket(BucketParameters(0.9, LABELS, 1e-6), 1)
+    law = calibrate(BucketParameters(0.9, LABELS, 1e-6), 1)
+    assert isinstance(law, BucketLaw)
     assert law.noise is not None
     hashes = law.hashes * law.trials
     assert law.neighbours == "replacement"
@@ -84,7 +82,7 @@ def test_theorem_2_5_needs_a_small_epsilon() -> None:
     assert exact_delta(measurements, 1, noise_of_theorem(measurements, 0.9, delta), 0.9) < delta
     assert exact_delta(measurements, 1, noise_of_theorem(measurements, 16.0, delta), 16.0) > delta
     with pytest.raises(ValueError, match=r"Theorem 2\.5"):
-        jl_hh(JlHhParameters(16.0, LABELS, delta, 400, "published"), 1)
+        calibrate(JlHhParameters(16.0, LABELS, delta, 400, "published"), 1)
 
 
 def test_a_count_between_the_noise_and_twice_the_noise_is_read_wrongly() -> None:

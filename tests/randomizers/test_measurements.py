@@ -17,20 +17,29 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.measurements import MeasurementsAggregator, ParityAggregator, sum_variance
-from dpstream.pipeline.conformance.laws.jl_hh import ExactLaw
+from dpstream.aggregators.measurements import (
+    MeasurementsAggregator,
+    products,
+    products_of_columns,
+    sum_variance,
+)
+from dpstream.pipeline.conformance.laws.measurements import ExactLaw
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.randomizers.bucket import BucketParameters
 from dpstream.randomizers.clamped_noise import ClampedNoise
 from dpstream.randomizers.composed import log_rounded_up
-from dpstream.randomizers.jl_hh import JlHh, JlHhLaw, JlHhParameters
-from dpstream.randomizers.jl_hh.calibration import calibrate
-from dpstream.randomizers.laplace_histogram import LaplaceHistogramParameters
-from dpstream.randomizers.laplace_histogram.calibration import calibrate as laplace_histogram
-from dpstream.randomizers.measurements import Calibration
+from dpstream.randomizers.measurements import (
+    BucketParameters,
+    Calibration,
+    JlHhParameters,
+    LaplaceHistogramParameters,
+    Measurements,
+    MeasurementsLaw,
+    SparseRecoveryParameters,
+)
 from dpstream.randomizers.measurements.calibration import (
+    calibrate,
     composed_loss,
     noise_of,
     published_loss,
@@ -45,7 +54,6 @@ from dpstream.randomizers.public_matrices import (
     nonzero_rows,
 )
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.sparse_recovery import SparseRecoveryParameters
 
 THOUSAND = tuple(map(str, range(1000)))
 
@@ -160,7 +168,7 @@ def test_a_histogram_has_noise_in_two_cells_where_items_replace_each_other(
     calibration: str, cells: int
 ) -> None:
     asked = LaplaceHistogramParameters(1.0, THOUSAND, calibration)  # type: ignore[arg-type]
-    law = laplace_histogram(asked, 1)
+    law = calibrate(asked, 1)
     q = math.exp(-1 / cells)
     assert law.noise is not None
     assert law.noise.variance == pytest.approx(2 * q / (1 - q) ** 2, rel=1e-4)
@@ -205,7 +213,7 @@ def test_parameters_that_no_noise_is_for_are_refused(
 def test_laws_without_noise_or_with_too_much_are_refused() -> None:
     of_noise = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3), 1)
     of_odds = calibrate(JlHhParameters(0.5, THOUSAND, measurements=3, calibration="sampled"), 1)
-    wrong: list[tuple[JlHhLaw, dict[str, Any]]] = [
+    wrong: list[tuple[MeasurementsLaw, dict[str, Any]]] = [
         (of_noise, {"noise": None}),
         (of_noise, {"odds": of_odds.odds}),
         (of_odds, {"last_epoch": 0}),
@@ -220,7 +228,7 @@ def test_laws_without_noise_or_with_too_much_are_refused() -> None:
 def test_histograms_that_do_not_fit_a_record_are_refused() -> None:
     labels = tuple(map(str, range(40_000)))
     with pytest.raises(ValueError, match="take fewer, a smaller domain"):
-        laplace_histogram(LaplaceHistogramParameters(1.0, labels), 1)
+        calibrate(LaplaceHistogramParameters(1.0, labels), 1)
 
 
 def test_entries_at_rows_are_those_of_columns() -> None:
@@ -249,11 +257,16 @@ def test_rows_are_different_or_not_row_0() -> None:
 
 def test_products_and_crosstalk_of_a_transform_are_those_of_all_columns() -> None:
     law = calibrate(JlHhParameters(1.0, THOUSAND[:300], 1e-6, 64), 1)
-    fast, slow = ParityAggregator(law), MeasurementsAggregator(law)
     sums = np.random.default_rng(1).standard_normal(64)
-    assert np.allclose(fast._products(sums), slow._products(sums))
-    assert fast.crosstalk == pytest.approx(slow.crosstalk)
-    assert fast.crosstalk == pytest.approx(1 / 64, rel=0.2)
+    slow = products_of_columns(law.matrix, sums, law.items)
+    assert np.allclose(products(law.matrix, sums, law.items), slow)
+    columns = law.matrix.entries(np.arange(1, 301)).astype(np.float64)
+    every = columns @ columns.T / 64
+    others = ~np.eye(300, dtype=np.bool_)
+    aggregator = MeasurementsAggregator(law)
+    assert aggregator.together == pytest.approx(every[others].mean())
+    assert aggregator.crosstalk == pytest.approx(np.square(every[others]).mean())
+    assert aggregator.crosstalk == pytest.approx(1 / 64, rel=0.2)
 
 
 @pytest.mark.parametrize("calibration", ["published", "replacement", "sampled"])
@@ -279,8 +292,8 @@ def test_counts_of_jl_hh_are_off_as_far_as_they_say_and_as_planned(
         assert planned == pytest.approx(2.164 * math.sqrt(users), rel=1e-3)
 
 
-def estimated(law: JlHhLaw, held: NDArray[np.int64]) -> ItemEstimates:
-    devices, aggregator = JlHh(law), ParityAggregator(law)
+def estimated(law: MeasurementsLaw, held: NDArray[np.int64]) -> ItemEstimates:
+    devices, aggregator = Measurements(law), MeasurementsAggregator(law)
     devices.enrol(len(held), seeded_generator(1))
     aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
     found = aggregator.window([1], Attendance.constant(1, len(held)))
@@ -290,7 +303,7 @@ def estimated(law: JlHhLaw, held: NDArray[np.int64]) -> ItemEstimates:
 
 def test_a_device_that_holds_two_items_is_named_and_nothing_of_it_is_measured() -> None:
     law = calibrate(JlHhParameters(1.0, THOUSAND), 1)
-    devices = JlHh(law)
+    devices = Measurements(law)
     devices.enrol(2, seeded_generator(1))
     with pytest.raises(ValueError, match="device 1 holds 2 items at epoch 1, must be at most 1"):
         devices.report(1, np.array([[3, 0], [4, 5]]), None, seeded_generator(2))

@@ -43,7 +43,7 @@ from dpstream.pipeline.operations.supervisor.watch import (
     readiness,
     registry_of,
 )
-from dpstream.pipeline.protocols.registry import OWN
+from dpstream.pipeline.protocols.registry import OWN, module_of
 from dpstream.pipeline.state import FolderLock, noise_key_file, supervisor_folder, worker_folder
 
 _LOOK_SECONDS = 0.1
@@ -61,7 +61,7 @@ WORKER_MODULES = (
     "faust.tables.sets",
     "faust.topics",
     # One of these: whose job it is, is not known yet.
-    *(f"dpstream.pipeline.protocols.{protocol}" for protocol in OWN),
+    *sorted({f"dpstream.pipeline.protocols.{module_of(protocol)}" for protocol in OWN}),
 )
 """What workers import."""
 # What keeps a worker from being started is said again after so many seconds.

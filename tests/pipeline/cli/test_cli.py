@@ -29,7 +29,7 @@ from dpstream.pipeline.kafka.cluster import AccessError, ClusterError
 from dpstream.pipeline.kafka.connection import NoClusterError
 from dpstream.pipeline.kafka.local_kafka import LocalKafkaError
 from dpstream.pipeline.operations.deployed_jobs import DeploymentError
-from dpstream.pipeline.protocols.registry import OWN
+from dpstream.pipeline.protocols.registry import OWN, module_of
 from dpstream.pipeline.state import FolderInUse
 from tests.support.commands import Commands
 from tests.support.small_run import job_text
@@ -112,7 +112,7 @@ def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_dr
         "operations.up",
         "kafka.local_kafka",
     )
-    protocols = (f"protocols.{protocol}" for protocol in OWN)
+    protocols = (f"protocols.{module_of(protocol)}" for protocol in OWN)
     unused = (*(f"dpstream.pipeline.{each}" for each in (*ours, *protocols)), "psutil")
     assert not [each for each in modules if each.startswith(unused)]
 

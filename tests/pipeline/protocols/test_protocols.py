@@ -37,9 +37,9 @@ def test_nothing_a_device_runs_imports_the_accounting() -> None:
 
 def test_only_the_protocol_that_is_asked_for_is_imported() -> None:
     check = (
-        "import sys; from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS; "
-        "loaded = lambda: [each for each in OWN if f'dpstream.pipeline.protocols.{each}' in "
-        "sys.modules]; "
+        "import sys; from dpstream.pipeline.protocols.registry import OWN, PROTOCOLS, module_of; "
+        "loaded = lambda: [each for each in OWN if "
+        "f'dpstream.pipeline.protocols.{module_of(each)}' in sys.modules]; "
         "assert list(PROTOCOLS)[:len(OWN)] == list(OWN) and 'bun' in PROTOCOLS; "
         "assert not loaded(), loaded(); "
         "assert PROTOCOLS['hadamard'].name == 'hadamard'; "

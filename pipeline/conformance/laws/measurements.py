@@ -1,29 +1,36 @@
-"""What devices can send that add noise to a column of a matrix, or send one entry of it."""
+"""What devices can send that add noise to a column of a matrix, or send one entry of it.
+
+Columns are computed independently of `dpstream.randomizers.public_matrices`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
+from scipy.linalg import hadamard
+
 from dpstream.pipeline.conformance.cases import Report, Stream, View
 from dpstream.pipeline.conformance.laws.independent import independent
-from dpstream.randomizers.measurements import MeasurementsLaw
+from dpstream.randomizers.measurements import (
+    BucketLaw,
+    JlHhLaw,
+    LaplaceHistogramLaw,
+    MeasurementsLaw,
+    SparseRecoveryLaw,
+)
 from dpstream.randomizers.noise_tables import TABLE_BITS
 
 
-class NoisyColumns(ABC):
+class ExactLaw:
     """By enumeration of the noise of every entry, or of all rows and bits."""
 
     devices = 1
 
     def __init__(self, law: MeasurementsLaw, last_epoch: int) -> None:
         self.law = law
-
-    @abstractmethod
-    def column(self, item: int) -> list[int]:
-        """The entries of an item, from 1 on."""
 
     def followed(self, stream: Stream) -> bool:
         """Any stream is."""
@@ -37,7 +44,7 @@ class NoisyColumns(ABC):
         )
 
     def _epoch(self, item: int) -> dict[Report, Fraction]:
-        column = self.column(item) if item else [0] * len(self.column(1))
+        column = column_of(self.law, item) if item else [0] * len(column_of(self.law, 1))
         if self.law.odds is not None:
             return self._sampled(column, *self.law.odds.weights)
         return independent(self._word(entry) for entry in column)
@@ -60,3 +67,28 @@ class NoisyColumns(ABC):
                 share = Fraction(1, 2) if entry == 0 else Fraction(weight, kept + reversed_)
                 found[(2 * row + bit,)] = share / len(column)
         return found
+
+
+def column_of(law: MeasurementsLaw, item: int) -> list[int]:
+    """The entries of an item, from 1 on."""
+    match law:
+        case JlHhLaw():  # Rows of scipy's Hadamard matrix, as the law has chosen them.
+            matrix = hadamard(1 << law.items.bit_length())
+            return [int(matrix[row, item]) for row in law.matrix.rows]
+        case BucketLaw():  # The parities of the bits that strings of bits and the item share.
+            rows = law.matrix.rows.tolist()
+            assert len(rows) == law.hashes * law.trials
+            return [1 if bin(row & item).count("1") % 2 == 0 else -1 for row in rows]
+        case SparseRecoveryLaw():
+            return _tested_column(law, item)
+        case LaplaceHistogramLaw():
+            return [int(cell == item) for cell in range(1, law.items + 1)]
+    raise TypeError(f"no columns are known of {type(law).__name__}")
+
+
+def _tested_column(law: SparseRecoveryLaw, item: int) -> list[int]:
+    """The sign of an item in its bucket and the tests of its bits, by the public hashes."""
+    matrix, number = law.matrix, np.array([item])
+    sign, own = int(matrix.signs_of(number)[0]), int(matrix.buckets_of(number)[0])
+    tests = [1] + [-1 if item >> bit & 1 else 1 for bit in range(law.items.bit_length())]
+    return [sign * test if bucket == own else 0 for bucket in range(law.buckets) for test in tests]
