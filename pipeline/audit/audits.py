@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from dpstream.pipeline.audit.findings import Finding
+from dpstream.pipeline.audit.findings import Finding, Verdict
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
 
 FALSE_ALARM = 1e-9
@@ -56,6 +56,13 @@ class Audit:
     findings: tuple[Finding, ...]
     drawn: int
 
+    JSON_PROPERTIES: ClassVar = ("verdict", "false_alarm")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of all of them."""
+        return Verdict.CONVICTED if self.convicted else Verdict.CONSISTENT
+
     @property
     def convicted(self) -> bool:
         """Whether something speaks against a claim."""
@@ -65,15 +72,6 @@ class Audit:
     def false_alarm(self) -> float:
         """The most probable that all this convicts a correct program."""
         return math.fsum(finding.false_alarm for finding in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """What ``dpstream audit --json`` prints."""
-        return {
-            "verdict": "CONVICTED" if self.convicted else "consistent",
-            "false_alarm": self.false_alarm,
-            "drawn": self.drawn,
-            "findings": [finding.to_json() for finding in self.findings],
-        }
 
 
 def run_attacks(

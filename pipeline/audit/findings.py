@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 
 class Verdict(StrEnum):
@@ -49,10 +47,3 @@ class Finding:
     def convicted(self) -> bool:
         """Whether something speaks against the claim."""
         return self.verdict is Verdict.CONVICTED
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values: an infinite epsilon is ``"infinite"``."""
-        body = asdict(self) | {"verdict": self.verdict.value}
-        if self.observed is not None and math.isinf(self.observed):
-            body["observed"] = "infinite"
-        return body

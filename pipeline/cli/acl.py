@@ -250,7 +250,7 @@ def _json(
                 "privileges": [
                     {
                         **_resource_json(each.resource),
-                        "operation": each.operation.value,
+                        "operation": each.operation,
                         "why": each.why,
                     }
                     for each in privileges_of(job, role)
@@ -272,13 +272,13 @@ def _acl_json(binding: Binding) -> dict[str, str]:
     return {
         "principal": binding.principal,
         **_resource_json(binding.resource),
-        "operation": binding.operation.value,
+        "operation": binding.operation,
     }
 
 
 def _resource_json(resource: Resource) -> dict[str, str]:
     return {
-        "kind": resource.kind.value,
+        "kind": resource.kind,
         "name": resource.name,
         "pattern": "prefixed" if resource.prefixed else "literal",
     }

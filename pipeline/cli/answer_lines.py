@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from dpstream.pipeline.cli.errors import UsageProblem
 from dpstream.pipeline.cli.estimate_lines import epoch_cells, json_lines, table_lines
 from dpstream.pipeline.cli.output import number, tell
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.asked import usual_query
 from dpstream.pipeline.results.estimate_csv import csv_lines
 from dpstream.pipeline.results.published_rows import PublishedRows
@@ -129,7 +129,7 @@ def _notes(query: Query, record: EstimateRecord) -> Iterator[str]:
 
 def _json_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:
     for record in records:
-        yield json.dumps(query.to_json(record), allow_nan=False)
+        yield json_text(query.to_json(record))
 
 
 def plot_answers(

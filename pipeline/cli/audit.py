@@ -77,7 +77,7 @@ def audit(
 
         found = run_attacks(attacks, seed=seed, on_attack=show)
     if as_json:
-        say_json(found.to_json())
+        say_json(found)
     else:
         show_audit(found)
     if found.convicted:

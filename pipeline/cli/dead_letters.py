@@ -113,7 +113,7 @@ def _as_json(letter: DeadLetter, log: DeadLetterLog, *, hidden: bool) -> dict[st
         "topic": letter.topic,
         "partition": letter.partition,
         "offset": letter.offset,
-        "reason": letter.reason.value,
+        "reason": letter.reason,
         "detail": letter.detail,
         "size": _size(letter, hidden=hidden),
         "header": header_of(letter),
@@ -155,7 +155,7 @@ def _redrive(
     with cluster_of(servers, kafka_config) as cluster:
         done = redrive(cluster, find_job(cluster, job), dry_run=dry_run)
     if as_json:
-        say_json(done.to_json())
+        say_json(done)
         return
     say(_summary(done))
     for why, count in sorted(done.kept.items()):

@@ -115,9 +115,9 @@ def deploy(
         say_json(
             {
                 **job_json(deployed),
-                "bootstrap_servers": list(where),
-                "step": plan.step.value,
-                "difference": list(plan.difference),
+                "bootstrap_servers": where,
+                "step": plan.step,
+                "difference": plan.difference,
             }
         )
     elif plan.step is Step.CHANGE:
@@ -147,7 +147,7 @@ def _dry_run(
         tell("no local Kafka is running: deploy would start one; shown is an empty one")
         plan = plan_on(None, job, deployment=deployment, now=now(), set_budget=change)
     if as_json:
-        say_json(plan.to_json())
+        say_json(plan)
     else:
         show_deploy_plan(plan)
     if plan.refusal is not None:
@@ -335,7 +335,7 @@ def undeploy(
         ended = deployments.undeploy(cluster, name, delete_topics=delete_topics)
         where = ",".join(cluster.connection.bootstrap_servers)
     if as_json:
-        said = {"job": ended.name, "deployment": ended.deployment.hex(), "deleted": delete_topics}
+        said = {"job": ended.name, "deployment": ended.deployment, "deleted": delete_topics}
         say_json(said | ({"deleted_epochs": lost} if delete_topics else {}))
         return
     fate = "its topics stay"

@@ -104,13 +104,13 @@ def _plot(jobs: Sequence[DeployedJob], found: Sequence[Difference], path: Path) 
 
 def _to_json(jobs: Sequence[DeployedJob], found: Sequence[Difference]) -> dict[str, Any]:
     return {
-        "jobs": [{"job": job.name, "deployment": job.deployment.hex()} for job in jobs],
+        "jobs": [{"job": job.name, "deployment": job.deployment} for job in jobs],
         "differ": any(each.differs for each in found),
         "epochs": [
             {
                 "epoch": each.epoch,
                 "only_in": None if each.only is None else jobs[each.only].name,
-                "integers": list(each.integers),
+                "integers": each.integers,
                 "estimates_differ": each.estimates,
                 "standard_deviations": each.deviations,
                 "item": _label(jobs[0].domain, each.item) or None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
 from dpstream.pipeline.cli.output import number, plural, say, say_json, say_table
+from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.operations.key_turns import KeyTurn, erase_key, over_in_all_jobs, turns_on
 from dpstream.pipeline.state import sealing_keys_folder
 
@@ -40,11 +40,8 @@ def erase_keys(
     if as_json:
         say_json(
             {
-                "keys": [
-                    asdict(turn) | {"path": str(turn.path), "over": turn.path in over}
-                    for turn in turns
-                ],
-                "erased": [str(path) for path in over] if yes else [],
+                "keys": [json_fields(turn) | {"over": turn.path in over} for turn in turns],
+                "erased": over if yes else [],
             }
         )
         return

@@ -30,7 +30,7 @@ def list_jobs(
             [
                 job_json(job)
                 | {
-                    "phase": state.phase(job.name).value,
+                    "phase": state.phase(job.name),
                     "replay_of": None if job.replay_of is None else job.replay_of.job,
                 }
                 for job in jobs
@@ -103,8 +103,8 @@ def job_json(job: DeployedJob) -> dict[str, Any]:
         "epochs": job.last_epoch,
         "horizon": job.epochs.count if job.epochs.renew else None,
         "partitions": job.partitions,
-        "deployment": job.deployment.hex(),
-        "fingerprint": job.fingerprint.hex(),
+        "deployment": job.deployment,
+        "fingerprint": job.fingerprint,
         "deployed_at": iso(job.deployed_at),
-        "guarantee": promised(job).to_json(),
+        "guarantee": promised(job),
     }

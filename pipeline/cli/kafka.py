@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dpstream.pipeline.cli.options import AsJson
 from dpstream.pipeline.cli.output import say, say_json, say_line, tell
-from dpstream.pipeline.kafka.local_kafka import KafkaStatus, LocalKafka
+from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.state import kafka_folder
 
 app = typer.Typer(
@@ -19,11 +18,6 @@ app = typer.Typer(
 
 def _local_kafka() -> LocalKafka:
     return LocalKafka(kafka_folder())
-
-
-def _to_json(status: KafkaStatus) -> dict[str, Any]:
-    values = asdict(status)
-    return {**values, "directory": str(status.directory), "log_path": str(status.log_path)}
 
 
 @app.command(epilog="Example: dpstream kafka start --port 9092")
@@ -37,7 +31,7 @@ def start(
     """Start the local broker unless it is running."""
     status = _local_kafka().start(port=port, on_progress=tell)
     if as_json:
-        say_json(_to_json(status))
+        say_json(status)
     else:
         say(f"Kafka runs at {status.bootstrap_servers} (process {status.pid})")
         say(f"it keeps its data in {status.directory}, 'dpstream kafka stop' stops it")
@@ -58,7 +52,7 @@ def status(as_json: AsJson = False) -> None:
     """Say whether the local broker runs, and where. Exit code 1 if it does not."""
     broker = _local_kafka().status()
     if as_json:
-        say_json(_to_json(broker))
+        say_json(broker)
     elif broker.running:
         say(f"Kafka runs at {broker.bootstrap_servers} (process {broker.pid})")
         say(f"it keeps its data in {broker.directory}")

@@ -54,9 +54,9 @@ def keygen(
             [
                 {
                     "name": name,
-                    "id": key_id(key).hex(),
-                    "public": str(Path(f"{name}{PUBLIC_SUFFIX}")),
-                    "private": str(folder / f"{name}{PRIVATE_SUFFIX}"),
+                    "id": key_id(key),
+                    "public": f"{name}{PUBLIC_SUFFIX}",
+                    "private": folder / f"{name}{PRIVATE_SUFFIX}",
                 }
                 for name, key in made.items()
             ]

@@ -274,7 +274,7 @@ def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
             "estimates": releases.estimates,
             "guarantees": releases.guarantees,
             "without_manifest": [each.epoch for each in releases.unbacked],
-            "streams": [each.to_json() for each in report.streams_of(charge.deployment)],
+            "streams": report.streams_of(charge.deployment),
         },
     }
 

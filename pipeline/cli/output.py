@@ -7,7 +7,6 @@ its control characters replaced.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -23,6 +22,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.printable import one_line, printable, printable_json
 from dpstream.pipeline.values.instants import iso as iso
 from dpstream.randomizers.guarantee import Guarantee
@@ -63,8 +63,8 @@ def say_lines(lines: Iterable[str]) -> None:
 
 
 def say_json(value: object) -> None:
-    """Print one JSON value."""
-    print(printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
+    """Print a result, or several, as one JSON value."""
+    print(printable_json(json_text(value, indent=2, ensure_ascii=False)))
 
 
 def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

@@ -203,8 +203,8 @@ def _say_phase_json(job: DeployedJob, phase: Phase, before: Phase) -> None:
     say_json(
         {
             "job": job.name,
-            "deployment": job.deployment.hex(),
-            "phase": phase.value,
-            "before": before.value,
+            "deployment": job.deployment,
+            "phase": phase,
+            "before": before,
         }
     )

@@ -16,6 +16,7 @@ from dpstream.pipeline.cli.options import AsJson, JobFile
 from dpstream.pipeline.cli.output import say_json, tell
 from dpstream.pipeline.cli.plan_lines import half_width, show_plan
 from dpstream.pipeline.jobs.job_files import Job, load_job
+from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.planning.changes import count_changes, read_changes_histogram
 from dpstream.pipeline.planning.plan import Plan
 from dpstream.pipeline.planning.plan import plan as make_plan
@@ -117,7 +118,9 @@ def plan(
         absent=absent,
     )
     if as_json:
-        say_json({**made.to_json(), "interval_half_width": half_width(made.rmse)})
+        # With what is None, too, which its own format leaves out.
+        said = {"guarantee": json_fields(made.guarantee)}
+        say_json(json_fields(made) | said | {"interval_half_width": half_width(made.rmse)})
     else:
         show_plan(made)
     if plot is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -39,7 +38,7 @@ def producers(
         return
     registered = registrations.statuses()
     if as_json:
-        say_json([asdict(producer) for producer in registered])
+        say_json(registered)
     elif not registered:
         say("no producer has registered: dpstream produce starts one")
     else:

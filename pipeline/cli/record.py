@@ -150,8 +150,8 @@ def _to_json(
     index = recorder.index
     return {
         "job": job.name,
-        "deployment": job.deployment.hex(),
-        "folder": str(output),
+        "deployment": job.deployment,
+        "folder": output,
         "first_epoch": index.first_epoch,
         "last_epoch": index.last_epoch,
         "last_epoch_of_job": job.last_epoch,
@@ -161,10 +161,7 @@ def _to_json(
         "pieces_added" if job.shared else "reports_added": reports,
         "files": len(index.files),
         "bytes": sum(file.size for file in index.files),
-        "missing": [
-            {"first_epoch": gap.first_epoch, "last_epoch": gap.last_epoch, "why": gap.why}
-            for gap in index.missing
-        ],
+        "missing": index.missing,
     }
 
 
@@ -208,7 +205,7 @@ def _verify(path: Path, deep: bool, keys: Path | None, as_json: bool) -> None:
             tell=lambda text: progress.update(bar, description=f"checking {text}"),
         )
     if as_json:
-        say_json(verified.to_json())
+        say_json(verified)
     else:
         _say_verified(path, verified)
     if verified.problems:

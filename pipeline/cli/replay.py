@@ -234,7 +234,7 @@ def _run(
     seconds = time.monotonic() - started
     if as_json:
         body = _to_json(source, begun, plan)
-        say_json({**body, "deployment": begun.deployment.hex(), "published": workers})
+        say_json({**body, "deployment": begun.deployment, "published": workers})
         return
     say(_ending(source.job.name, begun, plan, seconds, workers=workers), whole=True)
 
@@ -296,7 +296,7 @@ def _say_plan(
     as_json: bool,
 ) -> None:
     if as_json:
-        goes_on = None if begun is None else begun.deployment.hex()
+        goes_on = None if begun is None else begun.deployment
         say_json({**_to_json(source, job, plan), "goes_on": goes_on, "in_memory": in_memory})
         return
     stored = plan.stored
@@ -340,7 +340,7 @@ def _to_json(source: ReplaySource, job: Job, plan: ReplayPlan) -> dict[str, Any]
     return {
         "reads": {
             "job": source.job.name,
-            "deployment": source.job.deployment.hex(),
+            "deployment": source.job.deployment,
             "place": source.place,
             "first_epoch": plan.first,
             "windows_from": plan.windows_from if plan.windows else None,

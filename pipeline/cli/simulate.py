@@ -42,6 +42,7 @@ from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
 from dpstream.pipeline.devices.produce import enrolment, value_notices
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.results.asked import Asked, check_askable, make_query, usual_query
 from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time
 from dpstream.pipeline.results.questions import Query, Question
@@ -170,7 +171,7 @@ def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
         return {
             **first,
             "rmse": root_mean_square(simulations),
-            **mean_accuracy([each.accuracies for each in simulations]).to_json(),
+            **json_fields(mean_accuracy([each.accuracies for each in simulations])),
             "coverage": coverage(simulations),
             "trials": len(simulations),
         }

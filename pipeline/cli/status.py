@@ -76,7 +76,7 @@ def status(
     if as_json:
         for each in (*map(_unreadable, statuses.unreadable), *statuses.hidden):
             tell(each)
-        say_json([each.to_json() for each in found] if job is None else found[0].to_json())
+        say_json(found if job is None else found[0])
     else:
         console().print(Group(*Picture(statuses, now()).lines(current=True)))
     if statuses.unreadable or any(each.problems for each in found):

@@ -284,7 +284,7 @@ def _run(
 
 def _say_json(outcomes: Sequence[Outcome], written: Sequence[Mapping[str, Path]]) -> None:
     summaries = [
-        {**outcome.to_json(), "files": {name: str(path) for name, path in files.items()}}
+        {**outcome.to_json(), "files": files}
         for outcome, files in zip(outcomes, written, strict=True)
     ]
     say_json(summaries[0] if len(summaries) == 1 else summaries)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
@@ -10,6 +9,7 @@ from typing import TypeAlias
 from dpstream.pipeline.cli.answer_table import AnswerTable
 from dpstream.pipeline.cli.output import say, say_pairs, say_table
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.planning.composed_epochs import composed
 from dpstream.pipeline.results.epoch_counts import EpochCounts
 from dpstream.pipeline.results.estimate_csv import csv_row
@@ -66,21 +66,13 @@ def json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
             "first_epoch": window.first,
             "last_epoch": window.last,
             "epochs": list(window.epochs),
-            "withheld": [
-                {
-                    "epoch": each.epoch,
-                    "fate": each.fate.value,
-                    "contributors": each.contributors,
-                    "minimum": each.minimum,
-                }
-                for each in window.withheld
-            ],
+            "withheld": window.withheld,
             "contributors": window.contributors,
             "population": window.population,
-            "guarantee": job.guarantee().to_json(),
-            "composed": composed(job, max(1, len(window.epochs))).to_json(),
+            "guarantee": job.guarantee(),
+            "composed": composed(job, max(1, len(window.epochs))),
         }
-        yield json.dumps(body | ({} if answers is None else answers.to_json()), allow_nan=False)
+        yield json_text(body | ({} if answers is None else answers.to_json()))
 
 
 LINES: Mapping[str, Callable[[DeployedJob, Answered], Iterator[str]]] = {

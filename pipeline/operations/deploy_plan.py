@@ -120,12 +120,12 @@ class DeployPlan:
             guarantee = guarantee.over(job.horizons or 1)
         return {
             "job": job.name,
-            "step": self.step.value,
-            "refusal": None if self.refusal is None else str(self.refusal),
-            "running": None if running is None else running.deployment.hex(),
-            "difference": list(self.difference),
-            "topics": [topic.to_json() for topic in self.topics],
-            "guarantee": guarantee.to_json(),
+            "step": self.step,
+            "refusal": self.refusal,
+            "running": None if running is None else running.deployment,
+            "difference": self.difference,
+            "topics": self.topics,
+            "guarantee": guarantee,
             "population": job.population_name,
             "horizons": job.horizons if job.epochs.renew else 1,
             "budget": {

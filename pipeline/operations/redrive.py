@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -73,15 +72,6 @@ class Redrive:
     fed_back: Mapping[str, int]
     epochs: int
     kept: Mapping[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
-        return {
-            "dry_run": self.dry_run,
-            "fed_back": dict(self.fed_back),
-            "epochs": self.epochs,
-            "kept": dict(self.kept),
-        }
 
 
 class _Epochs:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epochs import horizons_between
@@ -26,15 +24,6 @@ class Composed:
     epsilon: float
     delta: float
     exact: bool
-
-    def to_json(self) -> Mapping[str, Any]:
-        """The fields, as JSON values."""
-        return {
-            "epochs": self.epochs,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "exact": self.exact,
-        }
 
 
 def composed(job: DeployedJob, epochs: int) -> Composed:

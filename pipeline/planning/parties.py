@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.odds import best_guess
@@ -63,10 +63,6 @@ class PartyGuarantee:
     neighbours: str
     assumes: str
     basis: Literal["exact", "bound"]
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
-        return asdict(self)
 
 
 def party_guarantees(job: Job, law: Law) -> tuple[PartyGuarantee, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +37,12 @@ class CoveredEpochs:
     held: int
     claimed: int
 
-    def to_json(self) -> dict[str, Any]:
-        """The epochs, and the share of the intervals that hold the truth."""
-        return {
-            "first_epoch": self.first_epoch,
-            "last_epoch": self.last_epoch,
-            "coverage": self.held / self.claimed,
-        }
+    JSON_PROPERTIES: ClassVar = ("coverage",)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the intervals that hold the truth."""
+        return self.held / self.claimed
 
 
 def coverage_over_time(epochs: Iterable[tuple[int, NDArray[np.bool_]]]) -> list[CoveredEpochs]:

@@ -121,7 +121,7 @@ class Answers:
     def to_json(self) -> dict[str, Any]:
         """The answers by their kind, and what is known besides."""
         body: dict[str, Any] = {
-            self.question.plural: [answer.to_json() for answer in self.answers],
+            self.question.plural: self.answers,
             "estimator": self.estimator,
         }
         more = {
@@ -428,14 +428,12 @@ class Query:
         self, record: EstimateRecord, truth: NDArray[np.integer] | None = None
     ) -> Mapping[str, Any]:
         """The answers for an epoch; the names of the largest items differ by epoch."""
-        estimate = record.estimate
-        answers = [answer.to_json() for answer in self.answers(estimate, truth)]
         body: dict[str, Any] = {
             "epoch": record.epoch,
-            "fate": record.fate.value,
+            "fate": record.fate,
             "population": record.population,
-            "flags": list(record.flags),
-            self.question.plural: answers,
+            "flags": record.flags,
+            self.question.plural: self.answers(record.estimate, truth),
         }
         width = self.simultaneous_half_width(record)
         return body if width is None else body | {"simultaneous_half_width": width}

@@ -6,7 +6,6 @@ It belongs to the event loop: threads hand over what they find by `call_soon_thr
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import secrets
 import time
@@ -21,6 +20,7 @@ from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.changes import Changes, has_changes
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, Smoother
 from dpstream.pipeline.serve.history import History, Point
@@ -247,4 +247,4 @@ def _forget_smoothed(state: JobState) -> None:
 
 def encode(body: object) -> str:
     """The text of a JSON value."""
-    return json.dumps(body, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return json_text(body, separators=(",", ":"), ensure_ascii=False)

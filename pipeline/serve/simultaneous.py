@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,10 +42,6 @@ class Simultaneous:
             f"each epoch by itself: about {outside:,} of {epochs:,} are expected outside it. "
             "Both are for each curve by itself.",
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
-        return asdict(self)
 
     def ends(
         self, series: Series, triples: NDArray[np.float64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -77,4 +77,4 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
     others = ""
     if honest is not None:
         others = f" Of the {job.people} of each {period(job)}, {honest:,} have to be honest."
-    return {"parties": [asdict(party) for party in parties], "words": f"{words}.{others}"}
+    return {"parties": parties, "words": f"{words}.{others}"}

@@ -301,10 +301,9 @@ def details(state: JobState) -> dict[str, Any]:
     job, history = state.job, state.history
     last = history.last
     guarantee = job.guarantee() if last is None else job.guarantee_over(last.horizons)
-    simultaneous = Simultaneous.of(job)
     return summary(state) | {
         "domain": _domain(state, MOST_LABELS),
-        "guarantee": guarantee.to_json(),
+        "guarantee": guarantee,
         "guarantee_words": guarantee_words(guarantee),
         "exposure": None if (exposure := job.exposure()) is None else exposure_body(exposure),
         "budget": state.budget,
@@ -315,7 +314,7 @@ def details(state: JobState) -> dict[str, Any]:
         "changes": state.changes,
         "truth": state.truths is not None,
         "truth_note": truth_note(state),
-        "simultaneous": None if simultaneous is None else simultaneous.to_json(),
+        "simultaneous": Simultaneous.of(job),
     }
 
 

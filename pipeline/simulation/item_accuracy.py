@@ -7,8 +7,8 @@ users hold, where collisions and selection show, and four hundred others drawn a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,6 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.item_sums import ItemSums
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.row_errors import MOST_HELD, OTHERS, clipped_errors, normal_errors
-
-_ERRORS: Final = ("predicted_error", "mean_absolute_error", "max_error", "unclipped_error")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +71,7 @@ class ItemAccuracy:
         return np.abs(np.maximum(self.errors, -self.truth))
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; the recall where it says something."""
+        """JSON values."""
         return {
             "reports": self.reports,
             "messages_per_user": self.messages_per_user,
@@ -81,8 +79,8 @@ class ItemAccuracy:
             "mean_absolute_error": self.mean_absolute_error,
             "max_error": self.max_error,
             "unclipped_error": self.unclipped_error,
-            **({} if self.recall is None else {"recall": self.recall}),
-            "estimates": [answer.to_json() for answer in self.estimates],
+            "recall": self.recall,
+            "estimates": self.estimates,
         }
 
 
@@ -187,11 +185,6 @@ class MeanAccuracy:
     max_error: float | None
     unclipped_error: float | None
     recall: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values; the recall where it says something."""
-        body = asdict(self)
-        return body if self.recall is not None else {name: body[name] for name in _ERRORS}
 
 
 def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:

@@ -128,13 +128,11 @@ class Simulation:
         spans = EpochSpans(self.job)
         return {
             "job": self.job.name,
-            "guarantee": self.job.guarantee().to_json(),
+            "guarantee": self.job.guarantee(),
             "assumes_changes": self.job.assumes_changes,
             "rmse": root_mean_square([self]),
             "coverage": coverage([self]),
-            "coverage_over_time": [
-                part.to_json() for part in coverage_over_time(self.covered_by_epoch())
-            ],
+            "coverage_over_time": coverage_over_time(self.covered_by_epoch()),
             **({"rmse_by_column": column_errors([self])} if self.smoothed else {}),
             "epochs": [
                 spans.dated(self._epoch_json(record))

@@ -20,6 +20,7 @@ from typing import Any, Final
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.marked_yaml import dotted
+from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.planning.honest_contributors import contributor_curve
 from dpstream.pipeline.planning.parties import party_guarantees
 from dpstream.pipeline.planning.plan import plan
@@ -243,7 +244,7 @@ def promises_of(text: str) -> dict[str, float | str]:
         return {"refused": " ".join(dotted(problem.path) for problem in error.problems)}
     made = plan(job)
     parties = [
-        {name: value for name, value in each.to_json().items() if name not in _WORDS}
+        {name: value for name, value in json_fields(each).items() if name not in _WORDS}
         for each in party_guarantees(job, law)
     ]
     guarantee = job.guarantee_of(law).to_json()

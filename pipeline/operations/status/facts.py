@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
@@ -234,6 +234,8 @@ class JobStatus:
     notes: tuple[str, ...] = ()
     collectors: tuple[CollectorStatus, ...] = ()
 
+    JSON_PROPERTIES: ClassVar = ("late_reports", "unusable_reports", "contradicting_reports")
+
     @property
     def finished(self) -> bool:
         """Whether the last epoch is published."""
@@ -255,15 +257,3 @@ class JobStatus:
         """Of devices that sent another one for the epoch before, as far as the workers remember."""
         workers = (worker for stage in self.stages for worker in stage.workers)
         return sum(worker.contradicting_reports for worker in workers)
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON values."""
-        # Not by `asdict`, which would copy every number of the estimate.
-        published = None if self.published is None else self.published.to_json()
-        body = asdict(replace(self, published=None))
-        counts = {
-            "late_reports": self.late_reports,
-            "unusable_reports": self.unusable_reports,
-            "contradicting_reports": self.contradicting_reports,
-        }
-        return {**body, "published": published, **counts}

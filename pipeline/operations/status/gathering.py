@@ -6,7 +6,7 @@ one thread, with the cluster it was given. A broker that is away raises `KafkaEr
 `ClusterError`; nothing is lost by it, try again.
 
 >>> watch = JobWatch(cluster, job)              # doctest: +SKIP
->>> watch.status(now=1_700_000_000_000).to_json() # doctest: +SKIP
+>>> json_text(watch.status(now=1_700_000_000_000)) # doctest: +SKIP
 """
 
 from __future__ import annotations

@@ -138,21 +138,19 @@ class Outcome:
         spans = EpochSpans(self.job)
         return {
             "job": self.job.name,
-            "deployment": self.job.deployment.hex(),
-            "guarantee": self.job.guarantee().to_json(),
+            "deployment": self.job.deployment,
+            "guarantee": self.job.guarantee(),
             "users": self.users,
             "rmse": self.rmse,
             "smoothed_rmse": self.smoothed_rmse,
             "predicted_rmse": self.predicted_rmse,
             "coverage": held / claimed if claimed else None,
-            "coverage_over_time": [
-                part.to_json() for part in coverage_over_time(self.covered_by_epoch())
-            ],
+            "coverage_over_time": coverage_over_time(self.covered_by_epoch()),
             "assumes_changes": self.job.assumes_changes,
             "seconds": round(self.seconds, 3),
             "reports": self.reports,
             "truth": NOT_PRIVATE,
-            **({} if (labels := self._labels) is None else {"labels": list(labels)}),
+            **({} if (labels := self._labels) is None else {"labels": labels}),
             "epochs": [spans.dated(_row_json(row)) for row in self.rows],
         }
 

@@ -23,6 +23,7 @@ from dpstream.pipeline.audit.subjects import job_of
 from dpstream.pipeline.audit.targets import History, Windows
 from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.jobs.descriptions import described
+from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.future_rand import FutureRand
 from dpstream.randomizers.memoized_response import MemoizedResponse
@@ -82,7 +83,7 @@ def test_what_only_one_neighbour_sends_is_an_infinite_loss() -> None:
     finding = largest_loss(opened, claiming(case))
     assert finding.convicted
     assert finding.observed == math.inf
-    assert finding.to_json()["observed"] == "infinite"
+    assert json_fields(finding)["observed"] == "infinite"
 
 
 def why(findings: Iterable[Finding]) -> str:

@@ -15,6 +15,7 @@ from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.operations.dead_letters import DeadLetterLog
@@ -338,7 +339,7 @@ def test_the_last_word_of_every_worker_counts() -> None:
     (gone,) = aggregate.workers
     assert (gone.alive, gone.age, gone.reports_per_second) == (False, 60.0, None)
     assert publish.workers == ()
-    assert json.loads(json.dumps(status.to_json()))["stages"][0]["workers"][0]["worker"] == "w1"
+    assert json.loads(json_text(status))["stages"][0]["workers"][0]["worker"] == "w1"
     assert [problem.split(":")[0] for problem in status.problems] == [
         "no worker of stage aggregate is alive",
         "no worker of stage publish is alive",
@@ -417,7 +418,7 @@ def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
     (window,) = shuffle.workers[0].windows
     assert (window.reports, window.devices, window.grace_left) == (None, 900, 8.5)
     assert shuffle.workers[0].records_per_second is None
-    assert "17" not in json.dumps(status.to_json()["stages"])
+    assert "17" not in json_text(status.stages)
     assert "3 devices came after their epoch was decided" in " ".join(status.problems)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.operations.status import (
     CollectorStatus,
     JobStatus,
@@ -80,7 +81,7 @@ def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
 
 def test_contradicting_reports_are_counted_and_explained() -> None:
     status = status_of(ALIVE, contradicting_reports=2)
-    assert status.to_json()["contradicting_reports"] == 2
+    assert json_fields(status)["contradicting_reports"] == 2
     (note,) = (note for note in find_notes(JOB, status) if "differ" in note)
     assert note.startswith("2 reports differ from an earlier one of the same device and epoch")
     assert not [note for note in find_notes(JOB, status_of(ALIVE)) if "differ" in note]

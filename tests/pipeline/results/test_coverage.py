@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from dpstream.pipeline.devices.bad_rows import BadRows
 from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time, used_up
 
@@ -54,10 +57,10 @@ def test_coverage_is_that_of_all_runs_in_each_part_of_time() -> None:
         [(1, [False]), (3, [True, False])],
     ]
     parts = coverage_over_time((epoch, np.array(held)) for run in runs for epoch, held in run)
-    assert [part.to_json() for part in parts] == [
-        {"first_epoch": 1, "last_epoch": 1, "coverage": 0.5},
-        {"first_epoch": 2, "last_epoch": 2, "coverage": 1.0},
-        {"first_epoch": 3, "last_epoch": 3, "coverage": 0.25},
+    assert json.loads(json_text(parts)) == [
+        {"first_epoch": 1, "last_epoch": 1, "held": 1, "claimed": 2, "coverage": 0.5},
+        {"first_epoch": 2, "last_epoch": 2, "held": 2, "claimed": 2, "coverage": 1.0},
+        {"first_epoch": 3, "last_epoch": 3, "held": 1, "claimed": 4, "coverage": 0.25},
     ]
 
 

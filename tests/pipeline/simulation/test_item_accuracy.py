@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.results.questions import Answer, Boxes, Items, Quantiles, Question, Top
 from dpstream.pipeline.simulation.item_accuracy import (
     ItemAccuracy,
@@ -94,8 +95,8 @@ def test_means_are_over_epochs_and_trials_that_have_something() -> None:
     trials = [{1: epoch(1.0, 1.0, -3.0), 2: epoch(None)}, {1: epoch(2.0, 4.0), 2: epoch(None)}]
     mean = mean_accuracy(trials)
     assert (mean.mean_absolute_error, mean.predicted_error, mean.max_error) == (3.0, 1.5, 3.5)
-    assert "recall" not in mean.to_json()
+    assert mean.recall is None
     found = mean_accuracy([{1: epoch(1.0, 1.0, recall=0.5), 2: epoch(1.0, 1.0, recall=1.0)}])
-    assert found.to_json()["recall"] == 0.75
+    assert found.recall == 0.75
     nothing = mean_accuracy([{1: epoch(None)}])
-    assert set(nothing.to_json().values()) == {None}
+    assert set(json_fields(nothing).values()) == {None}
