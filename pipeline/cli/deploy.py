@@ -21,7 +21,7 @@ from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.budgets import endless_warning
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
-from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.stated_budgets import BudgetChange
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import NoClusterError
@@ -156,7 +156,7 @@ def _dry_run(
     _note_rounding(plan)
     file = noise_key or noise_key_file(job.name)
     if plan.deployed.needs_noise_key and plan.starts_over and file.exists():
-        read_noise_key(file)
+        NoiseKey.read(file)
 
 
 def _budget_change(text: str) -> BudgetChange:

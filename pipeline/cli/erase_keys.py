@@ -9,8 +9,9 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
 from dpstream.pipeline.cli.output import number, plural, say, say_json, say_table
+from dpstream.pipeline.jobs.key_files import erase_key_file
 from dpstream.pipeline.json_values import json_fields
-from dpstream.pipeline.operations.key_turns import KeyTurn, erase_key, over_in_all_jobs, turns_on
+from dpstream.pipeline.operations.key_turns import KeyTurn, over_in_all_jobs, turns_on
 from dpstream.pipeline.state import sealing_keys_folder
 
 
@@ -36,7 +37,7 @@ def erase_keys(
     over = over_in_all_jobs(turns)
     if yes:
         for path in over:
-            erase_key(path)
+            erase_key_file(path)
     if as_json:
         say_json(
             {

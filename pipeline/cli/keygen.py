@@ -80,7 +80,7 @@ def key_ring(job: DeployedJob, folder: Path | None) -> KeyRing:
     """The private keys that may open a job's reports.
 
     Raises:
-        SealingKeyError: a file holds no private key, or others than its owner have access.
+        WrongKeyError: a file holds no private key, or others than its owner have access.
     """
     if not job.sealing_turns:
         return NO_KEYS

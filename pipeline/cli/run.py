@@ -22,7 +22,7 @@ from dpstream.pipeline.cli.keygen import key_ring
 from dpstream.pipeline.cli.loading import loading
 from dpstream.pipeline.cli.options import KafkaConfig, SealingKeys, Servers, check_name
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -291,7 +291,7 @@ def _make_stage(
             check_has_devices(job)
             key = None
             if job.needs_noise_key:
-                key = read_noise_key(noise_key or noise_key_file(job.name))
+                key = NoiseKey.read(noise_key or noise_key_file(job.name))
             return shuffling_stage(
                 job,
                 identifiers=partial(secrets.token_bytes, 16),

@@ -32,8 +32,8 @@ from dpstream.pipeline.collector.service import Access, Served, Service
 from dpstream.pipeline.collector.tokens import TokenCheck
 from dpstream.pipeline.collector.watermarks import Watermarks
 from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
-from dpstream.pipeline.jobs.collector_keys import CollectorKeyError, read_collector_key
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.workers.health import Health
@@ -312,10 +312,10 @@ class Collector:
         assert job.devices is not None
         said = job.devices.tokens
         try:
-            key = read_collector_key(self.settings.key_file or collector_key_file(job.name))
+            key = CollectorKey.read(self.settings.key_file or collector_key_file(job.name))
             tokens = None if said is None else TokenCheck(said, job.name, self._clock.milliseconds)
             checks = Intake(job, key), tokens
-        except (CollectorKeyError, ValueError) as error:
+        except (WrongKeyError, ValueError) as error:
             self._say_once(job.name, str(error))
             return None
         self._told.pop(job.name, None)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.collector.answers import Answer, Problem
 from dpstream.pipeline.collector.tags import HORIZON, REPORT, Tagger
-from dpstream.pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import TOLERANCE_MS, EpochTimes, times_of
 from dpstream.pipeline.jobs.job_range import epoch_problem
+from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.stages.admission import WordCheck
 from dpstream.topics.envelopes import (
     ENVELOPE_OVERHEAD,
@@ -123,7 +123,7 @@ class Intake:
         key: that its collectors share.
 
     Raises:
-        CollectorKeyError: it is not the key that the job was deployed with.
+        WrongKeyError: it is not the key that the job was deployed with.
     """
 
     job: DeployedJob
@@ -133,7 +133,7 @@ class Intake:
 
     def __post_init__(self) -> None:
         if self.key.digest != self.job.collector_key:
-            raise CollectorKeyError(
+            raise WrongKeyError(
                 f"this is not the collector key that job {self.job.name} was deployed with: copy "
                 "the file from where it was, and name it by --collector-key"
             )

@@ -14,28 +14,19 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
-    NoEncryption,
-    PrivateFormat,
     PublicFormat,
-    load_pem_private_key,
 )
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, SignedDescription
-from dpstream.pipeline.jobs.sealing_keys import SealingKeyError
-from dpstream.pipeline.state import private_folder
+from dpstream.pipeline.jobs.key_files import WrongKeyError, read_pem, write_pem
 from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.pipeline.values.times import microseconds
 from dpstream.pipeline.values.value_domains import ValueDomain
-from dpstream.pipeline.whole_files import write_new
 
 STATEMENT_VERSION: Final = 1
 LABELS_TOLD: Final = 1 << 14
 """Labels that devices are told; of more, devices are given numbers."""
 _LABEL = b"dpstream job description\0"
-
-
-class SigningKeyError(SealingKeyError):
-    """A signing key is missing, or no such key; the message says what to do."""
 
 
 def statement_of(job: DeployedJob) -> str:
@@ -119,12 +110,12 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
     All else stays as devices have pinned it; the statement's revision tells which is the newer.
 
     Raises:
-        SigningKeyError: it is another key than the one that devices believe.
+        WrongKeyError: it is another key than the one that devices believe.
     """
     before = job.signed_description
     assert before is not None
     if signer_of(key) != before.signer:
-        raise SigningKeyError(
+        raise WrongKeyError(
             f"devices of job {job.name} believe the key {before.signer.hex()}, this one is "
             f"{signer_of(key).hex()}: deploy where the signing key lies that the job was deployed "
             "with"
@@ -172,26 +163,12 @@ def signing_key_at(path: Path) -> Ed25519PrivateKey:
     """The signing key in a file, which is made, for its owner alone, if it is missing.
 
     Raises:
-        SigningKeyError: the file is there and holds none, or others have access to it.
+        WrongKeyError: the file is there and holds none, or others have access to it.
     """
-    private_folder(path.absolute().parent)
     key = Ed25519PrivateKey.generate()
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
         # Apps that were built with its public key believe no other.
-        write_new(path, secret, 0o600)
+        write_pem(path, key)
     except FileExistsError:
-        return _read(path)
-    return key
-
-
-def _read(path: Path) -> Ed25519PrivateKey:
-    if path.stat().st_mode & 0o077:
-        raise SigningKeyError(f"others have access to the signing key {path}: chmod 600 {path}")
-    try:
-        key = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError):
-        key = None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise SigningKeyError(f"{path} holds no signing key of Ed25519 without a password")
+        return read_pem(path, "signing key", Ed25519PrivateKey)  # type: ignore[type-abstract]
     return key

@@ -33,7 +33,8 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, shown
-from dpstream.pipeline.jobs.sealing_keys import SealingKeyError, read_public_key
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import read_public_key
 from dpstream.pipeline.jobs.section import Section
 from dpstream.randomizers.division import MOST_INSTANCES
 from dpstream.topics.names import HOPS, SUMS, Role
@@ -289,5 +290,5 @@ def _key(key: object, folder: Path, where: tuple[str | int, ...]) -> str:
         return key
     try:
         return read_public_key(folder / key).hex()
-    except SealingKeyError as error:
+    except WrongKeyError as error:
         raise JobError([Problem(where, str(error))]) from None

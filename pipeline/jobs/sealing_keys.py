@@ -6,8 +6,6 @@ everything that was sealed to it.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,27 +14,16 @@ from typing import Final, Self
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
-    NoEncryption,
-    PrivateFormat,
     PublicFormat,
-    load_pem_private_key,
     load_pem_public_key,
 )
 
-from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
-from dpstream.pipeline.state import private_folder
-from dpstream.pipeline.whole_files import WholeFileError, open_regular, write_new
+from dpstream.pipeline.jobs.key_files import WrongKeyError, read_key_file, read_pem, write_pem
+from dpstream.pipeline.whole_files import write_new
 from dpstream.topics.sealing import key_id
 
 PRIVATE_SUFFIX: Final = ".key"
 PUBLIC_SUFFIX: Final = ".pub"
-_LONGEST_FILE = 4096
-
-
-class SealingKeyError(DpstreamError):
-    """A sealing key is missing, or no such key; the message says what to do."""
-
-    exit_code = WRONG_INPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +45,8 @@ class KeyRing:
 
     @classmethod
     def of_folder(cls, folder: Path) -> Self:
-        """The private keys in a folder, files that end in ``.key``; none if it does not exist.
-
-        Raises:
-            SealingKeyError: a file holds no private key, or others than its owner have access.
-        """
-        files = sorted(folder.glob(f"*{PRIVATE_SUFFIX}")) if folder.is_dir() else []
-        return cls.of(map(read_private_key, files), str(folder))
+        """The private keys in a folder, see `private_keys_in`."""
+        return cls.of(private_keys_in(folder).values(), str(folder))
 
     def find(self, public_key: bytes) -> X25519PrivateKey | None:
         """The private key to a public one; None if it is not here."""
@@ -83,29 +65,26 @@ def make_key_pair(private_file: Path, public_file: Path) -> bytes:
     """Make a key pair, the private file for its owner alone; returns the public key.
 
     Raises:
-        SealingKeyError: one of the files is there, or cannot be written.
+        WrongKeyError: one of the files is there, or cannot be written.
     """
     key = X25519PrivateKey.generate()
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if public_file.exists():
-        raise SealingKeyError(f"{public_file} is there already: choose another name, or remove it")
+        raise WrongKeyError(f"{public_file} is there already: choose another name, or remove it")
     try:
-        private_folder(private_file.absolute().parent)
-        # What is sealed to a key that was lost with the machine can never be opened.
-        write_new(private_file, private, 0o600)
+        write_pem(private_file, key)
         try:
             write_new(public_file, public, 0o644)
         except BaseException:
             private_file.unlink()
             raise
     except FileExistsError as error:
-        raise SealingKeyError(
+        raise WrongKeyError(
             f"{error.filename} is there already: choose another name, or remove it; who erases a "
             "private key can never again open what was sealed to it"
         ) from None
     except OSError as error:
-        raise SealingKeyError(f"cannot write {error.filename}: {error.strerror}") from None
+        raise WrongKeyError(f"cannot write {error.filename}: {error.strerror}") from None
     return public_bytes(key)
 
 
@@ -113,15 +92,14 @@ def read_public_key(path: Path) -> bytes:
     """The public key in a file, 32 bytes.
 
     Raises:
-        SealingKeyError: there is none.
+        WrongKeyError: there is none.
     """
-    _, data = _read(path, "public key")
     try:
-        key = load_pem_public_key(data)
+        key = load_pem_public_key(read_key_file(path, "public key", private=False))
     except ValueError:
         key = None
     if not isinstance(key, X25519PublicKey):
-        raise SealingKeyError(
+        raise WrongKeyError(
             f"{path} holds no public key of X25519: dpstream keygen NAME writes one to NAME.pub"
         )
     return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
@@ -131,25 +109,16 @@ def read_private_key(path: Path) -> X25519PrivateKey:
     """The private key in a file.
 
     Raises:
-        SealingKeyError: there is none, or others than the file's owner have access to it.
+        WrongKeyError: there is none, or others than the file's owner have access to it.
     """
-    mode, data = _read(path, "private key")
-    if mode & 0o077:
-        raise SealingKeyError(f"others have access to the private key {path}: chmod 600 {path}")
-    try:
-        key = load_pem_private_key(data, None)
-    except (ValueError, TypeError):
-        key = None
-    if not isinstance(key, X25519PrivateKey):
-        raise SealingKeyError(f"{path} holds no private key of X25519 without a password")
-    return key
+    return read_pem(path, "private key", X25519PrivateKey)  # type: ignore[type-abstract]
 
 
-def _read(path: Path, what: str) -> tuple[int, bytes]:
-    try:
-        with open_regular(path) as file:
-            return stat.S_IMODE(os.fstat(file.fileno()).st_mode), file.read(_LONGEST_FILE)
-    except WholeFileError as error:
-        raise SealingKeyError(f"{path} holds no {what}: {error.strerror}") from None
-    except OSError as error:
-        raise SealingKeyError(f"cannot read the {what} {path}: {error.strerror}") from None
+def private_keys_in(folder: Path) -> dict[Path, X25519PrivateKey]:
+    """The private keys in a folder, of files that end in ``.key``; none if it does not exist.
+
+    Raises:
+        WrongKeyError: a file holds no private key, or others than its owner have access.
+    """
+    files = sorted(folder.glob(f"*{PRIVATE_SUFFIX}")) if folder.is_dir() else []
+    return {path: read_private_key(path) for path in files}

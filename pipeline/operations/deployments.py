@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.collector_keys import collector_key_at
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import (
     described,
@@ -22,7 +21,7 @@ from dpstream.pipeline.jobs.descriptions import (
 from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.noise_keys import noise_key_at
+from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey
 from dpstream.pipeline.jobs.phases import phase_key
 from dpstream.pipeline.jobs.receipts import LATEST
 from dpstream.pipeline.jobs.stated_budgets import BudgetChange
@@ -112,7 +111,7 @@ def deploy(
         DeploymentError: the name is taken.
         ClusterError: a topic exists with another number of partitions.
         BudgetError: the people it is about would be charged more than was ever allowed.
-        NoiseKeyError: the file holds no key, or others have access to it.
+        WrongKeyError: the file holds no key, or others have access to it.
     """
     plan = plan_on(
         cluster, job, deployment=deployment, now=now, replace=replace, set_budget=set_budget
@@ -145,10 +144,10 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
         }
     )
     if deployed.needs_noise_key:
-        key = noise_key_at(noise_key or noise_key_file(deployed.name))
+        key = NoiseKey.at(noise_key or noise_key_file(deployed.name))
         deployed = deployed.model_copy(update={"noise_key": key.digest})
     if deployed.devices is not None:
-        secret = collector_key_at(collector_key_file(deployed.name))
+        secret = CollectorKey.at(collector_key_file(deployed.name))
         deployed = described(
             deployed.model_copy(update={"collector_key": secret.digest}),
             signing_key_at(signing_key_file()),

@@ -6,18 +6,13 @@ holds of these epochs, nobody can open any more.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import (
-    PRIVATE_SUFFIX,
-    SealingKeyError,
-    public_bytes,
-    read_private_key,
-)
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import private_keys_in, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.results.follow import EstimateReader
@@ -45,16 +40,6 @@ class KeyTurn:
     def over(self) -> bool:
         """Whether nothing that is still to be published is sealed to it."""
         return self.last_epoch is not None and self.published >= self.last_epoch
-
-
-def private_keys_in(folder: Path) -> dict[bytes, Path]:
-    """The files of private keys in a folder, by their public keys.
-
-    Raises:
-        SealingKeyError: a file holds no private key, or others than its owner have access.
-    """
-    files = sorted(folder.glob(f"*{PRIVATE_SUFFIX}")) if folder.is_dir() else []
-    return {public_bytes(read_private_key(path)): path for path in files}
 
 
 def key_turns(keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]]) -> list[KeyTurn]:
@@ -91,13 +76,14 @@ def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
     """The turns that jobs deployed on a cluster give to the private keys in a folder.
 
     Raises:
-        SealingKeyError: a file holds no usable private key, or a job of another version of this
+        WrongKeyError: a file holds no usable private key, or a job of another version of this
             software is deployed, which may need any of them.
     """
-    keys, state = private_keys_in(folder), read_jobs(cluster)
+    keys = {public_bytes(key): path for path, key in private_keys_in(folder).items()}
+    state = read_jobs(cluster)
     if state.unreadable:
         names = ", ".join(sorted(state.unreadable))
-        raise SealingKeyError(
+        raise WrongKeyError(
             f"{names}: deployed by another version of this software, which may need any of these "
             "keys: use that version, or undeploy what is over"
         )
@@ -108,19 +94,3 @@ def turns_on(cluster: Cluster, folder: Path) -> list[KeyTurn]:
 def _last_published(cluster: Cluster, job: DeployedJob) -> int:
     # Published in order: nothing before it is still to come.
     return max((record.epoch for record in EstimateReader(cluster, job).read()), default=0)
-
-
-def erase_key(path: Path) -> None:
-    """Write zeros over a private key, and remove its file.
-
-    Raises:
-        SealingKeyError: it cannot be written or removed.
-    """
-    try:
-        with path.open("r+b") as file:
-            file.write(bytes(path.stat().st_size))
-            file.flush()
-            os.fsync(file.fileno())
-        path.unlink()
-    except OSError as error:
-        raise SealingKeyError(f"cannot erase {path}: {error.strerror}") from None

@@ -87,7 +87,7 @@ def verify(
         tell: is told which file or epoch is looked at.
 
     Raises:
-        SealingKeyError: reports are sealed, and the keys to look deep are not there.
+        WrongKeyError: reports are sealed, and the keys to look deep are not there.
     """
     found = Verification(deep=deep)
     try:

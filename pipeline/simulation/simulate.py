@@ -13,7 +13,7 @@ from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT, EpochSpans
-from dpstream.pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
 from dpstream.pipeline.results.coverage import coverage_over_time
 from dpstream.pipeline.results.questions import Question
 from dpstream.pipeline.results.smoothing import (

@@ -29,7 +29,7 @@ def adding_stage(
     """One of them by its name: aggregate, or of shares aggregate-a and aggregate-b, too.
 
     Raises:
-        SealingKeyError: it opens reports, and the private keys are not there.
+        WrongKeyError: it opens reports, and the private keys are not there.
     """
     if name in SHARERS:
         return ShareStage(job, SHARERS.index(name), keys, listener=listener)
@@ -57,7 +57,7 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
     Its words raise `ValueError` if the protocol has no such ones.
 
     Raises:
-        SealingKeyError: reports are sealed, and the private keys of who adds up are not there.
+        WrongKeyError: reports are sealed, and the private keys of who adds up are not there.
     """
     if not job.shared:
         reader = ReportReader(job, keys)

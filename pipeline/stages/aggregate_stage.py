@@ -47,7 +47,7 @@ class AggregateStage(ChunkStage[Total]):
         listener: is told of every window whose partial this worker has written.
 
     Raises:
-        SealingKeyError: reports are sealed, and the private keys are not there.
+        WrongKeyError: reports are sealed, and the private keys are not there.
     """
 
     def __init__(

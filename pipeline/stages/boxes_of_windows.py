@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.actions import Rest, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.sealed import AGGREGATE
-from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.multisets import WordMultiset, distinct_of_all
 from dpstream.pipeline.stages.ordered_pieces import Pieces
@@ -89,7 +90,7 @@ class BoxOpener:
         keys: of this process.
 
     Raises:
-        SealingKeyError: it has none of the party's keys, or an earlier one and not the last.
+        WrongKeyError: it has none of the party's keys, or an earlier one and not the last.
     """
 
     def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
@@ -102,7 +103,7 @@ class BoxOpener:
         """What boxes hold; those that do not open are left out.
 
         Raises:
-            SealingKeyError: the key whose turn it was is not here any more.
+            WrongKeyError: the key whose turn it was is not here any more.
         """
         private_key, context = self._turn(epoch)
         return open_rows(rows, private_key, context)
@@ -121,7 +122,7 @@ class BoxOpener:
         lock = self._job.lock(self._party, epoch)
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
-            raise SealingKeyError(
+            raise WrongKeyError(
                 f"epoch {epoch} of job {self._job.name} was sealed to key "
                 f"{key_id(lock.public_key).hex()} of {self._party}, which is not in "
                 f"{self._keys.source} any more: it cannot be read without that key"
@@ -137,7 +138,7 @@ class ReportReader:
         keys: of who adds up, where reports are sealed.
 
     Raises:
-        SealingKeyError: reports are sealed, and the private keys are not there.
+        WrongKeyError: reports are sealed, and the private keys are not there.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing) -> None:
@@ -193,7 +194,7 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
     """See that a process has the keys of a party that are still to be used.
 
     Raises:
-        SealingKeyError: it has not.
+        WrongKeyError: it has not.
     """
     assert job.sealed is not None
     public_keys = job.sealed.parties[party]
@@ -202,7 +203,7 @@ def check_keys(job: DeployedJob, party: str, keys: KeyRing) -> None:
         missing = [
             key_id(key).hex() for key, here in zip(public_keys, held, strict=True) if not here
         ]
-        raise SealingKeyError(
+        raise WrongKeyError(
             f"job {job.name}: no private key in {keys.source} for {party}, whose public key is "
             f"{', '.join(missing)}: dpstream keygen made it; copy it here, or give its folder by "
             "--keys"

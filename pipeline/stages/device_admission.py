@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import place_problem
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, SealingKeyError
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.admission import Admission, Refusal, identity_refusal, readable
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.frames import CodecError, Kind, kind_of
@@ -79,7 +80,7 @@ class DeviceAdmission:
         """See that the private keys are here that are still to be used.
 
         Raises:
-            SealingKeyError: they are not.
+            WrongKeyError: they are not.
         """
         held = [self._keys.find(key) is not None for key in self._devices.keys]
         if held and (not held[-1] or held != sorted(held)):
@@ -88,7 +89,7 @@ class DeviceAdmission:
                 for key, here in zip(self._devices.keys, held, strict=True)
                 if not here
             ]
-            raise SealingKeyError(
+            raise WrongKeyError(
                 f"job {self._job.name}: no private key in {self._keys.source} that opens what "
                 f"devices report, whose public key is {', '.join(missing)}: dpstream keygen made "
                 "it; copy it here, or give its folder by --keys"

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpstream.pipeline.actions import Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.deciding_stage import WINDOWS_SHOWN, DecidingPartition, DecidingStage
@@ -50,8 +50,8 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
         listener: is told of every window that this worker has decided.
 
     Raises:
-        NoiseKeyError: the job asks for dummies, and this is not the key it was deployed with.
-        SealingKeyError: reports are sealed, and the stage's private keys are not there.
+        WrongKeyError: the job asks for dummies, and this is not the key it was deployed with.
+        WrongKeyError: reports are sealed, and the stage's private keys are not there.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class HopStage(ChunkStage[Opened]):
         listener: is told of every window that this worker has passed on.
 
     Raises:
-        SealingKeyError: the stage's private keys are not there.
+        WrongKeyError: the stage's private keys are not there.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class InstanceStage(RawStage[_Partition, Window]):
         listener: is told of every window whose part this worker has written.
 
     Raises:
-        SealingKeyError: reports are sealed, and the instance's private keys are not there.
+        WrongKeyError: reports are sealed, and the instance's private keys are not there.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class ShareStage(ChunkStage[OpenedShares]):
         listener: is told of every window whose partial this worker has written.
 
     Raises:
-        SealingKeyError: the party's private keys are not there.
+        WrongKeyError: the party's private keys are not there.
     """
 
     def __init__(

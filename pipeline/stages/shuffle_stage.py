@@ -12,7 +12,7 @@ import numpy as np
 
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.roster import EnrolledProducer
 from dpstream.pipeline.jobs.sealed import stage_party
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
@@ -50,8 +50,8 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
         listener: is told of every window that this worker has decided.
 
     Raises:
-        NoiseKeyError: the job asks for dummies, and this is not the key it was deployed with.
-        SealingKeyError: reports are sealed, and the stage's private keys are not there.
+        WrongKeyError: the job asks for dummies, and this is not the key it was deployed with.
+        WrongKeyError: reports are sealed, and the stage's private keys are not there.
     """
 
     def __init__(

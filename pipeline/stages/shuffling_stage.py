@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.deciding_stage import DecidingStage
 from dpstream.pipeline.stages.device_stage import DeviceStage

@@ -6,7 +6,7 @@ Or it releases one word for all of them: their sum, with noise.
 from __future__ import annotations
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.stages.crowds import left_of_crowds
 from dpstream.topics.words import Words
 
@@ -23,7 +23,7 @@ class StageNoise:
         key: the one it was deployed with; of no use to a job that needs none.
 
     Raises:
-        NoiseKeyError: the job needs a key and this is not the one.
+        WrongKeyError: the job needs a key and this is not the one.
     """
 
     def __init__(self, job: DeployedJob, key: NoiseKey | None) -> None:
@@ -32,13 +32,13 @@ class StageNoise:
         if not job.needs_noise_key:
             return
         if key is None:
-            raise NoiseKeyError(
+            raise WrongKeyError(
                 f"the shuffle stage of {job.name} draws noise, and needs the noise key that the "
                 "job was deployed with"
             )
         if key.digest != job.noise_key:
             wanted = "nothing" if job.noise_key is None else job.noise_key.hex()[:8]
-            raise NoiseKeyError(
+            raise WrongKeyError(
                 f"this is not the noise key that {job.name} was deployed with: its SHA-256 begins "
                 f"with {key.digest.hex()[:8]}, that of the job's key with {wanted}"
             )

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpstream.pipeline.collector.answers import Answer
 from dpstream.pipeline.collector.gathering import Gathering, Room
 from dpstream.pipeline.collector.intake import Intake
-from dpstream.pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
+from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.topics.envelopes import decode_body
 from dpstream.topics.loose_batches import (
@@ -238,7 +238,7 @@ def _twice() -> str:
 def _starts(job: DeployedJob, key: CollectorKey) -> bool:
     try:
         Intake(job, key)
-    except CollectorKeyError:
+    except WrongKeyError:
         return False
     return True
 

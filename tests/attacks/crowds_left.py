@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.crowds import CrowdsLaw
 from dpstream.topics.words import Words

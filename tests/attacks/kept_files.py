@@ -21,9 +21,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.errors import DpstreamError
-from dpstream.pipeline.jobs.collector_keys import CollectorKey, collector_key_at, read_collector_key
 from dpstream.pipeline.jobs.descriptions import signing_key_at
-from dpstream.pipeline.jobs.noise_keys import NoiseKey, noise_key_at, read_noise_key
+from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey
 from dpstream.pipeline.jobs.sealing_keys import KeyRing, make_key_pair, read_private_key
 from dpstream.pipeline.state import FolderLock, private_folder
 from dpstream.randomizers.client import DeviceError
@@ -66,8 +65,8 @@ def _locked(path: Path) -> None:
 
 # What makes a file at a path, whose folder may be missing, and what reads it.
 _KEYS: Final[dict[str, tuple[Use, Use]]] = {
-    "the noise key": (noise_key_at, read_noise_key),
-    "the collectors' key": (collector_key_at, read_collector_key),
+    "the noise key": (NoiseKey.at, NoiseKey.read),
+    "the collectors' key": (CollectorKey.at, CollectorKey.read),
     "the signing key": (signing_key_at, signing_key_at),
     "a private sealing key": (_key_pair, read_private_key),
 }

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.promises import broken
 from tests.attacks.scenes import EPOCHS, PATIENT, Held, Scene, Sent, draw, scene_job
@@ -78,7 +78,7 @@ def _other_keys(noisy: Noisy, key: NoiseKey) -> str:
     for used in (NoiseKey.random(), None):
         try:
             seen = _noises(noisy, _HERE, key, used)
-        except NoiseKeyError:
+        except WrongKeyError:
             continue
         if seen != noises:
             return "a worker with another noise key writes a window with another noise"

@@ -17,7 +17,7 @@ from dpstream.pipeline.actions import Action, Append, Commit, LogRecord, Steps
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker

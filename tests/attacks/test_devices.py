@@ -21,9 +21,8 @@ from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.pipeline.devices import epoch_records
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.devices.producer_store import ProducerStore
-from dpstream.pipeline.jobs import noise_keys
-from dpstream.pipeline.jobs.collector_keys import CollectorKey
-from dpstream.pipeline.jobs.noise_keys import noise_key_at
+from dpstream.pipeline.jobs import key_files
+from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.whole_files import write_new
 from dpstream.randomizers.client import DeviceError, statements, steps
@@ -208,7 +207,7 @@ def said_with_the_value(patch: Patch) -> str:
 
 def written_for_a_group(patch: Patch) -> str:
     patch.setattr(
-        noise_keys, "write_new", lambda path, data, mode: write_new(path, data, mode | 0o040)
+        key_files, "write_new", lambda path, data, mode: write_new(path, data, mode | 0o040)
     )
     return "a file of secrets is made with mode 640"
 
@@ -218,12 +217,12 @@ def kept_in_an_open_folder(patch: Patch) -> str:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    patch.setattr(noise_keys, "private_folder", folder)
+    patch.setattr(key_files, "private_folder", folder)
     return "a folder of secrets is made with mode 777"
 
 
 def read_in_any_case(patch: Patch) -> str:
-    patch.setitem(kept_files._KEYS, "the noise key", (noise_key_at, Path.read_bytes))
+    patch.setitem(kept_files._KEYS, "the noise key", (NoiseKey.at, Path.read_bytes))
     return "the noise key is used with mode 601"
 
 

@@ -12,7 +12,7 @@ import pytest
 from dpstream.pipeline.jobs import budgets
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.ledger.chain import Chain, Problem
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.stages import crowds, window_writer

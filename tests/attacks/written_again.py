@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.crowds_left import crowds_job
 from tests.attacks.device_windows import device_job, device_rows, record_of

@@ -20,7 +20,7 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.future_rand import FutureRandAggregator
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.value_stream import ValueStreamAggregator
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dyadic import orders_due

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.protocols.protocol import Law, Protocol, StageDummies
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import CountedWords, written_out

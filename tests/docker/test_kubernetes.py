@@ -17,13 +17,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from dpstream.pipeline.cli.verbs import build_command
-from dpstream.pipeline.jobs.collector_keys import (
-    CollectorKeyError,
-    collector_key_at,
-    read_collector_key,
-)
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import NoiseKeyError, noise_key_at, read_noise_key
+from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
 from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
 from dpstream.pipeline.serve.login import PATH as LOGIN_PATH
@@ -378,8 +373,8 @@ def test_secrets_are_read_by_whoever_needs_them_through_private_copies(
 def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path) -> None:
     """As Kubernetes mounts them: links into a folder with the time in its name."""
     keys = {
-        "noise-keys/logins": noise_key_at(tmp_path / "made" / "noise").secret,
-        "collector-keys/logins": collector_key_at(tmp_path / "made" / "collector").secret,
+        "noise-keys/logins": NoiseKey.at(tmp_path / "made" / "noise").secret,
+        "collector-keys/logins": CollectorKey.at(tmp_path / "made" / "collector").secret,
     }
     secrets, private = tmp_path / "secrets", tmp_path / "private"
     for name, data in keys.items():
@@ -401,14 +396,13 @@ def test_copies_of_keys_are_taken_where_mounted_ones_are_refused(tmp_path: Path)
     assert found == keys.keys()
     for path in private.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
-    with pytest.raises(NoiseKeyError):
-        read_noise_key(secrets / "noise-keys" / "logins")
-    with pytest.raises(CollectorKeyError):
-        read_collector_key(secrets / "collector-keys" / "logins")
-    assert read_noise_key(private / "noise-keys/logins").secret == keys["noise-keys/logins"]
+    with pytest.raises(WrongKeyError):
+        NoiseKey.read(secrets / "noise-keys" / "logins")
+    with pytest.raises(WrongKeyError):
+        CollectorKey.read(secrets / "collector-keys" / "logins")
+    assert NoiseKey.read(private / "noise-keys/logins").secret == keys["noise-keys/logins"]
     assert (
-        read_collector_key(private / "collector-keys/logins").secret
-        == keys["collector-keys/logins"]
+        CollectorKey.read(private / "collector-keys/logins").secret == keys["collector-keys/logins"]
     )
 
 

@@ -21,7 +21,7 @@ from kafka.errors import KafkaError
 from dpstream.pipeline.connect import ask_broker_clock
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection

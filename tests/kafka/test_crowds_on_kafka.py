@@ -18,7 +18,7 @@ import pytest
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
@@ -76,7 +76,7 @@ def test_a_window_written_again_is_the_same(
     ends = sum(actions == -1 for actions in deaths)
     # What was sent and not acknowledged may have arrived, too.
     assert len([each for each in written[1] if each[1]]) >= ends + 1
-    key, law = read_noise_key(noise_key_file(job.name)), job.crowds_law
+    key, law = NoiseKey.read(noise_key_file(job.name)), job.crowds_law
     assert law is not None
     for epoch in (1, 2):
         left = numbers_left(law.counts, np.array(SIZES), key.generator(job.deployment, epoch))

@@ -18,7 +18,7 @@ import pytest
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.deployments import deploy
@@ -99,7 +99,7 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
         written[chunk.epoch].extend(chunk.words.values[:, 0].tolist())
     assert max(map(len, written.values())) > 1, "some windows were written twice"
     assert {epoch: len(set(sums)) for epoch, sums in written.items()} == dict.fromkeys(written, 1)
-    key, law = read_noise_key(noise_key_file(job.name)), job.law()
+    key, law = NoiseKey.read(noise_key_file(job.name)), job.law()
     assert isinstance(law, ShuffledValueStreamLaw)
     noise = law.noise.draw(key.generator(job.deployment, 1))
     ones = sum(user_values(1))

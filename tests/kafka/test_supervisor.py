@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.noise_keys import noise_key_at
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
@@ -267,7 +267,7 @@ def test_a_job_that_cannot_run_disturbs_no_other(operator: Operator, job_name: s
     assert shuffle.get("/readyz")[0] == 503
 
     place = operator.home / "noise-keys" / deployed.name
-    noise_key_at(place)
+    NoiseKey.at(place)
     refused = "the worker has ended with exit code 2 ("
     wait_until(
         lambda: any(line.startswith(refused) for line in shuffle.lines(deployed.name)),

@@ -20,12 +20,11 @@ from dpstream.pipeline.cli.verbs import build_command
 from dpstream.pipeline.collector.accepting import listen
 from dpstream.pipeline.collector.collector import CollectorSettings
 from dpstream.pipeline.devices.producer import Producer, ProducerError
-from dpstream.pipeline.jobs.collector_keys import CollectorKeyError, collector_key_at
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.descriptions import SigningKeyError, signing_key_at
+from dpstream.pipeline.jobs.descriptions import signing_key_at
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.jobs.noise_keys import NoiseKeyError, noise_key_at
-from dpstream.pipeline.jobs.sealing_keys import SealingKeyError, make_key_pair, read_private_key
+from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import make_key_pair, read_private_key
 from dpstream.pipeline.kafka.local_kafka.broker import HOST
 from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
@@ -248,10 +247,10 @@ def opened(make: Any, path: Path, loose: int) -> None:
 @pytest.mark.parametrize(
     ("make", "error"),
     [
-        (noise_key_at, NoiseKeyError),
-        (collector_key_at, CollectorKeyError),
-        (signing_key_at, SigningKeyError),
-        (lambda path: sealing_key(path), SealingKeyError),
+        (NoiseKey.at, WrongKeyError),
+        (CollectorKey.at, WrongKeyError),
+        (signing_key_at, WrongKeyError),
+        (lambda path: sealing_key(path), WrongKeyError),
         (lambda path: device_state(path), StoreError),
         (lambda path: producer_state(path), ProducerError),
     ],

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -14,9 +14,11 @@ from typing import BinaryIO
 import pytest
 
 from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.descriptions import signing_key_at
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
+from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import read_private_key, read_public_key
 from dpstream.pipeline.kafka.client_properties import (
     ConnectionSettingsError,
     read_client_properties,
@@ -100,8 +102,16 @@ def test_other_files_are_refused_with_a_sentence_of_their_own(wrong: Path) -> No
         read_changes_histogram(wrong, 4)
     with pytest.raises(ConnectionSettingsError, match="cannot read"):
         read_client_properties(wrong)
-    with pytest.raises((NoiseKeyError, OSError)):
-        read_noise_key(wrong)
+    for read in (NoiseKey.read, CollectorKey.read, read_private_key, read_public_key):
+        with pytest.raises(WrongKeyError, match=f"{wrong}"):
+            read(wrong)
+
+
+@pytest.mark.parametrize("make", [NoiseKey.at, CollectorKey.at, signing_key_at])
+def test_pipe_in_place_of_a_key_is_rejected(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "key", 0o600)
+    with pytest.raises(WrongKeyError, match="not a regular file"):
+        make(tmp_path / "key")
 
 
 def test_certificates_are_regular_files_too(tmp_path: Path) -> None:

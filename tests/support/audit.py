@@ -18,7 +18,7 @@ import numpy as np
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.protocols.protocol import Aggregator

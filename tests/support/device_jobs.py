@@ -11,10 +11,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from dpstream.pipeline.jobs.collector_keys import CollectorKey
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.descriptions import described
 from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.topics.envelopes import encode_body, encode_envelope
 from dpstream.topics.sealing import Lock, device_context, key_id, seal
 

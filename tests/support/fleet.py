@@ -18,7 +18,7 @@ from kafka.errors import KafkaError
 
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.topics.names import Role

@@ -16,7 +16,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.jobs.noise_keys import KEY_BYTES, NoiseKey
+from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
 from dpstream.pipeline.protocols.protocol import Example
 from dpstream.pipeline.recording.record import Recorder, open_recording
 from dpstream.pipeline.recording.recordings import Recording, RecordingFolder

@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import read_noise_key
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
@@ -150,7 +150,7 @@ class Story:
         key = folder / "noise-key"
         deployment = secrets.token_bytes(16)
         self.job = deploy(self.cluster, job, deployment=deployment, now=0, noise_key=key)
-        self.noise_key = read_noise_key(key) if self.job.needs_noise_key else None
+        self.noise_key = NoiseKey.read(key) if self.job.needs_noise_key else None
         self.fleet = Fleet(
             self.job, self.cluster, brokers.servers, folder, preload, SEED, self.noise_key
         )

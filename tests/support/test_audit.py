@@ -14,7 +14,7 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.simulation.memory import MemoryDriver
 from dpstream.pipeline.simulation.simulate import SimulatedCluster

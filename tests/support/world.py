@@ -20,7 +20,7 @@ import numpy as np
 from dpstream.pipeline.actions import Action, Commit, LogRecord, Steps
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing

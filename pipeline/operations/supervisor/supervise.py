@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
-from dpstream.pipeline.jobs.noise_keys import NoiseKeyError, read_noise_key
+from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
@@ -290,7 +290,7 @@ class _Supervisor:
         try:
             self._check_noise_key(self._tasks.tasks[job])
             pid = self._children.start(job)
-        except (NoiseKeyError, OSError) as error:
+        except (WrongKeyError, OSError) as error:
             self._schedule.ended(job, now)
             if now >= self._said_at.get(job, now - _SAY_AGAIN_SECONDS) + _SAY_AGAIN_SECONDS:
                 self._said_at[job] = now
@@ -324,7 +324,7 @@ class _Supervisor:
     def _check_noise_key(self, task: Task) -> None:
         """See that a worker that needs its key could read it; starting it would take seconds."""
         if task.needs_noise_key and self._settings.stage == SHUFFLE:
-            read_noise_key(self._settings.noise_key(task.job))
+            NoiseKey.read(self._settings.noise_key(task.job))
 
     def _take_note(self, ended: Ended) -> None:
         job, how = ended.job, how_it_ended(ended.code)

@@ -11,10 +11,9 @@ import pytest
 
 from dpstream.pipeline.cli.errors import explain
 from dpstream.pipeline.errors import FAILED
-from dpstream.pipeline.jobs.collector_keys import collector_key_at
 from dpstream.pipeline.jobs.descriptions import signing_key_at
-from dpstream.pipeline.jobs.noise_keys import noise_key_at
-from dpstream.pipeline.jobs.sealing_keys import SealingKeyError, make_key_pair
+from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import make_key_pair
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.state import FolderLock
@@ -127,7 +126,7 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     assert explain(caught.value) == (f"{tmp_path}/lock: {TOO_LARGE}", FAILED)
 
 
-@pytest.mark.parametrize("make", [noise_key_at, collector_key_at, signing_key_at])
+@pytest.mark.parametrize("make", [NoiseKey.at, CollectorKey.at, signing_key_at])
 def test_a_key_that_is_not_wholly_written_is_not_there(tmp_path: Path, make: object) -> None:
     path = tmp_path / "key"
     assert callable(make)
@@ -142,7 +141,7 @@ def test_a_key_that_is_not_wholly_written_is_not_there(tmp_path: Path, make: obj
 @pytest.mark.parametrize("room", [10, 116])
 def test_of_a_key_pair_there_are_both_or_none(tmp_path: Path, room: int) -> None:
     files = tmp_path / "a.key", tmp_path / "a.pub"
-    with no_room(room), pytest.raises(SealingKeyError, match=TOO_LARGE):
+    with no_room(room), pytest.raises(WrongKeyError, match=TOO_LARGE):
         make_key_pair(*files)
     assert not any(file.exists() for file in files)
 

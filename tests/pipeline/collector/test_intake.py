@@ -7,8 +7,8 @@ import pytest
 
 from dpstream.pipeline.collector.answers import Answer, Problem
 from dpstream.pipeline.collector.intake import Gate, Intake, Taken
-from dpstream.pipeline.jobs.collector_keys import CollectorKey, CollectorKeyError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.topics.envelopes import HEADER_BYTES, encode_body, encode_envelope
 from dpstream.topics.loose_batches import (
     LOOSE_PAYLOAD_TARGET,
@@ -303,7 +303,7 @@ def test_records_are_of_the_size_that_is_aimed_at(job: DeployedJob) -> None:
 
 
 def test_another_key_is_refused(job: DeployedJob) -> None:
-    with pytest.raises(CollectorKeyError, match="not the collector key"):
+    with pytest.raises(WrongKeyError, match="not the collector key"):
         Intake(job, CollectorKey(b"x" * 32))
 
 

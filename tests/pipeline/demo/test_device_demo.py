@@ -46,10 +46,10 @@ from dpstream.pipeline.demo.story import (
     what_is_asked,
     what_it_would_take,
 )
-from dpstream.pipeline.jobs.collector_keys import CollectorKey
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.descriptions import described
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
+from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw

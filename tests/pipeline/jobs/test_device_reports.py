@@ -10,14 +10,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpstream.pipeline.jobs.collector_keys import (
-    CollectorKeyError,
-    collector_key_at,
-    read_collector_key,
-)
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.descriptions import (
-    SigningKeyError,
     described,
     is_signed,
     signer_of,
@@ -26,6 +20,7 @@ from dpstream.pipeline.jobs.descriptions import (
 )
 from dpstream.pipeline.jobs.job_files import Job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import begun_horizons, deploy
@@ -233,30 +228,30 @@ def test_a_statement_that_was_altered_is_not_signed() -> None:
 
 def test_keys_are_made_once_and_kept_from_others(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "logins"
-    made = collector_key_at(file)
+    made = CollectorKey.at(file)
     assert file.stat().st_mode & 0o777 == 0o600
-    assert collector_key_at(file) == read_collector_key(file) == made
+    assert CollectorKey.at(file) == CollectorKey.read(file) == made
     assert made.secret.hex() not in repr(made)
     for mode in (0o640, 0o604):
         file.chmod(mode)
-        with pytest.raises(CollectorKeyError, match="chmod 600"):
-            read_collector_key(file)
-    with pytest.raises(CollectorKeyError, match="copy it from where the job was deployed"):
-        read_collector_key(tmp_path / "none")
-    with pytest.raises(CollectorKeyError, match="holds no collector key"):
-        read_collector_key(tmp_path)
+        with pytest.raises(WrongKeyError, match="chmod 600"):
+            CollectorKey.read(file)
+    with pytest.raises(WrongKeyError, match="copy it from where the job was deployed"):
+        CollectorKey.read(tmp_path / "none")
+    with pytest.raises(WrongKeyError, match="holds no collector key"):
+        CollectorKey.read(tmp_path)
     short = tmp_path / "short"
     short.touch(0o600)
-    with pytest.raises(CollectorKeyError, match="0 bytes, must be 32"):
-        read_collector_key(short)
+    with pytest.raises(WrongKeyError, match="holds no collector key, which is 32 bytes"):
+        CollectorKey.read(short)
 
     signing = tmp_path / "keys" / "devices.key"
     key = signing_key_at(signing)
     assert signer_of(signing_key_at(signing)) == signer_of(key)
     signing.chmod(0o640)
-    with pytest.raises(SigningKeyError, match="chmod 600"):
+    with pytest.raises(WrongKeyError, match="chmod 600"):
         signing_key_at(signing)
     signing.chmod(0o600)
     signing.write_bytes(b"nonsense")
-    with pytest.raises(SigningKeyError, match="holds no signing key"):
+    with pytest.raises(WrongKeyError, match="holds no signing key"):
         signing_key_at(signing)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError, noise_key_at, read_noise_key
+from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.state import noise_key_file
 from dpstream.topics.names import JOBS_TOPIC
@@ -27,12 +27,12 @@ shuffle: {minimum: 2}
 
 def test_a_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "job"
-    key = noise_key_at(path)
+    key = NoiseKey.at(path)
     assert len(path.read_bytes()) == 32
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert noise_key_at(path) == read_noise_key(path) == key
-    assert noise_key_at(tmp_path / "other") != key
+    assert NoiseKey.at(path) == NoiseKey.read(path) == key
+    assert NoiseKey.at(tmp_path / "other") != key
 
 
 def test_a_key_is_named_by_its_digest_and_never_shown() -> None:
@@ -43,25 +43,25 @@ def test_a_key_is_named_by_its_digest_and_never_shown() -> None:
 
 def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "key"
-    with pytest.raises(NoiseKeyError, match="copy it from where the job was"):
-        read_noise_key(path)
+    with pytest.raises(WrongKeyError, match="copy it from where the job was"):
+        NoiseKey.read(path)
     for length in (0, 31, 33):
         path.write_bytes(bytes(length))
         path.chmod(0o600)
-        for read in (read_noise_key, noise_key_at):
-            with pytest.raises(NoiseKeyError, match="holds no noise key, which is 32 bytes"):
+        for read in (NoiseKey.read, NoiseKey.at):
+            with pytest.raises(WrongKeyError, match="holds no noise key, which is 32 bytes"):
                 read(path)
-    with pytest.raises(NoiseKeyError, match="31 bytes, must be 32"):
+    with pytest.raises(WrongKeyError, match="31 bytes, must be 32"):
         NoiseKey(bytes(31))
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_key_that_others_have_access_to_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "key"
-    noise_key_at(path)
+    NoiseKey.at(path)
     path.chmod(mode)
-    with pytest.raises(NoiseKeyError, match=f"others have access .* chmod 600 {path}"):
-        read_noise_key(path)
+    with pytest.raises(WrongKeyError, match=f"others have access .* chmod 600 {path}"):
+        NoiseKey.read(path)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_deploy_makes_the_key_and_the_worker_finds_it(
     path = noise_key_file("noise")
     assert f"  {path}\n" in said.output
     assert "dpstream run shuffle noise\n" in said.output
-    assert deployed(cluster).noise_key == read_noise_key(path).digest
+    assert deployed(cluster).noise_key == NoiseKey.read(path).digest
     assert path.read_bytes().hex() not in said.output + said.errors
     assert dpstream("run", "shuffle", "noise").code == 0
     first = deployed(cluster)
@@ -115,7 +115,7 @@ def test_a_worker_without_the_key_refuses_to_start(
     none = dpstream("run", "shuffle", "noise")
     assert none.code == 2
     assert f"there is no noise key {noise_key_file('noise')}" in none.errors
-    noise_key_at(tmp_path / "other")
+    NoiseKey.at(tmp_path / "other")
     other = dpstream("run", "shuffle", "noise", "--noise-key", tmp_path / "other")
     assert other.code == 2
     assert "not the noise key that noise was deployed with" in other.errors

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.workers.execution import Execution, Log
 from dpstream.pipeline.kafka.workers.health import Health, liveness, readiness
 from dpstream.pipeline.kafka.workers.job_facts import JobFacts

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.actions import Append
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate

@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.descriptions import SigningKeyError, is_signed, signing_key_at
+from dpstream.pipeline.jobs.descriptions import is_signed, signing_key_at
 from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
@@ -72,6 +73,6 @@ def test_a_key_that_devices_do_not_believe_changes_nothing(cluster: Cluster) -> 
     first = deployed(cluster, job_with(5))
     signing_key_file().unlink()
     signing_key_at(signing_key_file())
-    with pytest.raises(SigningKeyError, match="deploy where the signing key lies"):
+    with pytest.raises(WrongKeyError, match="deploy where the signing key lies"):
         deployed(cluster, job_with(3))
     assert read_jobs(cluster).jobs["logins"] == first

@@ -14,7 +14,7 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deploy_plan import plan_deployment
 from dpstream.pipeline.planning.record_sizes import (

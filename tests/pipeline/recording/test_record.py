@@ -17,7 +17,7 @@ import pytest
 from dpstream.pipeline.actions import Action, Append, EndOffsets, LogRecord, LogSlice, ReadRange
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import NoiseKey
+from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.recording.estimate_rows import published_estimate
 from dpstream.pipeline.recording.record import Recorder, open_recording
 from dpstream.pipeline.recording.record_verify import verify

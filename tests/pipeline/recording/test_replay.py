@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.jobs.sealing_keys import SealingKeyError
+from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.recording.record_verify import verify
 from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
@@ -137,7 +137,7 @@ def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
         _, _, results = replayed(source, partitions=3)
         assert results == run.results
     assert verify(path, deep=True, keys=lambda job: KEYS).problems == []
-    with pytest.raises(SealingKeyError, match="for aggregate-b"):
+    with pytest.raises(WrongKeyError, match="for aggregate-b"):
         verify(path, deep=True, keys=lambda job: ring([1]))
 
 

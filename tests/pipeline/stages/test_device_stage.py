@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.planning.influence import influence_of_one
 from dpstream.pipeline.stages.device_decision import Collectors
 from dpstream.randomizers.counted_words import written_out
@@ -439,7 +440,7 @@ def test_sealed_reports_open_at_the_stage_with_the_key_of_their_turn() -> None:
         each.settle()
     assert world.integers() == reference.integers()
     assert len(world.integers()) == 3
-    with pytest.raises(SealingKeyError, match="no private key in nowhere that opens what devices"):
+    with pytest.raises(WrongKeyError, match="no private key in nowhere that opens what devices"):
         DeviceWorld(SEALED_JOB).stage("shuffle")
 
 

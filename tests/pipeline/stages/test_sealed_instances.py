@@ -17,7 +17,7 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.sealing_keys import SealingKeyError
+from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.operations.status import stages_of
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
@@ -133,7 +133,7 @@ def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]
                 batch = open_batch(decode_sealed_batch(value), private_key, lock.context)
                 try:
                     rows = BoxOpener(job, "aggregate", keys).open(epoch, batch.words.values)
-                except SealingKeyError:
+                except WrongKeyError:
                     continue
                 cells |= set(rows.view("u1")[:, 1].tolist())
     return cells

@@ -15,7 +15,8 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in
@@ -156,7 +157,7 @@ def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
                 for party in job._parties_after(role):
                     try:
                         rows = BoxOpener(job, party, keys).open(epoch, rows)
-                    except SealingKeyError:
+                    except WrongKeyError:
                         break
                 else:
                     found |= set(rows.view("u1")[:, 1].tolist())
@@ -364,7 +365,7 @@ def test_a_stage_without_its_key_does_not_begin(folder: Path, stage: str) -> Non
     own = {"shuffle": 2, "shuffle-2": 3, "aggregate": 1}[stage]
     others = ring({1, 2, 3} - {own})
     world = begun(deployed(IN_SERIES[:2]), folder, others)
-    with pytest.raises(SealingKeyError, match="dpstream keygen made it; copy it here"):
+    with pytest.raises(WrongKeyError, match="dpstream keygen made it; copy it here"):
         world.stage(stage)
     world.keys = ring([own])
     assert world.stage(stage)
@@ -396,9 +397,9 @@ class TestRotation:
         }
         opener = BoxOpener(job, "aggregate", later)
         assert len(opener.open(2, rows[2])) == CELLS
-        with pytest.raises(SealingKeyError, match="cannot be read without that key"):
+        with pytest.raises(WrongKeyError, match="cannot be read without that key"):
             opener.open(1, rows[1])
-        with pytest.raises(SealingKeyError, match="no private key"):
+        with pytest.raises(WrongKeyError, match="no private key"):
             BoxOpener(job, "aggregate", ring([1]))
 
 

@@ -18,7 +18,8 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.sealing_keys import KeyRing, SealingKeyError
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.operations.status.facts import JobStatus, hides_messages, stages_of
 from dpstream.pipeline.operations.status.judging import find_problems
 from dpstream.pipeline.recording.estimate_rows import published_estimate
@@ -259,7 +260,7 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
         swapped = deployed(sealed={"shares": [public_key(n) for n in reversed(KEYS)]})
         other = job.model_copy(update={"sealed": swapped.sealed})
         assert not opened(other, rows, party, ring(KEYS))
-        with pytest.raises(SealingKeyError, match="dpstream keygen made it"):
+        with pytest.raises(WrongKeyError, match="dpstream keygen made it"):
             opened(job, rows, party, ring([KEYS[1 - party]]))
         assert not BoxOpener(job, PARTIES[party], ring(KEYS)).open_all(
             1, boxes_of(rows, 1 - party)
@@ -270,7 +271,7 @@ def test_each_party_opens_its_own_shares_and_no_others(folder: Path) -> None:
 def test_a_party_without_its_key_does_not_begin(folder: Path, stage: str) -> None:
     own = KEYS[PARTIES.index(stage)]
     world = begun(deployed(), folder, keys=ring(set(KEYS) - {own}))
-    with pytest.raises(SealingKeyError, match="dpstream keygen made it; copy it here"):
+    with pytest.raises(WrongKeyError, match="dpstream keygen made it; copy it here"):
         world.stage(stage)
     world.keys = ring([own])
     assert world.stage(stage)
@@ -578,7 +579,7 @@ class TestRotation:
             opener = BoxOpener(job, PARTIES[0], world.keys)
             boxes = boxes_of(chunk.words.values, 0)
             if epoch == 1:
-                with pytest.raises(SealingKeyError, match="cannot be read without that key"):
+                with pytest.raises(WrongKeyError, match="cannot be read without that key"):
                     opener.open_all(epoch, boxes)
             else:
                 assert None not in opener.open_all(epoch, boxes)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.dummies import PoissonDummies
@@ -272,14 +272,14 @@ def test_a_worker_with_another_key_or_none_refuses_to_start(folder: Path) -> Non
     world = world_of(deployed(), folder)
     for key in (None, NoiseKey(bytes(32))):
         world.noise_key = key
-        with pytest.raises(NoiseKeyError, match="noise key that"):
+        with pytest.raises(WrongKeyError, match="noise key that"):
             world.stage("shuffle")
     world.noise_key = KEY
     world.stage("shuffle")
 
 
 def test_a_job_deployed_without_a_key_is_not_run_with_any() -> None:
-    with pytest.raises(NoiseKeyError, match="the job's key with nothing"):
+    with pytest.raises(WrongKeyError, match="the job's key with nothing"):
         StageNoise(deployed(key=None), KEY)
 
 

@@ -15,7 +15,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.jobs.noise_keys import NoiseKey, NoiseKeyError
+from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.randomizers.shuffled_value_stream import SUM_ZERO, ShuffledValueStreamLaw
@@ -227,7 +227,7 @@ def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
 def test_a_stage_without_the_key_does_not_start_rather_than_release_words() -> None:
     job = deployed()
     for key in (None, NoiseKey(bytes(32))):
-        with pytest.raises(NoiseKeyError, match="noise key that"):
+        with pytest.raises(WrongKeyError, match="noise key that"):
             StageNoise(job, key)
 
 

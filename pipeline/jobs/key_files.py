@@ -1,0 +1,208 @@
+"""Private key files: each for its owner alone, written once, and checked whenever it is read.
+
+| key | format | who has it | what a reader of it can do |
+|---|---|---|---|
+| noise key | 32 bytes | all shuffle workers of a job | take the noise off what was released |
+| collector key | 32 bytes | all collectors of a job | tell which reports are of a known device |
+| sealing key | PEM, X25519 | one party, see `sealing_keys` | read what was sealed to it |
+| signing key | PEM, Ed25519 | operators, see `descriptions` | describe a job to devices falsely |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Final, Self, TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.state import private_folder
+from dpstream.pipeline.whole_files import WholeFileError, open_regular, write_new
+from dpstream.randomizers.randomness import keyed_generator
+
+KEY_BYTES: Final = 32
+_LONGEST_FILE = 4096
+_EPOCH_BYTES = 8
+
+_PrivateKey = TypeVar("_PrivateKey", X25519PrivateKey, Ed25519PrivateKey)
+
+
+class WrongKeyError(DpstreamError):
+    """A key is missing, is not the right one, or others have access to it; says what to do."""
+
+    exit_code = WRONG_INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class SecretKey:
+    """A secret of 32 random bytes, which a deployed job names by its digest.
+
+    Raises:
+        WrongKeyError: If it has another length.
+    """
+
+    secret: bytes = field(repr=False)
+
+    NAME: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != KEY_BYTES:
+            raise WrongKeyError(f"a {self.NAME} of {len(self.secret)} bytes, must be {KEY_BYTES}")
+
+    @classmethod
+    def random(cls) -> Self:
+        """Draw a new one."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the key in a file.
+
+        Raises:
+            WrongKeyError: If there is none, or others than the file's owner have access to it.
+        """
+        option = cls.NAME.replace(" ", "-")
+        remedy = f"copy it from where the job was deployed, or name another file by --{option}"
+        secret = read_key_file(path, cls.NAME, remedy)
+        if len(secret) != KEY_BYTES:
+            raise WrongKeyError(
+                f"{path} holds no {cls.NAME}, which is {KEY_BYTES} bytes: is it the right file?"
+            )
+        return cls(secret)
+
+    @classmethod
+    def at(cls, path: Path) -> Self:
+        """Return the key in a file, which is made if it is missing.
+
+        Raises:
+            WrongKeyError: As `read`.
+        """
+        key = cls.random()
+        try:
+            write_key_file(path, key.secret)
+        except FileExistsError:
+            return cls.read(path)
+        return key
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the secret."""
+        return hashlib.sha256(self.secret).digest()
+
+
+class NoiseKey(SecretKey):
+    """What makes the noise of a window the same whoever draws it, however often.
+
+    Two noisy versions of the same counts could be averaged: noise is a function of the key, the
+    deployment and the epoch.
+
+    >>> key, deployment = NoiseKey(bytes(32)), bytes(16)
+    >>> first, again, other = (key.generator(deployment, epoch).bytes(8) for epoch in (1, 1, 2))
+    >>> first == again, first == other
+    (True, False)
+    """
+
+    __slots__ = ()
+    NAME = "noise key"
+
+    def generator(self, deployment: bytes, epoch: int) -> np.random.Generator:
+        """Return the randomness of a window: AES-128 in counter mode, keyed by HMAC-SHA256."""
+        window = deployment + epoch.to_bytes(_EPOCH_BYTES, "big")
+        return keyed_generator(hmac.digest(self.secret, window, "sha256"))
+
+
+class CollectorKey(SecretKey):
+    """What makes the tags of reports: with two keys, one device could report twice."""
+
+    __slots__ = ()
+    NAME = "collector key"
+
+
+def read_key_file(path: Path, name: str, remedy: str = "", *, private: bool = True) -> bytes:
+    """Return the content of a key file, at most 4,096 bytes.
+
+    Args:
+        path: Of the file.
+        name: Of the kind of key, for messages.
+        remedy: What to do if there is no such file.
+        private: Whether only its owner may have access.
+
+    Raises:
+        WrongKeyError: If it is no regular file, cannot be read, or is open to others.
+    """
+    try:
+        with open_regular(path) as file:
+            mode, content = os.fstat(file.fileno()).st_mode, file.read(_LONGEST_FILE)
+    except WholeFileError as error:
+        raise WrongKeyError(f"{path} holds no {name}: {error.strerror}") from None
+    except OSError as error:
+        if remedy and isinstance(error, FileNotFoundError):
+            raise WrongKeyError(f"there is no {name} {path}: {remedy}") from None
+        raise WrongKeyError(f"cannot read the {name} {path}: {error.strerror}") from None
+    if private and mode & 0o077:
+        raise WrongKeyError(f"others have access to the {name} {path}: chmod 600 {path}")
+    return content
+
+
+def write_key_file(path: Path, content: bytes) -> None:
+    """Write a new key file for its owner alone; it is on the disk afterwards.
+
+    What is sealed to a key that was lost with the machine cannot be opened, nor can a deployment go
+    on whose key was lost.
+
+    Raises:
+        FileExistsError: If it is there already.
+        OSError: If it cannot be written.
+    """
+    private_folder(path.absolute().parent)
+    write_new(path, content, 0o600)
+
+
+def read_pem(path: Path, name: str, kind: type[_PrivateKey]) -> _PrivateKey:
+    """Return the private key in a PEM file, as ``openssl genpkey`` writes it.
+
+    Raises:
+        WrongKeyError: If there is none, or others than the file's owner have access to it.
+    """
+    try:
+        key = load_pem_private_key(read_key_file(path, name), None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, kind):
+        algorithm = kind.__name__.removesuffix("PrivateKey")
+        raise WrongKeyError(f"{path} holds no {name} of {algorithm} without a password")
+    return key
+
+
+def write_pem(path: Path, key: X25519PrivateKey | Ed25519PrivateKey) -> None:
+    """Write a private key as `write_key_file` does."""
+    write_key_file(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def erase_key_file(path: Path) -> None:
+    """Write zeros over a private key, and remove its file.
+
+    Raises:
+        WrongKeyError: If it cannot be written or removed.
+    """
+    try:
+        with path.open("r+b") as file:
+            file.write(bytes(path.stat().st_size))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+    except OSError as error:
+        raise WrongKeyError(f"cannot erase {path}: {error.strerror}") from None
