@@ -77,36 +77,6 @@ def test_no_text_names_a_module_without_the_package() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'monkeypatch.setattr("pipeline.cli.main", 1)',
-        "see `topics.words`",
-        "python -m pipeline.cli",
-        "python -m pipeline",
-        'program = "import pipeline; pipeline"',
-        "from randomizers.client import Device",
-        "from aggregators import counts",
-        "# as in aggregators.counts",
-    ],
-)
-def test_bare_names_would_be_noticed(text: str) -> None:
-    assert list(bare(text, modules()))
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_ruff_refuses_imports_without_the_package(folder: str) -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--stdin-filename", "pipeline/module.py", "-"],
-        input=f"import {folder}\n",
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert f"`{folder}` is banned: import dpstream.{folder}" in said.stdout
-
-
 @pytest.mark.slow
 def test_the_package_is_all_that_a_wheel_has_and_is_whole_from_a_source_archive(
     tmp_path: Path,

@@ -18,15 +18,6 @@ def entry(cell: int, count: int) -> bytes:
     return struct.pack("<Qq", cell, count)
 
 
-def test_nodes_are_numbered_without_holes_in_order_of_completion() -> None:
-    numbers = [
-        first_node(epoch) + order
-        for epoch in range(1, HORIZON + 1)
-        for order in range(orders_due(epoch))
-    ]
-    assert numbers == list(range(2 * HORIZON - 1))
-
-
 def test_counts_are_found_where_they_were_put() -> None:
     tree, added = _random_tree(1)
     for epoch, counts in added.items():
@@ -46,34 +37,6 @@ def test_an_order_is_read_up_to_an_epoch() -> None:
             assert tree.order_counts(order, last_epoch).tolist() == expected
 
 
-def test_what_was_never_added_to_is_empty() -> None:
-    tree = DyadicTree(2**40, cells=2)
-    assert tree.first_epoch == 2**40 + 1
-    tree.add(3, np.array([[2, 3]]))
-    assert tree.node(40, 1).tolist() == tree.node(0, 2**40).tolist() == [0, 0]
-    assert tree.order_counts(0, 4).tolist() == [[0, 0], [0, 0], [2, 3], [0, 0]]
-    assert tree.first_epoch == 3
-
-
-def test_what_is_added_is_copied() -> None:
-    tree, counts = DyadicTree(2, cells=1), np.array([[1]])
-    tree.add(1, counts)
-    tree.add(1, counts)
-    assert counts.tolist() == [[1]]
-    assert tree.node(0, 1).tolist() == [2]
-
-
-def test_merging_is_adding_whatever_the_order() -> None:
-    (one, _), (other, _) = _random_tree(3), _random_tree(4, last_epoch=3)
-    both, reversed_ = DyadicTree(HORIZON, CELLS), DyadicTree(HORIZON, CELLS)
-    for tree in (one, other):
-        both.merge(tree)
-    for tree in (other, one):
-        reversed_.merge(tree)
-    assert both.to_bytes() == reversed_.to_bytes()
-    assert both.node(1, 1).tolist() == (one.node(1, 1) + other.node(1, 1)).tolist()
-
-
 def test_bytes_hold_what_is_there_and_nothing_else() -> None:
     tree, _ = _random_tree(5)
     again = DyadicTree.from_bytes(HORIZON, CELLS, tree.to_bytes())
@@ -84,13 +47,6 @@ def test_bytes_hold_what_is_there_and_nothing_else() -> None:
     last = DyadicTree(2**40, cells=2)
     last.add(3, np.array([[0, 2]]))
     assert last.to_bytes() == entry(3 * 2 + 1, 2)
-
-
-def test_counts_that_cancel_out_leave_nothing() -> None:
-    tree = DyadicTree(HORIZON, cells=1)
-    tree.add(1, np.array([[1]]))
-    tree.add(1, np.array([[-1]]))
-    assert tree.to_bytes() == b""
 
 
 @pytest.mark.parametrize(

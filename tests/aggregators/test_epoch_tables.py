@@ -22,22 +22,6 @@ def filled() -> EpochTables:
     return state
 
 
-def test_plain_and_counted_words_add_up_in_either_way_of_counting() -> None:
-    many = np.random.Generator(np.random.PCG64(1)).integers(0, CELLS, 5_000)
-    one, other = EpochTables(CELLS), EpochTables(CELLS)
-    one.add(1, words(*many.tolist()), None)
-    for cell in many.tolist():
-        other.add(1, words(cell), None)
-    counted = EpochTables(CELLS)
-    distinct, counts = np.unique(many, return_counts=True)
-    counted.add(1, words(*distinct.tolist()), counts.astype(np.uint32))
-    assert one == other == counted
-    found = one.counts(1)
-    assert found is not None
-    assert found.tolist() == np.bincount(many, minlength=CELLS).tolist()
-    assert one.counts(2) is None
-
-
 def test_bytes_are_read_back_at_every_width_and_are_as_narrow_as_counts_allow() -> None:
     state = filled()
     data = state.to_bytes()
@@ -53,25 +37,6 @@ def test_bytes_are_read_back_at_every_width_and_are_as_narrow_as_counts_allow() 
 def test_an_empty_state_has_no_bytes() -> None:
     assert EpochTables(CELLS).to_bytes() == b""
     assert EpochTables.from_bytes(CELLS, EPOCHS, b"") == EpochTables(CELLS)
-
-
-def test_merging_is_adding_and_leaves_the_other_alone() -> None:
-    one, other = filled(), EpochTables(CELLS)
-    other.merge(one)
-    assert other == one
-    other.merge(one)
-    assert one == filled()
-    counts = other.counts(3)
-    assert counts is not None
-    assert (counts[0], counts[99]) == (2, 4)
-    with pytest.raises(ValueError, match="a state of 7 cells cannot be merged into 100"):
-        other.merge(EpochTables(7))
-
-
-@pytest.mark.parametrize("kept", [1, 16, 17, 60, 116, 118])
-def test_bytes_cut_short_are_refused(kept: int) -> None:
-    with pytest.raises(ValueError, match=r"cut short|expected 100"):
-        EpochTables.from_bytes(CELLS, EPOCHS, filled().to_bytes()[:kept])
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import combinations
 
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import GAP
 from dpstream.aggregators.level_counts import level_values
 from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.randomizers.cell_codes.levels import Levels
@@ -54,19 +52,6 @@ def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
     # A quarter has the second value.
     assert sampled[0] ** 2 - sampled[1] ** 2 == pytest.approx(30.0**2 * 0.25 * 0.75)
     assert estimates.range(0, 6).standard_deviation == alone.range(0, 6).standard_deviation
-
-
-@pytest.mark.parametrize("silence", [0.0, 12.5])
-def test_estimates_survive_json(silence: float) -> None:
-    found = LevelEstimates.of_levels(
-        TREES[0], VALUES, NOISE, silence=silence, reports=7, population=300, flags=(GAP,)
-    )
-    again = LevelEstimates.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False)))
-    assert again.range(1, 4) == found.range(1, 4)
-    assert again.quantile(0.3) == found.quantile(0.3)
-    assert again.flags == (GAP,)
-    with pytest.raises(ValueError, match="too few"):
-        LevelEstimates.from_json(json.loads(json.dumps(found.to_json() | {"branching": [2]})))
 
 
 def test_quantiles_are_shares_of_those_who_have_a_value() -> None:

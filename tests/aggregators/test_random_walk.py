@@ -83,11 +83,6 @@ def test_variances_of_steps_weigh_what_they_make_likely(monkeypatch: pytest.Monk
     assert found.online[-1] == pytest.approx(found.offline[-1], rel=1e-12)
 
 
-def test_nothing_received_is_nobody() -> None:
-    found = random_walk(np.ones(3), np.full(3, np.inf), 100.0, boost=1.0, decay=0.5)
-    assert found.online.tolist() == found.offline.tolist() == [0.0, 0.0, 0.0]
-
-
 @pytest.mark.parametrize(("step", "less"), [(0.0, 0.35), (0.05, 0.75), (9.0, 1.02)])
 def test_shrunk_estimates_are_nearer_where_little_changes(step: float, less: float) -> None:
     # Mean squares over 60 walks; a step as large as several noises leaves nothing to gain.

@@ -59,15 +59,6 @@ def known(estimate: RangeEstimates | None) -> RangeEstimates:
     return estimate
 
 
-def test_buckets_add_up_to_the_population_at_every_epoch() -> None:
-    for estimate in run(moving_values(3_000), seed=1):
-        assert estimate.values.shape == (16,)
-        assert estimate.values.sum() == pytest.approx(3_000)
-        assert estimate.population == 3_000
-        assert estimate.flags == ()
-        assert estimate.range(0, 1).standard_deviation == pytest.approx(estimate.standard_deviation)
-
-
 def test_a_level_that_is_never_drawn_takes_no_part() -> None:
     assert LAW.level_weights[0] == 0
     estimate = run(moving_values(3_000), seed=1)[-1]
@@ -125,26 +116,6 @@ def test_looking_back_after_the_first_epoch_changes_nothing() -> None:
     assert back.values[0] == pytest.approx(now.values)
     assert back.half_widths[0] == pytest.approx(now.half_width)
     assert not back.gaps[0]
-
-
-def test_devices_may_enrol_at_any_epoch() -> None:
-    """Nobody but the first half is counted before the other half has come."""
-    rng = seeded_generator(8)
-    devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
-    attendance = Attendance.empty(EPOCHS)
-    for epoch in range(1, EPOCHS + 1):
-        if epoch % 2:
-            devices.enrol(4_000, rng)
-        attendance.set(epoch, devices.population, devices.population)
-        values = np.where(np.arange(devices.population) < 4_000, 2, 15)
-        aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
-        estimate = known(aggregator.estimate(epoch, attendance))
-        assert estimate.values.sum() == pytest.approx(devices.population)
-        late = estimate.range(8, 16)
-        assert late.value is not None
-        assert late.standard_deviation is not None
-        expected = devices.population - 4_000
-        assert abs(late.value - expected) < 7 * late.standard_deviation
 
 
 def without(level: int, at: int) -> list[RangeEstimates]:

@@ -111,20 +111,6 @@ def test_few_messages_are_no_gap() -> None:
     assert not estimate.flags
 
 
-def test_estimates_do_not_depend_on_when_they_are_asked_for() -> None:
-    """Nor on what was counted after some of them were made."""
-    attendance = Attendance.constant(EPOCHS, 100)
-    counts = {epoch: 2_300 + 7 * epoch for epoch in range(1, EPOCHS + 1)}
-    expected = [counted(law(2), counts).estimate(epoch, attendance) for epoch in counts]
-    aggregator = counted(law(2), {})
-    for epoch, count in counts.items():
-        aggregator.estimate(EPOCHS, attendance)
-        aggregator.merge(counted(law(2), {epoch: count}))
-    assert [aggregator.estimate(epoch, attendance) for epoch in counts] == expected
-    other = Attendance.constant(EPOCHS, 200)
-    assert aggregator.estimate(EPOCHS, other) == counted(law(2), counts).estimate(EPOCHS, other)
-
-
 @pytest.mark.parametrize("boost", [0, 1, 4])
 def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     users = 80

@@ -102,22 +102,3 @@ def test_a_withheld_epoch_is_a_gap() -> None:
     assert found[3] is not None
     assert (found[2].values == found[3].values).all()
     assert found[2].standard_deviation == found[3].standard_deviation
-
-
-def test_estimates_do_not_depend_on_when_they_are_asked_for() -> None:
-    whole, attendance = send(law(23, 1), values(), seeded_generator(1))
-    aggregator = ShuffledItemCountsAggregator.from_bytes(whole.law, whole.to_bytes())
-    assert aggregator.to_bytes() == whole.to_bytes()
-    last = aggregator.estimate(EPOCHS, attendance)
-    first = aggregator.estimate(1, attendance)
-    again = whole.estimate(1, attendance)
-    assert first is not None
-    assert again is not None
-    assert (first.values == again.values).all()
-    more = ShuffledItemCountsAggregator(whole.law)
-    assert last is not None
-    more.estimate(EPOCHS, attendance)
-    more.merge(whole)
-    merged = more.estimate(EPOCHS, attendance)
-    assert merged is not None
-    assert (merged.values == last.values).all()

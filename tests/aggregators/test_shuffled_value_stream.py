@@ -98,33 +98,6 @@ def test_before_any_window_there_is_no_estimate() -> None:
     assert ShuffledValueStreamAggregator(LAW).estimate(3, attendance) is None
 
 
-def test_what_comes_in_later_changes_earlier_estimates() -> None:
-    attendance = Attendance.constant(EPOCHS, DEVICES)
-    aggregator = ShuffledValueStreamAggregator(LAW)
-    aggregator.add(1, word(1000), None)
-    before = aggregator.estimate(2, attendance)
-    aggregator.add(2, word(5000), None)
-    after = aggregator.estimate(2, attendance)
-    assert before is not None
-    assert after is not None
-    assert before.flags == (GAP,)
-    assert not after.flags
-    assert before.value != after.value
-
-
-def test_sums_add_up_whatever_their_order() -> None:
-    one, other = (ShuffledValueStreamAggregator(LAW) for _ in range(2))
-    one.add(1, word(-7), np.array([3], np.uint32))
-    one.add(2, word(MOST_SUM), None)
-    other.add(2, word(-MOST_SUM), None)
-    other.add(1, np.concatenate([word(4), word(5)]), None)
-    one.merge(other)
-    assert [one.sums(epoch) for epoch in (1, 2, 3)] == [(5, -12), (2, 0), (0, 0)]
-    assert (
-        ShuffledValueStreamAggregator.from_bytes(LAW, one.to_bytes()).to_bytes() == one.to_bytes()
-    )
-
-
 def test_words_that_are_no_sums_are_refused() -> None:
     aggregator = ShuffledValueStreamAggregator(LAW)
     for wrong in (MOST_SUM + 1, -MOST_SUM - 1, -SUM_ZERO, SUM_ZERO):

@@ -13,7 +13,6 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.dyadic_aggregator import Estimator
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.future_rand import FutureRandAggregator
-from dpstream.aggregators.smoothed_estimates import clipped
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
@@ -117,11 +116,6 @@ def test_intervals_hold_the_truth_as_often_as_they_say(estimator: Estimator) -> 
             squares = float(np.square(scale * errors).sum())
             tail = min(stats.chi2.cdf(squares, runs), stats.chi2.sf(squares, runs))
             assert (2 * tail > FALSE_ALARM) == right
-
-
-def test_clipped_is_moved_into_the_population() -> None:
-    values = np.array([[[-5.0, 3.0], [50.0, 200.0]]])
-    assert clipped(values, np.array([10, 100])).tolist() == [[[0.0, 3.0], [50.0, 100.0]]]
 
 
 def constant_reports(

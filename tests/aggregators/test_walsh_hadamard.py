@@ -13,8 +13,3 @@ def test_the_transform_is_the_product_with_the_matrix(size: int) -> None:
     before = values.copy()
     assert walsh_hadamard(values) == pytest.approx(values @ hadamard(size))
     assert (values == before).all()
-
-
-def test_twice_is_the_beginning_again() -> None:
-    values = np.arange(8192.0)
-    assert walsh_hadamard(walsh_hadamard(values)) == pytest.approx(8192 * values)

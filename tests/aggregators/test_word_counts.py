@@ -8,35 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dpstream.aggregators import word_counts
 from dpstream.aggregators.word_counts import WordCounts
 
 DTYPE = np.dtype("<u4")
-
-
-@pytest.mark.parametrize("waiting", [0, 100, 1 << 16])
-@pytest.mark.parametrize("cells", [0, 2, 1 << 16], ids="{} cells of a table a row".format)
-def test_counts_are_what_was_added_in_any_order(
-    waiting: int, cells: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether they are sorted or counted in a table, and whenever."""
-    monkeypatch.setattr(word_counts, "_ROWS_WAITING", waiting)
-    monkeypatch.setattr(word_counts, "_CELLS_A_ROW", cells)
-    rng = np.random.default_rng(1)
-    expected, received, merged = Counter[int](), WordCounts(DTYPE), WordCounts(DTYPE)
-    for step in range(60):
-        words = rng.integers(0, 300, rng.integers(0, 50)).astype(np.uint32)
-        times = rng.integers(1, 5, len(words)).astype(np.uint32)
-        received.add(words, times if step % 2 else None)
-        part = WordCounts(DTYPE)
-        part.add(words[::-1], times[::-1] if step % 2 else None)
-        merged.merge(part)
-        for word, each in zip(words.tolist(), times.tolist(), strict=True):
-            expected[word] += each if step % 2 else 1
-    assert received.words.tolist() == sorted(expected)
-    assert received.counts.tolist() == [expected[word] for word in sorted(expected)]
-    assert received.messages == expected.total()
-    assert merged.to_bytes() == received.to_bytes()
 
 
 @pytest.mark.parametrize("then", ["nothing", "words in between", "what was before"])

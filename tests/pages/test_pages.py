@@ -209,22 +209,6 @@ def test_modules_that_docstrings_of_packages_name_exist(package: Path) -> None:
         assert is_defined(name, path.parent), name
 
 
-def test_modules_that_do_not_exist_are_noticed() -> None:
-    folder = ROOT / "pipeline" / "stages"
-    known = ("stage", "shuffle_stage.ShuffleStage", "dpstream.pipeline.stages", "kafka", "Window")
-    for name in (*known, "Window.close", "Drawing.words"):
-        assert is_defined(name, folder), name
-    unknown = (
-        "stages_of_old",
-        "shuffle_stage.Shuffle",
-        "dpstream.pipeline.stages.old",
-        "old.py",
-        "Wind",
-    )
-    for name in (*unknown, "Window.open", "close"):
-        assert not is_defined(name, folder), name
-
-
 @every_page
 def test_job_files_and_experiments_are_valid(page: Page, tmp_path: Path) -> None:
     (tmp_path / "articles.txt").write_text("\n".join(f"article {n}" for n in range(100)))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -110,13 +109,6 @@ def test_a_loss_is_rounded_up_and_tight(
     loss = log_rounded_up(ratio)
     assert ratio == 1 or exponential_below(loss) >= ratio
     assert loss == 0 or exponential_below(math.nextafter(loss, 0)) < ratio
-
-
-def test_laws_survive_json() -> None:
-    for law in (optimal(1, 1.0), optimal(64, 0.1), published(256, 1.0)):
-        text = json.dumps(law.to_json())
-        assert ComposedLaw.from_json(json.loads(text)) == law
-    assert len(json.dumps(published(1024, 1.0).to_json())) < 3000
 
 
 def test_as_many_signs_are_read_as_there_may_be_and_no_more() -> None:

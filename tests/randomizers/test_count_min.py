@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from dpstream.randomizers.accounting.cell_noise import PoissonNoise, noise_of_cells
 from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, epsilon_spent
@@ -24,7 +23,7 @@ from dpstream.randomizers.count_min.cell_noise import (
     noise_for,
     stream_epsilon,
 )
-from dpstream.randomizers.counted_words import CountedWords, written_out
+from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 LABELS = tuple("abcdefgh")
@@ -160,64 +159,6 @@ def real_messages(law: CountMinLaw, held: Any) -> list[int]:
     words = written_out(devices.report(1, held[None], None, seeded_generator(2)))
     sent: list[int] = words[:, 0].tolist()
     return sent
-
-
-@pytest.mark.parametrize("minimum", [20, 1000], ids=["counted", "plain"])
-def test_messages_are_cells_in_order_and_tell_nothing_of_whose_they_are(minimum: int) -> None:
-    law = law_of(minimum=minimum)
-    devices, rng = CountMin(law), seeded_generator(3)
-    devices.enrol(2, rng)
-    held = np.array([[8], [3]])
-    reports = devices.report(1, held, None, rng)
-    assert isinstance(reports, CountedWords) == (minimum == 20)
-    words = written_out(reports)
-    assert words.dtype == np.dtype("<u4")
-    assert words.shape[1] == 1
-    assert words[:, 0].tolist() == sorted(words[:, 0].tolist())
-
-
-def test_how_reports_are_written_depends_on_nothing_that_users_hold() -> None:
-    """At any number of users, whether they hold an item or none."""
-    law = law_of(minimum=60)
-    for users in range(1, 6):
-        kinds = set()
-        for item in (0, 1):
-            devices = CountMin(law)
-            devices.enrol(users, seeded_generator(4))
-            held = np.full((users, 1), item)
-            kinds.add(type(devices.report(1, held, None, seeded_generator(5))))
-        assert len(kinds) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "dummies",
-    [
-        "poisson",
-        *(
-            pytest.param(each, marks=pytest.mark.verify)
-            for each in ("bernoulli", "negative_binomial")
-        ),
-    ],
-)
-def test_one_device_after_the_other_or_all_at_once_make_the_same_noise(dummies: str) -> None:
-    runs, users = 1_500, 20
-    law = law_of(minimum=users, epsilon=2.0, delta=0.05, dummies=dummies)
-    law = replace(law, last_epoch=runs * users)
-    nobody, rng = np.zeros((users, 1), np.int64), seeded_generator(6)
-    whole, single = CountMin(law), CountMin(law)
-    whole.enrol(users, rng)
-    single.enrol(1, rng)
-
-    def of_first_cell(devices: CountMin, epoch: int) -> int:
-        words = written_out(devices.report(epoch, nobody[: devices.population], None, rng))
-        return int(np.count_nonzero(words == 0))
-
-    at_once = np.array([of_first_cell(whole, epoch) for epoch in range(1, runs + 1)])
-    alone = np.array([of_first_cell(single, epoch) for epoch in range(1, runs * users + 1)])
-    apart = alone.reshape(runs, users).sum(axis=1)
-    assert stats.ks_2samp(at_once, apart).pvalue > 1e-11
-    assert stats.ks_2samp(at_once, 2 * apart).pvalue < 1e-11
 
 
 @pytest.mark.parametrize(

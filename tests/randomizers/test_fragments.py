@@ -238,20 +238,6 @@ def test_neighbours_differ_in_no_more_bits_than_there_are() -> None:
     assert differing_bits(40, 3, "removal") == 3
 
 
-@pytest.mark.parametrize("reports", [1, 3])
-def test_messages_come_as_the_law_says(reports: int) -> None:
-    law, users = law_of(3.0, reports), 300_000
-    devices, rng = Fragments(law), seeded_generator(95, reports)
-    devices.enrol(users, rng)
-    words = written_out(devices.report(1, np.full((users, 1), 2), None, rng))
-    counts = np.bincount(words[:, 0], minlength=law.words).reshape(reports, 3)
-    held, other = map(float, law.message_probabilities)
-    expected = users * np.array([other, held, other])
-    standardized = (counts - expected) / np.sqrt(users * held * other)
-    assert (np.abs(standardized) < 7).all()
-    assert (np.abs((counts - 1.05 * expected) / np.sqrt(users * held * other)) > 7).any()
-
-
 def test_reports_are_made_from_the_same_reversed_bits() -> None:
     """So that they are alike: their differences vary by the reports' own reversals alone."""
     law, users, runs = law_of(1.0, 2), 1_000, 400

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.randomizers.draws import random_bits
@@ -15,7 +12,6 @@ from dpstream.randomizers.dyadic import orders_due
 from dpstream.randomizers.future_rand import (
     MAX_EPSILON,
     MIN_EPSILON,
-    NEWCOMER,
     FutureRand,
     FutureRandLaw,
     FutureRandParameters,
@@ -35,72 +31,6 @@ class NoCoins:
 
 
 NO_COINS = cast(np.random.Generator, NoCoins())
-
-
-class Device:
-    """One device, as Algorithm 1 and the rules of silence say, in the plainest way."""
-
-    def __init__(self, order: int, signs: Sequence[int]) -> None:
-        self.order = order
-        self.signs = list(signs)
-        self.frozen = False
-        # Value by epoch, where it is known.
-        self.known: dict[int, int] = {}
-
-    def report(self, epoch: int, value: int | None) -> int | None:
-        """The word sent, with coins 0; `value` is None for a silent device."""
-        if not self.known:
-            # Before the first epoch it was there for, its value counts as 0.
-            self.known = dict.fromkeys(range(epoch), 0)
-            self.first_epoch = epoch
-        if value is None:
-            return None
-        self.known[epoch] = value
-        length = 1 << self.order
-        if epoch % length or epoch - length not in self.known:
-            return None
-        begin = epoch - length
-        word = 2 * self.order + (NEWCOMER if 0 < begin < self.first_epoch else 0)
-        partial_sum = value - self.known[begin]
-        if not partial_sum:
-            return word
-        if not self.signs:
-            self.frozen = True
-            return word
-        return word + (partial_sum * self.signs.pop(0) > 0)
-
-
-@settings(max_examples=25, deadline=None)
-@given(data=st.data(), changes=st.integers(1, 9), seed=st.integers(0, 2**32))
-def test_a_population_does_what_its_devices_would_do_alone(
-    data: st.DataObject, changes: int, seed: int
-) -> None:
-    """Any streams, silences, epochs left out, and devices enrolled on the way."""
-    law = calibrate(FutureRandParameters(1.0, changes), HORIZON)
-    population, devices = FutureRand(law), list[Device]()
-    for epoch in range(1, HORIZON + 1):
-        newcomers = data.draw(st.sampled_from([0, 0, 3] if devices else [4]), "newcomers")
-        if newcomers:
-            population.enrol(newcomers, seeded_generator(seed, epoch))
-        drawn = _drawn(population)[len(devices) :]
-        devices += [Device(order, signs) for order, signs in drawn]
-        if data.draw(st.integers(0, 5), "left out when 0") == 0:
-            continue
-        value = st.sampled_from([0, 1, 0, 1, None])
-        values = data.draw(st.lists(value, min_size=len(devices), max_size=len(devices)), "values")
-        words = population.report(
-            epoch,
-            # Whatever stands where a device is silent must not matter.
-            np.array([-7 if one is None else one for one in values], np.int8),
-            np.array([one is not None for one in values]),
-            NO_COINS,
-        )
-        expected = [d.report(epoch, one) for d, one in zip(devices, values, strict=True)]
-        assert words.dtype == np.uint8
-        assert words.shape[1:] == (1,)
-        assert sorted(words[:, 0].tolist()) == sorted(e for e in expected if e is not None)
-        assert population.frozen == sum(device.frozen for device in devices)
-        population = FutureRand.restore(law, population.state_arrays(), epoch)
 
 
 def test_coins_take_the_place_of_zeros_only() -> None:
@@ -132,35 +62,6 @@ def test_signs_are_used_one_after_the_other_and_then_no_more() -> None:
     assert devices.frozen == 50
 
 
-def test_all_kinds_of_values_mean_the_same() -> None:
-    law = calibrate(FutureRandParameters(1.0, 2), 4)
-    bits = np.arange(100, dtype=np.int64) % 2
-    same: list[NDArray[np.integer] | NDArray[np.bool_]] = [
-        bits,
-        bits.astype(np.int8),
-        bits.astype(np.uint8),
-        bits.astype(np.bool_),
-    ]
-    outputs = []
-    for values in same:
-        devices = FutureRand(law)
-        devices.enrol(100, seeded_generator(1))
-        outputs.append(devices.report(1, values, None, seeded_generator(2)).tolist())
-    assert outputs[1:] == outputs[:-1]
-
-
-def test_everybody_present_is_the_default() -> None:
-    law = calibrate(FutureRandParameters(1.0, 2), 8)
-    named, unnamed = (FutureRand(law) for _ in range(2))
-    for devices in (named, unnamed):
-        devices.enrol(200, seeded_generator(1))
-    for epoch in range(1, 9):
-        values = np.random.default_rng(epoch).integers(0, 2, 200, dtype=np.int8)
-        words = unnamed.report(epoch, values, None, seeded_generator(2, epoch))
-        again = named.report(epoch, values, np.full(200, True), seeded_generator(2, epoch))
-        assert np.array_equal(words, again)
-
-
 def test_orders_and_signs_never_change() -> None:
     law = calibrate(FutureRandParameters(1.0, 3), 8)
     devices = FutureRand(law)
@@ -170,14 +71,6 @@ def test_orders_and_signs_never_change() -> None:
         devices.report(epoch, np.full(500, epoch % 2), None, seeded_generator(2, epoch))
     devices.enrol(10, seeded_generator(3))
     assert _drawn(devices)[:500] == before
-
-
-def test_state_cannot_be_written_from_outside() -> None:
-    devices = FutureRand(calibrate(FutureRandParameters(1.0, 3), 8))
-    devices.enrol(5, seeded_generator(1))
-    for array in devices.state_arrays().values():
-        with pytest.raises(ValueError, match="read-only"):
-            array[:1] = array[:1]
 
 
 @pytest.mark.parametrize(("changes", "state_bytes"), [(4, 4), (8, 4), (9, 5), (254, 35), (255, 36)])
@@ -223,25 +116,6 @@ def test_losses_that_are_not_calibrated_for_are_refused(epsilon: float) -> None:
     FutureRandParameters(MAX_EPSILON, 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "array", "complaint"),
-    [
-        ("signs", np.zeros((3, 2), np.uint8), r"signs is uint8 of shape \(3, 2\), must be .*3, 1"),
-        ("used", np.zeros(3, np.uint16), "used is uint16"),
-        ("boundary", np.zeros(2, np.int8), r"boundary is int8 of shape \(2,\)"),
-        ("order", np.full(3, 5, np.uint8), "order has a value that is not from 0 to 4"),
-        ("order", np.array([0, 5, 0], np.uint8), "order has a value that is not from 0 to 4"),
-        ("more", np.zeros(3), "state arrays .*'more'"),
-    ],
-)
-def test_arrays_of_another_law_are_not_restored(
-    name: str, array: NDArray[np.generic], complaint: str
-) -> None:
-    devices = _population(3, at=3)
-    with pytest.raises(ValueError, match=complaint):
-        FutureRand.restore(devices.law, devices.state_arrays() | {name: array}, 3)
-
-
 def test_the_guarantee_speaks_of_the_law_and_not_of_what_was_asked_for() -> None:
     published = FutureRand(calibrate(FutureRandParameters(1.0, 4, "published"), 16))
     assert published.law.epsilon == 1.0
@@ -265,13 +139,6 @@ def test_pieces_make_up_a_prefix_in_distinct_orders() -> None:
         ]
         assert covered == list(range(1, epoch + 1))
         assert len({order for order, _ in pieces}) == len(pieces) == epoch.bit_count()
-
-
-def _population(count: int, at: int) -> FutureRand:
-    devices = FutureRand(calibrate(FutureRandParameters(1.0, 2), HORIZON))
-    devices.enrol(count, seeded_generator(1))
-    devices.report(at, np.zeros(count, np.int8), None, seeded_generator(1))
-    return devices
 
 
 def _drawn(devices: FutureRand) -> list[tuple[int, list[int]]]:

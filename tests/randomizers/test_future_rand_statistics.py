@@ -76,41 +76,6 @@ def test_frozen_devices_send_fair_coins() -> None:
             assert _binomial(signs, (1 + 0.7 * advantage) / 2) < FALSE_ALARM
 
 
-@pytest.mark.verify
-def test_one_device_at_a_time_follows_the_same_law_as_many() -> None:
-    runs, stream = 4000, [1, 1, 0, 1]
-
-    def outputs(law: FutureRandLaw, devices_at_once: int, seed: int) -> Counter[tuple[int, ...]]:
-        """How often each sequence of words was sent."""
-        sent = Counter[tuple[int, ...]]()
-        for run in range(runs // devices_at_once):
-            devices = FutureRand(law)
-            rng = seeded_generator(seed, run)
-            devices.enrol(devices_at_once, rng)
-            orders = devices.state_arrays()["order"]
-            words: list[list[int]] = [[] for _ in range(devices_at_once)]
-            for epoch, value in enumerate(stream, start=1):
-                reports = devices.report(epoch, np.full(devices_at_once, value), None, rng)
-                due = [
-                    np.flatnonzero(orders == order) for order in range(3) if epoch % 2**order == 0
-                ]
-                for device, word in zip(np.concatenate(due), reports[:, 0].tolist(), strict=True):
-                    words[device].append(word)
-            sent.update(map(tuple, words))
-        return sent
-
-    def same(one: Counter[tuple[int, ...]], other: Counter[tuple[int, ...]]) -> float:
-        keys = sorted(one.keys() | other.keys())
-        table = [[counter[key] for key in keys] for counter in (one, other)]
-        return float(stats.chi2_contingency(table).pvalue)
-
-    law = _law(changes=3, horizon=4, order_weights=(1, 1, 1), epsilon=2.0)
-    alone = outputs(law, 1, 6)
-    assert same(alone, outputs(law, runs, 7)) > FALSE_ALARM
-    louder = _law(changes=3, horizon=4, order_weights=(1, 1, 1), epsilon=4.0)
-    assert same(alone, outputs(louder, runs, 7)) < FALSE_ALARM
-
-
 def _law(
     changes: int, horizon: int, order_weights: tuple[int, ...], epsilon: float = 1.0
 ) -> FutureRandLaw:

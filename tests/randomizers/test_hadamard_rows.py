@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -85,24 +83,6 @@ def test_all_the_rows_of_the_largest_domain_fit_a_word() -> None:
     assert rows_for(MAX_ITEMS) == 8192
     assert len(np.unique(words >> 8)) > 8000
     assert (words >> 8).max() < 8192
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"row": None}, "HadamardValues keeps .*'row'"),
-        ({"row": np.zeros(9, np.uint16)}, r"row is uint16 of shape \(9,\)"),
-        ({"row": np.zeros(10, np.int64)}, "row is int64"),
-        ({"row": np.full(10, 8, np.uint16)}, "row has a value that is not from 0 to 7"),
-        ({"noise": np.zeros(10, np.int64)}, "state array noise is int64"),
-    ],
-)
-def test_no_other_state_is_restored(changed: dict[str, Any], message: str) -> None:
-    of = law()
-    arrays = {**enrolled(of, 10).state_arrays(), **changed}
-    known = {name: array for name, array in arrays.items() if array is not None}
-    with pytest.raises(ValueError, match=message):
-        HadamardValues.restore(of, known, epoch=0)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -32,11 +30,6 @@ def test_a_cell_is_raised_by_neighbouring_values_as_many_as_its_level_joins(leve
 def test_items_have_only_the_shared_cells_in_common_at_the_least(levels: Levels) -> None:
     matrix = code_matrix(levels)
     assert (matrix.T @ matrix).min() == levels.shared == 1
-
-
-def test_json_keeps_everything() -> None:
-    levels = TREES[1]
-    assert Levels.from_json(json.loads(json.dumps(levels.to_json()))) == levels
 
 
 @pytest.mark.parametrize(

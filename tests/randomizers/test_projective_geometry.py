@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -132,19 +132,6 @@ def test_of_large_spaces_points_are_chosen_as_they_are_numbered(data: st.DataObj
     for word in words:
         assert 0 <= word < space.points
         assert orthogonal(own, word_vector(word, order, coordinates), order) == inside
-
-
-@pytest.mark.parametrize(("order", "coordinates"), [(2, 3), (3, 3), (7, 2)])
-def test_words_come_with_the_odds_of_the_law(order: int, coordinates: int) -> None:
-    law, users = law_of(order, coordinates), 200_000
-    sets = sets_of(order, coordinates)
-    for held in (0, 1, law.items):
-        words = reports(law, np.full((users, 1), held), held)
-        found = np.bincount(words, minlength=len(sets))
-        for odds, likely in (((5, 2), True), ((25, 4), False), ((math.sqrt(2.5), 1), False)):
-            weights = np.array([odds[word not in sets[held]] for word in range(len(sets))])
-            fit = stats.chisquare(found, users * weights / weights.sum()).pvalue
-            assert (fit > FALSE_ALARM) == likely, (held, odds)
 
 
 def test_of_several_items_each_place_is_reported_on_equally_often() -> None:
@@ -387,33 +374,3 @@ def test_words_are_as_narrow_as_the_points_allow() -> None:
 def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ProjectiveGeometryParameters(**{"epsilon": 1.0, "domain": ("a", "b", "c"), **changed})
-
-
-def test_a_law_is_read_again_and_another_is_not() -> None:
-    law = law_of(slots=2)
-    body = json.loads(json.dumps(law.to_json()))
-    assert ProjectiveGeometryLaw.from_json(body) == law
-    even = ComposedLaw((2, 2)).to_json()
-    for wrong in (
-        {"slots": 0},
-        {"items": 13},
-        {"order": 4},
-        {"coordinates": 1},
-        {"coordinates": 15},
-        {"minimum": 0},
-        {"odds": even},
-        {"more": 1},
-    ):
-        with pytest.raises(ValueError, match=r"."):
-            ProjectiveGeometryLaw.from_json({**body, **wrong})
-
-
-def test_how_much_is_drawn_depends_on_no_value() -> None:
-    """The generator is left where it is, whatever is held."""
-    law, left = law_of(3, 4), Counter[str]()
-    for held in range(law.items + 1):
-        devices, rng = ProjectiveGeometry(law), seeded_generator(91)
-        devices.enrol(3, rng)
-        devices.report(1, np.full((3, 1), held), None, rng)
-        left[repr(rng.bit_generator.state)] += 1
-    assert len(left) == 1

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from dpstream.randomizers.accounting.boosted_counts import BoostedReports
@@ -42,53 +40,6 @@ def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> Shuff
         "rigorous" if boost else "exact",
         CellNoiseLaw("shuffle", 100.0, 1),
     )
-
-
-class Device:
-    """One device, in the plainest way."""
-
-    def __init__(self, changes: int, boost: int) -> None:
-        self.left, self.boost = changes, boost
-        self.value = 0
-        self.last_seen: int | None = None
-
-    def messages(self, epoch: int, value: int | None) -> int:
-        """`value` is None for a silent device."""
-        if self.last_seen is None:
-            # Before the first epoch it was there for, its value counts as 0.
-            self.last_seen = epoch - 1
-        if value is None:
-            return 0
-        change = value - self.value
-        knows_when = self.last_seen == epoch - 1
-        boosted = change if knows_when and self.left else 0
-        self.left -= change != 0 and self.left > 0
-        self.value, self.last_seen = value, epoch
-        return self.boost + value + self.boost * boosted
-
-
-@settings(max_examples=80, deadline=None)
-@given(data=st.data(), changes=st.integers(1, 4), boost=st.integers(1, 5))
-def test_a_population_sends_what_its_devices_would_send_alone(
-    data: st.DataObject, changes: int, boost: int
-) -> None:
-    """Any streams, silences, epochs left out, and devices enrolled on the way."""
-    population, devices = ShuffledCounts(without_dummies(changes, boost)), list[Device]()
-    for epoch in range(1, EPOCHS + 1):
-        newcomers = data.draw(st.sampled_from([0, 0, 3] if devices else [4]), "newcomers")
-        population.enrol(newcomers, RNG)
-        devices += [Device(changes, boost) for _ in range(newcomers)]
-        if data.draw(st.integers(0, 5), "left out when 0") == 0:
-            continue
-        value = st.sampled_from([0, 1, 0, 1, None])
-        values = data.draw(st.lists(value, min_size=len(devices), max_size=len(devices)))
-        expected = sum(
-            device.messages(epoch, value) for device, value in zip(devices, values, strict=True)
-        )
-        given_values = np.array([0 if value is None else value for value in values], np.int8)
-        present = np.array([value is not None for value in values])
-        assert population.report(epoch, given_values, present, RNG).messages == expected
-    assert population.frozen == 0 or any(not device.left for device in devices)
 
 
 def sent(law: ShuffledCountsLaw, values: Sequence[int | None]) -> list[int]:
@@ -147,15 +98,6 @@ def test_no_two_streams_differ_more_than_the_noise_is_sized_on(changes: int, boo
     assert attained[0] == bound[0]
 
 
-def test_who_is_silent_sends_neither_messages_nor_dummies() -> None:
-    law = calibrate(ShuffledCountsParameters(1.0, DELTA, 2, 2), EPOCHS, minimum=100)
-    devices = ShuffledCounts(law)
-    devices.enrol(100, RNG)
-    nobody = np.zeros(100, np.bool_)
-    assert devices.report(1, np.ones(100, np.int8), nobody, RNG).messages == 0
-    assert devices.report(2, np.ones(100, np.int8), None, RNG).messages > 300
-
-
 @pytest.mark.parametrize("kind", ["poisson", "negative_binomial"])
 def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
     """Half as many contributors again as the minimum: the noise grows with them."""
@@ -180,18 +122,6 @@ def test_dummies_have_the_law_of_the_noise(kind: Any) -> None:
         np.searchsorted(edges, found + 0.3 * exact.std()), minlength=len(edges) + 1
     )
     assert stats.chisquare(shifted, expected, sum_check=False).pvalue < 1e-12
-
-
-def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
-    law = calibrate(ShuffledCountsParameters(1.0, DELTA, dummies="shuffle"), EPOCHS, minimum=1)
-    drawn = [law.stage_dummies(3, seeded_generator(5)) for _ in range(2)]
-    assert drawn[0].messages == drawn[1].messages
-    assert abs(drawn[0].messages - law.noise.mean) < 10 * law.noise.mean**0.5
-    assert law.noise.moments(10**6)[0] == law.noise.mean
-    assert sent(law, (1, 0)) == [1, 0]
-    trust = ShuffledCounts(law).guarantee.trust
-    assert "add its dummies" in trust
-    assert "honest" not in trust
 
 
 @pytest.mark.parametrize(

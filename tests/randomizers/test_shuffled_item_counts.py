@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpstream.randomizers.accounting.item_streams import ItemReports
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
@@ -36,55 +34,6 @@ def without_dummies(changes: int, boost: int, last_epoch: int = EPOCHS) -> Shuff
     """A bucket for every item: word i is item i + 1, and 3 more as one that was left."""
     left = STAGE if boost else None
     return ShuffledItemCountsLaw(last_epoch, 3, 1.0, DELTA, changes, boost, 3, STAGE, left)
-
-
-class Device:
-    """One device, in the plainest way."""
-
-    def __init__(self, changes: int, boost: int) -> None:
-        self.budget, self.boost = changes, boost
-        self.item = 0
-        self.last_seen: int | None = None
-
-    def words(self, epoch: int, item: int | None) -> list[int]:
-        """`item` is None for a silent device."""
-        if self.last_seen is None:
-            self.last_seen = epoch - 1
-        if item is None:
-            return []
-        sent = [item] * (item > 0)
-        if item != self.item:
-            if self.budget and self.last_seen == epoch - 1:
-                sent += [item] * (self.boost if item else 0)
-                sent += [self.item + 3] * (self.boost if self.item else 0)
-            self.budget = max(0, self.budget - 1)
-        self.item, self.last_seen = item, epoch
-        return [word - 1 for word in sent]
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), changes=st.integers(1, 4), boost=st.integers(1, 3))
-def test_a_population_sends_what_its_devices_would_send_alone(
-    data: st.DataObject, changes: int, boost: int
-) -> None:
-    """Any streams, silences, epochs left out, and devices enrolled on the way."""
-    population = ShuffledItemCounts(without_dummies(changes, boost))
-    devices = list[Device]()
-    for epoch in range(1, EPOCHS + 1):
-        newcomers = data.draw(st.sampled_from([0, 0, 3] if devices else [4]), "newcomers")
-        population.enrol(newcomers, RNG)
-        devices += [Device(changes, boost) for _ in range(newcomers)]
-        if data.draw(st.integers(0, 5), "left out when 0") == 0:
-            continue
-        value = st.sampled_from([0, 1, 2, 3, 1, None])
-        values = data.draw(st.lists(value, min_size=len(devices), max_size=len(devices)))
-        expected = Counter[int]()
-        for device, item in zip(devices, values, strict=True):
-            expected.update(device.words(epoch, item))
-        given_values = np.array([0 if item is None else item for item in values])
-        present = np.array([item is not None for item in values])
-        words = written_out(population.report(epoch, given_values, present, RNG))
-        assert Counter(words[:, 0].tolist()) == expected
 
 
 def sent(law: ShuffledItemCountsLaw, items: Sequence[int]) -> list[Counter[int]]:
@@ -157,18 +106,6 @@ def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.Monke
     ((noise, draws),) = charged
     assert noise.mean == pytest.approx(1000 * law.held.per_contributor(law.buckets))
     assert draws == len(law.noises) * EPOCHS
-
-
-def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
-    items = tuple(map(str, range(50)))
-    asked = ShuffledCountsParameters(1.0, DELTA, dummies="shuffle", domain=items, buckets=11)
-    law = calibrate(asked, EPOCHS, minimum=1)
-    one, other = (law.stage_dummies(2, seeded_generator(4)) for _ in range(2))
-    assert one.values.tolist() == other.values.tolist()
-    assert (one.counts == other.counts).all()
-    expected = law.buckets * law.held.mean
-    assert abs(one.messages - expected) < 8 * expected**0.5
-    assert law.messages == EPOCHS
 
 
 @pytest.mark.parametrize(

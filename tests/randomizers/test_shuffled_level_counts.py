@@ -73,18 +73,6 @@ def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str,
     assert len(words) / 1_000 == pytest.approx(law.dummies_per_user, rel=0.05)
 
 
-def test_the_shuffle_stage_adds_what_devices_do_not() -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, dummies="shuffle", domain=Bits(4))
-    law = calibrate(asked, EPOCHS, minimum=1)
-    one, other = (law.stage_dummies(2, seeded_generator(4)) for _ in range(2))
-    assert one.values.tolist() == other.values.tolist()
-    assert (one.counts == other.counts).all()
-    expected = law.words * law.held.mean
-    assert abs(one.messages - expected) < 8 * expected**0.5
-    assert law.messages == EPOCHS * law.levels.messages
-    assert law.held.contributors is None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"changes": 2, "boost": 1}])
 def test_a_law_says_what_it_promises(parameters: dict[str, Any]) -> None:

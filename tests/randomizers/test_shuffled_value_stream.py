@@ -162,16 +162,6 @@ def test_the_first_value_of_a_newcomer_is_a_change_if_it_is_1() -> None:
     assert (words[:, 0].astype(int) - ZERO).tolist() == [-128, 384]
 
 
-def test_a_clock_of_another_law_is_refused() -> None:
-    devices = ShuffledValueStream(DYADIC)
-    devices.enrol(3, seeded_generator(1))
-    arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
-    for wrong in (DYADIC.clock + 1, -1):
-        arrays["left"][1] = wrong
-        with pytest.raises(ValueError, match="it is of another law"):
-            ShuffledValueStream.restore(DYADIC, arrays, 0)
-
-
 def test_a_released_sum_is_that_of_the_words_and_the_noise() -> None:
     words = np.array([[ZERO + 3], [ZERO - 1], [ZERO]], np.uint16)
     counts = np.array([5, 2, 9], np.uint32)

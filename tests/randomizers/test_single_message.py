@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -28,17 +27,6 @@ LABELS = tuple("abc")
 
 def law_of(response: Response, slots: int = 1, items: int = 3) -> SingleMessageLaw:
     return SingleMessageLaw(items, slots, response, 10, 3, ComposedLaw((5, 2)), 1.0, 0.1, 1.0)
-
-
-@pytest.mark.parametrize("held", [0, 1, 3])
-def test_symbols_come_with_the_odds_of_the_law(held: int) -> None:
-    law, users = law_of("randomized_response"), 200_000
-    devices, rng = SingleMessage(law), seeded_generator(80, held)
-    devices.enrol(users, rng)
-    found = np.bincount(devices.report(1, np.full((users, 1), held), None, rng)[:, 0], minlength=4)
-    weights = np.where(np.arange(4) == held, 5, 2)
-    assert stats.chisquare(found, users * weights / 11).pvalue > FALSE_ALARM
-    assert stats.chisquare(found, users * np.array([2.5, 2.5, 2.5, 2.5]) / 10).pvalue < FALSE_ALARM
 
 
 def test_bits_are_reversed_independently() -> None:
@@ -97,18 +85,6 @@ def test_a_message_loses_no_more_than_was_computed_with(response: Response, slot
         assert law.local_epsilon <= computed <= law.local_epsilon * (1 + 1e-14)
 
 
-@pytest.mark.parametrize("response", ["randomized_response", "rappor"])
-def test_an_epoch_is_reported_once(response: Response) -> None:
-    devices, rng = SingleMessage(law_of(response)), seeded_generator(83)
-    devices.enrol(1, rng)
-    held = np.array([[1]])
-    devices.report(1, held, None, rng)
-    devices.report(2, held, None, rng)
-    for again in (1, 2):
-        with pytest.raises(ValueError, match="epoch"):
-            devices.report(again, held, None, rng)
-
-
 def test_the_more_accurate_response_is_chosen() -> None:
     """Of few items by symbols; and by bits where there are so many that most symbols are false."""
     few, many = (
@@ -143,16 +119,6 @@ def test_parameters_that_are_not_allowed_are_named(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         SingleMessageParameters(**{"epsilon": 1.0, "delta": 1e-6, "domain": LABELS, **changed})  # type: ignore[arg-type]
-
-
-def test_a_law_is_read_again_and_another_is_not() -> None:
-    law = law_of("rappor", 2)
-    body = json.loads(json.dumps(law.to_json()))
-    assert SingleMessageLaw.from_json(body) == law
-    uneven = ComposedLaw((1, 2)).to_json()
-    for wrong in ({"slots": 4}, {"minimum": 0}, {"odds": uneven}, {"odds": 3}, {"more": 1}):
-        with pytest.raises(ValueError, match=r"."):
-            SingleMessageLaw.from_json({**body, **wrong})
 
 
 def test_the_bound_of_rappor_is_for_messages_about_a_single_item() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
 from dpstream.randomizers.split_budget.calibration import calibrate
 
@@ -27,20 +26,6 @@ def test_the_losses_of_all_epochs_add_up_to_epsilon_and_never_to_more(
     assert Fraction(kept, reversed_) ** last_epoch <= exponential_below(epsilon)
     assert law.loss == SplitBudget(law).guarantee.epsilon == epsilon
     assert law.c_gap == pytest.approx(math.tanh(epsilon / last_epoch / 2), rel=1e-12)
-
-
-def test_every_epoch_is_randomized_anew() -> None:
-    law = calibrate(SplitBudgetParameters(2 * math.log(3)), 2)
-    devices, rng = SplitBudget(law), seeded_generator(4)
-    devices.enrol(10_000, rng)
-    values = np.arange(10_000) % 2
-    kept = np.stack([devices.report(epoch, values, None, rng)[:, 0] == values for epoch in (1, 2)])
-    # Three out of four at each epoch, independently of the other epoch and of the value.
-    for group in (values == 0, values == 1):
-        for both in ((True, True), (True, False), (False, True), (False, False)):
-            expected = math.prod(0.75 if one else 0.25 for one in both)
-            share = np.equal(kept[:, group].T, both).all(axis=1).mean()
-            assert abs(share - expected) < 7 * math.sqrt(expected * (1 - expected) / 5000)
 
 
 def test_bad_parameters_laws_and_states_are_refused() -> None:

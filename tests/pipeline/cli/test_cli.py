@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from kafka.errors import KafkaTimeoutError
 
 from dpstream.pipeline.cli import main
 from dpstream.pipeline.cli.errors import UsageProblem, explain, run_command
-from dpstream.pipeline.cli.output import duration, instant, iso, number
 from dpstream.pipeline.cli.verbs import VERBS, build_command
 from dpstream.pipeline.devices.producer import ProducerError
 from dpstream.pipeline.devices.rows import InputError
@@ -35,7 +33,6 @@ from tests.support.commands import Commands
 from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[3]
-SLOW_TO_IMPORT = {"numpy", "scipy", "kafka", "aiokafka", "faust", "pydantic", "randomgen"}
 COMMANDS = [
     *("demo", "up", "plan", "simulate"),
     *("keygen", "erase-keys", "audit", "acl"),
@@ -83,18 +80,6 @@ def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatc
     assert main(["jobs"]) == INTERRUPTED == 130
 
 
-def test_help_is_quick_because_it_imports_nothing_slow() -> None:
-    program = (
-        "import sys; from dpstream.pipeline.cli import main; main(['--help']); print(*sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    modules = done.stdout.splitlines()[-1].split()
-    assert "typer" in modules
-    assert not SLOW_TO_IMPORT & set(modules)
-
-
 def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_draws() -> None:
     program = (
         "import sys; from dpstream.pipeline.cli import main; "
@@ -115,11 +100,6 @@ def test_who_asks_about_a_job_imports_nothing_that_plans_deploys_simulates_or_dr
     protocols = (f"protocols.{module_of(protocol)}" for protocol in OWN)
     unused = (*(f"dpstream.pipeline.{each}" for each in (*ours, *protocols)), "psutil")
     assert not [each for each in modules if each.startswith(unused)]
-
-
-def test_it_says_its_version(dpstream: Commands) -> None:
-    said = dpstream("--version")
-    assert (said.code, said.output, said.errors) == (0, f"dpstream {version('dpstream')}\n", "")
 
 
 def test_without_arguments_it_says_what_there_is(dpstream: Commands) -> None:
@@ -404,16 +384,3 @@ def test_a_reader_that_goes_away_is_no_news(job_file: Path, home: Path) -> None:
             check=False,
         )
     assert (done.returncode, done.stderr) == (1, b"")
-
-
-def test_numbers_and_times_for_people() -> None:
-    assert [number(value) for value in (None, 0, 12, 12345, 0.25, -3.14, 1234.5)] == [
-        *("-", "0", "12", "12,345", "0.2", "-3.1"),
-        "1,234",
-    ]
-    assert [duration(seconds) for seconds in (-1, 0.04, 59, 60, 3_600, 90_061)] == [
-        *("0.0 s", "0.0 s", "59 s", "1 min", "1 h"),
-        "1 d 1 h",
-    ]
-    assert instant(1_700_000_000_000) == "2023-11-14 22:13 UTC"
-    assert iso(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"

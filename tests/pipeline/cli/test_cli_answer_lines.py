@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.cli.answer_lines import answer_lines, plot_answers
 from dpstream.pipeline.cli.output import number
-from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.operations.up.curves import curves_of
-from dpstream.pipeline.results.asked import Asked, make_query
-from dpstream.pipeline.results.questions import Count, Query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.value_domains import BOOLEAN
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
-from tests.support.small_run import job_text, write_changes
 
 EPOCHS = 4
 USERS = 400
@@ -135,84 +125,3 @@ def test_buckets_are_those_of_the_job_file_or_refused(dpstream: Commands, hours:
     assert (said.code, said.output) == (2, "")
     wrong = "parameters.buckets: is 24, must be a power of two: give 16 or 32"
     assert said.errors == f"error: {hours}:3: {wrong}\n"
-
-
-def test_a_plot_of_one_value_has_one_curve(dpstream: Commands, tmp_path: Path) -> None:
-    job = tmp_path / "small.yaml"
-    job.write_text(job_text())
-    changes = write_changes(tmp_path / "changes.csv")
-    for picture, options in (("online.png", ()), ("smoothed.png", ("--smoothed",))):
-        path = tmp_path / picture
-        said = dpstream("simulate", job, "--input", changes, "--plot", path, *options)
-        assert (said.code, said.errors) == (0, f"{path} is written\n")
-        assert path.read_bytes().startswith(b"\x89PNG")
-    estimate = Estimate(40.0, 5.0, 30.2, 49.8, reports=9, population=100)
-    records = [replace(record(1, None), estimate=estimate), record(2, None)]
-    (curve,) = curves_of(Query(BOOLEAN, Count()), records, np.array([0, 41, 42]))
-    assert [curve.values[0], curve.lows[0], curve.highs[0]] == [40.0, 30.2, 49.8]
-    assert curve.truth is not None
-    assert curve.truth[0] == 41
-    assert np.isnan(curve.values[1])
-
-
-LABELS = tuple(f"item {number}" for number in range(1, 13))
-JOB = deploy_job(
-    parse_job(
-        "name: modes\nprotocol: hadamard_values\n"
-        f"parameters: {{epsilon: 8, changes: 1, domain: [{', '.join(LABELS)}]}}\n"
-        f"epochs: {{count: {EPOCHS}, start: 2024-01-01, length: P7D}}\n"
-    ),
-    deployed_at=0,
-    deployment=bytes(16),
-)
-
-
-def record(epoch: int, values: list[float] | None) -> EstimateRecord:
-    estimate = (
-        None if values is None else ItemEstimates(np.array(values), 5.0, 9.8, 70, 100, ("gap",))
-    )
-    fate = Fate.TOO_SMALL if values is None else Fate.RELEASED
-    return EstimateRecord(bytes(16), epoch, fate, 0, 90, 100, estimate, {"epsilon": 8.0})
-
-
-RECORDS = [
-    record(1, [float(number) for number in range(12)]),
-    record(2, None),
-    record(3, [100.0, *[-float(number) for number in range(11)]]),
-]
-
-
-def test_lines_of_a_table_name_the_epoch_once() -> None:
-    query = make_query(JOB.domain, Asked(top=2))
-    assert query is not None
-    header, *lines = answer_lines(JOB, query, "table", RECORDS)
-    assert header.split() == [
-        *("epoch", "begins"),
-        "item",
-        *["estimate", "±", "sd", "95", "%", "low", "high", "±", "all"],
-    ]
-    assert JOB.epochs.calendar is not None
-    first, second, third = map(JOB.epochs.calendar.shown, (1, 2, 3))
-    assert lines[0].split() == [
-        "1",
-        first,
-        *["item", "12", "11.0", "5.0", "1.2", "20.8", "14.3,", "gap"],
-    ]
-    assert lines[1].split()[:2] == ["item", "11"]
-    assert lines[2].split() == ["2", second, "-", "-", "-", "-", "-", "too", "small"]
-    assert lines[3].split()[:4] == ["3", third, "item", "1"]
-    assert lines[1].index("item") == lines[0].index("item")
-
-
-def test_lines_of_json_are_epochs() -> None:
-    query = make_query(JOB.domain, Asked(["item 2"]))
-    assert query is not None
-    bodies = [json.loads(line) for line in answer_lines(JOB, query, "json", RECORDS)]
-    assert [body["epoch"] for body in bodies] == [1, 2, 3]
-    assert [len(body["items"]) for body in bodies] == [1, 0, 1]
-
-
-def test_a_plot_without_a_single_estimate_is_empty(tmp_path: Path) -> None:
-    picture = tmp_path / "empty.png"
-    plot_answers(picture, JOB, None, [record(1, None)])
-    assert picture.exists()

@@ -15,7 +15,6 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
-from dpstream.pipeline.jobs.receipts import is_receipt
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.ledger.entries import Draft, Kind
 from dpstream.pipeline.ledger.spending import Spending
@@ -250,30 +249,6 @@ def test_what_is_done_to_the_log_is_found(
     assert json.loads(body.output)["problems"]
     # Nobody is charged less by it.
     assert sum(charge.epsilon for charge in read_spending(cast(Cluster, cluster)).charges) >= 3
-
-
-def test_a_cut_at_the_end_is_found_by_the_head_that_was_kept(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    """Also by whoever has taken the receipts away."""
-    begin(cluster, "first")
-    set_it = ("budget", "students", "--epsilon", "2", "--reason", "a", "--yes")
-    assert dpstream(*set_it).code == 0
-    kept = dpstream("ledger", "--verify").output.split()[-1]
-    assert dpstream("ledger", "--verify", "--head", kept).code == 0
-    begin(cluster, "second")
-    assert dpstream("ledger", "--verify", "--head", kept).code == 0
-    rewrite(cluster, lambda log: log[:1])
-    jobs = cluster.records[JOBS_TOPIC, 0]
-    left = [each for each in jobs if not is_receipt(each.key) and each.key != b"second"]
-    cluster.records[JOBS_TOPIC, 0] = left
-    assert dpstream("ledger", "--verify").code == 0, "which is why the head is kept elsewhere"
-    said = dpstream("ledger", "--verify", "--head", kept)
-    assert said.code == 1
-    assert f"no entry that counts has the head {kept}" in said.output
-    for wrong in ("abc", "g" * 64):
-        assert dpstream("ledger", "--verify", "--head", wrong).code == 2
-    assert "add --verify" in dpstream("ledger", "--head", kept).errors
 
 
 def _charging(state: Spending, charge: Charge) -> Draft | None:

@@ -154,26 +154,6 @@ def test_a_damaged_recording_deploys_nothing(
     assert "live-replay.shuffled" not in cluster.topics()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["nobody"], 1, "job nobody is not deployed"),
-        (["live", "--from-epoch", 2, "--from-time", "2024-01-01"], 2, "are both there: give one"),
-        (["live", "--from-time", "noon"], 2, "--from-time"),
-        (["live", "--speed", "fast"], 2, "--speed fast is no speed"),
-        (["live", "--as", "live"], 1, "job live is deployed already, and is no replay"),
-        (["live", "--from-time", "2030-01-01"], 1, "was decided at 2030-01-01T00:00:00.000Z"),
-    ],
-)
-def test_a_replay_that_is_not_possible_says_why(
-    dpstream: Commands, arguments: list[object], code: int, message: str
-) -> None:
-    said = dpstream("replay", *arguments)
-    assert (said.code, said.output) == (code, "")
-    assert message in said.errors
-    assert said.errors.count("\n") <= 2
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     ranges=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 120)), max_size=20),

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.operations.up.curves import write_rows
 from dpstream.pipeline.operations.up.outcome import (
-    CSV_COLUMNS,
     NOT_PRIVATE,
     Outcome,
     summary,
@@ -24,13 +22,11 @@ from dpstream.pipeline.operations.up.outcome import (
 )
 from dpstream.pipeline.operations.up.progress import Progress, Row
 from dpstream.pipeline.operations.up.screen import View, render
-from dpstream.pipeline.planning.plan import plan
-from dpstream.pipeline.plots import PlotError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.labelled_examples import packed_examples
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
-from tests.support.small_run import EPOCHS, USERS, SmallRun, run_small_job
+from tests.support.small_run import USERS, SmallRun, run_small_job
 
 
 def outcome_of(run: SmallRun) -> Outcome:
@@ -69,10 +65,6 @@ def test_the_error_is_also_relative_to_counts_of_plausible_sizes(outcome: Outcom
         assert rows[label].startswith(f"off by {outcome.rmse / count:,.0%}"[:9])
 
 
-def test_the_prediction_is_what_plan_says(outcome: Outcome) -> None:
-    assert outcome.predicted_rmse == plan(outcome.job, USERS).rmse
-
-
 def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
     first = outcome.rows[0]
     low = first.estimate.low
@@ -83,27 +75,6 @@ def test_intervals_that_claim_nothing_are_not_counted(outcome: Outcome) -> None:
     )
     rows = (outside, flagged, without_estimate(outside))
     assert replace(outcome, rows=rows).covered == (0, 1)
-
-
-def test_the_table_has_a_row_for_every_epoch(outcome: Outcome, tmp_path: Path) -> None:
-    rows = (without_estimate(outcome.rows[0]), *outcome.rows[1:])
-    write_csv(outcome.job, rows, tmp_path / "estimates.csv")
-    with (tmp_path / "estimates.csv").open(newline="") as file:
-        read = list(csv.DictReader(file))
-    assert tuple(read[0]) == CSV_COLUMNS
-    assert [int(row["epoch"]) for row in read] == list(range(1, EPOCHS + 1))
-    assert read[0]["estimate"] == read[0]["low"] == ""
-    assert float(read[5]["estimate"]) == pytest.approx(rows[5].estimate.value, abs=1e-3)
-    assert int(read[5][f"truth ({NOT_PRIVATE})"]) == rows[5].truth
-
-
-def test_without_matplotlib_it_says_how_to_install_it(
-    outcome: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(PlotError, match=r"pip install 'dpstream\[plot\]'"):
-        write_rows(outcome.job, outcome.rows, tmp_path / "estimates.png")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_job_that_learns_has_no_truth(tmp_path: Path) -> None:

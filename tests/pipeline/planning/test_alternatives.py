@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from dpstream.pipeline.cli.output import number
-from dpstream.pipeline.cli.plan_lines import show_plan
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.planning.alternatives import Alternative, least_error, under_another_trust
+from dpstream.pipeline.planning.alternatives import Alternative, least_error
 from dpstream.pipeline.planning.plan import Plan, plan
 
 pytestmark = pytest.mark.slow
@@ -64,20 +62,6 @@ def test_all_have_the_numbers_of_their_own_plans() -> None:
     assert sorted(map(shown, made.alternatives), key=str) == sorted(expected, key=str)
 
 
-def test_items_have_alternatives_too() -> None:
-    items = [f"item{number}" for number in range(6)]
-    shared: dict[str, Any] = {"delta": 1e-6, "domain": items, "cells": "count_min"}
-    made = planned("shuffled_counts", **shared, changes=3)
-    first, counts, local = made.alternatives
-    assert shown(first) == own(made, 3)
-    every_epoch = planned("shuffled_counts", compared=False, **shared)
-    assert shown(counts) == own(every_epoch, None)
-    # The first item of a user is a change to shuffled protocols, and none to the other.
-    assert local.protocol == "hadamard_values"
-    alone = planned(local.protocol, compared=False, changes=2, domain=items)
-    assert shown(local) == own(alone, 2)
-
-
 @pytest.mark.parametrize("protocol", ["value_stream", "erlingsson"])
 def test_yes_or_no_is_compared_with_all_that_count_it(protocol: str) -> None:
     made = planned(protocol, changes=2)
@@ -104,34 +88,6 @@ def test_yes_or_no_is_compared_with_all_that_count_it(protocol: str) -> None:
     assert (None if least is None else least.protocol) == (
         None if protocol == "value_stream" else "value_stream"
     )
-
-
-@pytest.mark.parametrize(
-    ("protocol", "own_parameters", "other", "other_parameters"),
-    [
-        ("value_stream", {}, "shuffled_counts", {"delta": 1e-6, "dummies": "shuffle"}),
-        ("shuffled_counts", {"delta": 1e-6}, "value_stream", {}),
-    ],
-)
-def test_another_trust_is_told_with_the_numbers_of_its_own_plan(
-    capsys: pytest.CaptureFixture[str],
-    protocol: str,
-    own_parameters: dict[str, Any],
-    other: str,
-    other_parameters: dict[str, Any],
-) -> None:
-    made = planned(protocol, changes=2, **own_parameters)
-    expected = planned(other, compared=False, changes=2, **other_parameters)
-    found = under_another_trust(made.alternatives)
-    assert found is not None
-    assert shown(found) == own(expected, 2)
-    assert (found.epsilon, found.delta) == (expected.guarantee.epsilon, expected.guarantee.delta)
-    show_plan(made)
-    who = "nobody" if other == "value_stream" else "the shuffle stage"
-    delta = ", delta 1e-06" if expected.guarantee.delta else ""
-    line = f"if {who} may be trusted: {number(expected.rmse)} users at epsilon 1{delta}, by {other}"
-    # Terminals that are narrow break it.
-    assert line in " ".join(capsys.readouterr().out.split())
 
 
 def test_other_protocols_have_none_and_nobody_pays_for_what_was_not_asked() -> None:

@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
+from dpstream.pipeline.devices.item_log import load_item_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.planning.plan import ANY_NUMBER, plan
 from dpstream.pipeline.simulation.simulate import simulate
-from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.row_errors import zipf_counts
 from tests.support.commands import Commands
 
 SIZE, USERS, MINIMUM, EPOCHS = 400, 2_000, 1_500, 4
-PROTOCOLS = ["count_min", "hadamard", "single_message"]
 
 
 def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
@@ -33,43 +31,6 @@ def job_of(protocol: str, minimum: int = MINIMUM, **parameters: Any) -> Job:
             "shuffle": {"minimum": minimum},
         }
     )
-
-
-def held(folder: Path) -> ItemLog:
-    """What users hold, as Zipf's law has it, anew at every epoch."""
-    rng, path = seeded_generator(5), folder / "items.csv"
-    shares = zipf_counts(SIZE, 1.0)
-    rows = [
-        f"user{user},{epoch},{item}\n"
-        for epoch in range(1, EPOCHS + 1)
-        for user, item in enumerate(rng.choice(SIZE, USERS, p=shares).tolist())
-    ]
-    path.write_text("user,epoch,value\n" + "".join(rows))
-    return load_item_log(path, domain=job_of("count_min").domain)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_predicted_error_is_the_one_that_jobs_have(protocol: str, tmp_path: Path) -> None:
-    """Of 512 items at four epochs; rows are hashed once for all, and collide as chance has it."""
-    # Which estimator is best may differ from window to window.
-    rows: dict[str, Any] = (
-        {"rows": 3, "buckets": 128, "estimator": "median"} if protocol == "count_min" else {}
-    )
-    job = job_of(protocol, **rows)
-    expected = plan(job, USERS)
-    done = simulate(deploy_job(job, deployed_at=0), held(tmp_path), seed=1)
-    assert expected.predicted_error is not None
-    assert expected.noise_error is not None
-    for accuracy in done.accuracies.values():
-        assert accuracy.mean_absolute_error == pytest.approx(expected.predicted_error, rel=0.3)
-        assert accuracy.predicted_error == pytest.approx(expected.predicted_error, rel=0.3)
-        assert accuracy.messages_per_user == pytest.approx(expected.messages_per_user, rel=0.05)
-    found = np.mean([accuracy.mean_absolute_error for accuracy in done.accuracies.values()])
-    closely = 0.25 if protocol == "count_min" else 0.13
-    assert found == pytest.approx(expected.predicted_error, rel=closely)
-    assert expected.noise_error <= expected.predicted_error
-    assert expected.messages_unit == "epoch"
-    assert expected.reports_per_user == pytest.approx(EPOCHS * expected.messages_per_user)
 
 
 def test_noise_alone_is_what_is_left_where_nobody_holds_anything(tmp_path: Path) -> None:

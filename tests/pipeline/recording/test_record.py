@@ -381,20 +381,6 @@ def test_a_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
         open_recording(RecordingFolder(tmp_path / "mine"), world.job, from_epoch=None)
 
 
-def test_a_full_disk_is_said_and_gone_on_from(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers", to=2)
-    record(world, tmp_path / "kept")
-    go_on(world, 3, 4)
-    full = AccidentFolder(tmp_path / "kept", at=8, full=True)
-    with pytest.raises(RecordingError, match="No space left on device") as raised:
-        record(world, tmp_path / "kept", folder=full)
-    assert "run the same command again" in str(raised.value)
-    assert Recording.open(tmp_path / "kept").epochs == range(1, 3)
-    record(world, tmp_path / "kept")
-    check_cells(tmp_path / "kept")
-    check_whole(world, tmp_path / "kept")
-
-
 def forged(world: World, path: Path, change: Callable[[RecordedEpoch], RecordedEpoch]) -> Path:
     """A recording whose checksums are right, and that says something false."""
     record(world, path / "true")

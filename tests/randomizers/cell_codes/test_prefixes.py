@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -55,13 +53,6 @@ def test_item_0_raises_no_cell() -> None:
     code = PrefixCells(levels((2, 4), (3, 5)), seed="a")
     assert code.encode(np.array([0, 1, 0]))[[0, 2]].tolist() == [[-1, -1], [-1, -1]]
     assert code.encode(np.zeros(0, np.int64)).shape == (0, 2)
-
-
-def test_json_round_trip() -> None:
-    code = PrefixCells(levels((2, 4), (3, 5)), seed="a")
-    assert PrefixCells.from_json(json.loads(json.dumps(code.to_json()))) == code
-    with pytest.raises(ValueError, match="kind"):
-        PrefixCells.from_json(code.to_json() | {"kind": "other"})
 
 
 @pytest.mark.parametrize(
