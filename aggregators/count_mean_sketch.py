@@ -42,10 +42,6 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
 
         Of a domain too large to be published, the items most held. The standard deviation is that
         of an item that few hold.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts.
         """
         found = self._of(epoch, attendance)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)

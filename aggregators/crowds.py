@@ -122,11 +122,7 @@ class CrowdsAggregator(Generic[ContentsT]):
             contents.add(epoch, messages[here], None if counts is None else counts[here])
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Count what another aggregator of the same law has counted."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         self._left.merge(other._left)

@@ -80,11 +80,7 @@ class EpochResponsesAggregator:
             self._add(epoch, np.array([received - positive, positive], np.int64))
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Count what another aggregator of the same law has counted."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         for epoch, counts in other._counts.items():

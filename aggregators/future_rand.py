@@ -104,11 +104,7 @@ class FutureRandAggregator(DyadicAggregator):
         self._prefixes.changed(epoch)
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Count what another aggregator of the same law has counted."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         self.tree.merge(other.tree)

@@ -86,10 +86,6 @@ class ItemCountsAggregator(TableAggregator[LawT]):
 
         Of a domain too large to be published, the items most held. The standard deviation is that
         of the item that is estimated worst.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts.
         """
         found = self._of(epoch, attendance)
         return None if found is None else found.listed(MOST_PUBLISHED) or found.top(FOUND)

@@ -102,11 +102,7 @@ class LdpSgdAggregator:
         self._add(epoch, int(times.sum()), total)
 
     def merge(self, other: Self) -> None:
-        """Add what another aggregator of the same law has added up.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Add what another aggregator of the same law has added up."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         for epoch, total in other._sums.items():

@@ -115,11 +115,7 @@ class LevelSums(Generic[LevelT]):
             level.add(epoch, part, None if counts is None else counts[where])
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Count what another aggregator of the same law has counted."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         for mine, theirs in zip(self.levels, other.levels, strict=True):

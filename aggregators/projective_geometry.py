@@ -75,10 +75,6 @@ class ProjectiveGeometryAggregator(TableAggregator[ProjectiveGeometryLaw]):
         """How many users hold each item, or the items most held; None without any report.
 
         The standard deviation is that of the item that is estimated worst.
-
-        Args:
-            epoch: 1 to the last one.
-            attendance: head counts.
         """
         found = self._of(epoch, attendance)
         if isinstance(found, CellWindow):

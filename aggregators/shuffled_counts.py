@@ -89,11 +89,7 @@ class ShuffledCountsAggregator:
         self._add(epoch, len(words) if counts is None else int(counts.sum(dtype=np.int64)))
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Count what another aggregator of the same law has counted."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         for epoch, count in other._counts.items():

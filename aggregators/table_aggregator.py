@@ -76,11 +76,7 @@ class TableAggregator(ABC, Generic[LawT]):
             self._count(epoch, words, counts)
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Count what another aggregator of the same law has counted."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         self._tables.merge(other._tables)

@@ -127,11 +127,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         return self._sums.get(epoch, _NO_LETTERS)
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Count what another aggregator of the same law has counted."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         for epoch, sums in other._sums.items():

@@ -81,11 +81,7 @@ class WordAggregator(ABC, Generic[LawT]):
         self._changed(epoch)
 
     def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
+        """Count what another aggregator of the same law has counted."""
         if other.law != self.law:
             raise ValueError("aggregators of two different laws cannot be merged")
         self._received.merge(other._received)

@@ -61,7 +61,7 @@ class Aggregator(typing.Protocol):
         ...
 
     def merge(self, other: Self) -> None:
-        """Equals adding everything that was added to `other`."""
+        """Equal adding everything that was added to `other`; `ValueError` for another law."""
         ...
 
     def to_bytes(self) -> bytes:

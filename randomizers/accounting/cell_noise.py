@@ -85,16 +85,10 @@ class CellNoise(ABC):
         high = math.ceil(self.mean + width + variance / self.mean * exponent)
         return max(0, math.floor(self.mean - width)), int(min(high, self.largest))
 
-    def log_weights(self, low: int, high: int) -> NDArray[np.float64]:
-        """Logarithms of p(z) for low <= z <= high, as if there were no others.
-
-        Their exponentials add up to 1. The ratios are added up from the likeliest count on, so
-        nothing is lost to cancellation.
-        """
-        return self._weighed(low, high)[0]
-
     def weights(self, low: int, high: int) -> tuple[NDArray[np.float64], float]:
         """The p(z) for low <= z <= high, as if there were no others.
+
+        Ratios are added up from the likeliest count on: nothing is lost to cancellation.
 
         Returns:
             float64, and the logarithm of how many times larger or smaller they may be.

@@ -101,20 +101,6 @@ def event_of_response(loss: float, symbols: int = 2) -> DpEvent:
     return RandomizedResponseDpEvent(symbols / (math.exp(loss) + symbols - 1), symbols)
 
 
-def event_of_normal_noise(deviation: float) -> DpEvent:
-    """A number that differs by 1 between neighbours, with normal noise."""
-    from dp_accounting.dp_event import GaussianDpEvent
-
-    return GaussianDpEvent(deviation)
-
-
-def event_of_discrete_laplace(loss: float) -> DpEvent:
-    """A whole number that differs by 1 between neighbours, with P(z) ~ e^(-loss |z|)."""
-    from dp_accounting.dp_event import DiscreteLaplaceDpEvent
-
-    return DiscreteLaplaceDpEvent(loss, 1)
-
-
 def _pmf(losses: LossDistribution) -> Any:
     from dp_accounting.pld.pld_pmf import DensePLDPmf
 

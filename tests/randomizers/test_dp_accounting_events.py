@@ -24,11 +24,7 @@ from dpstream.randomizers.accounting import (
     to_dp_accounting,
 )
 from dpstream.randomizers.accounting.amplification import _composed
-from dpstream.randomizers.accounting.dp_accounting_events import (
-    event_of_discrete_laplace,
-    event_of_normal_noise,
-    event_of_response,
-)
+from dpstream.randomizers.accounting.dp_accounting_events import event_of_response
 
 REPLACED = NeighboringRelation.REPLACE_ONE
 ADDED = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -110,8 +106,10 @@ def test_our_mechanisms_are_events() -> None:
         assert losses_of(event_of_response(loss, symbols)).epsilon(1e-9) == pytest.approx(
             loss, rel=3e-3
         )
-    assert losses_of(event_of_discrete_laplace(0.7)).epsilon(1e-9) == pytest.approx(0.7, rel=3e-3)
-    assert losses_of(event_of_normal_noise(3.7304)).epsilon(1e-5) == pytest.approx(1, rel=1e-3)
+    assert losses_of(dp_event.DiscreteLaplaceDpEvent(0.7, 1)).epsilon(1e-9) == pytest.approx(
+        0.7, rel=3e-3
+    )
+    assert losses_of(dp_event.GaussianDpEvent(3.7304)).epsilon(1e-5) == pytest.approx(1, rel=1e-3)
 
 
 def test_nothing_loses_nothing() -> None:
