@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from dpstream.aggregators.estimate import CHANGES_USED
 from dpstream.pipeline.cli.answer_lines import (
     NormSub,
     Plot,
@@ -41,6 +40,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.results.asked import Asked, make_query, usual_query
 from dpstream.pipeline.results.changes import changes, check_changes
 from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.questions import Query
 from dpstream.pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -165,7 +165,7 @@ def estimates(
         limit = deployed.change_limit
         if limit is not None and form == "table":
             tell(f"95 % intervals: {limit}")
-        records = _warned(records, deployed)
+        records = _explained(records, deployed)
         lines = printed_lines(deployed, query, form, records)
         lines = lines if change is None else change_lines(lines, form, change)
         if follow:
@@ -177,14 +177,14 @@ def estimates(
             tell(f"these are the latest {last:,} epochs: --last says how many, --csv FILE has all")
 
 
-def _warned(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
-    """The same records; the first one that warns of changes used up is explained."""
-    limit, warned = job.change_limit, False
+def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
+    """The same records; each flag is explained where it stands first."""
+    known = set[str]()
     for record in records:
-        if limit is not None and CHANGES_USED in record.flags and not warned:
+        for flag in set(record.flags) - known:
             since = epoch_name(job, record.epoch).name
-            tell(f"{CHANGES_USED}, since {since}: {limit.warning}. To mend it, {limit.remedy}")
-            warned = True
+            tell(f"{flag}, first in {since}: {flag_words(job, flag)}")
+        known.update(record.flags)
         yield record
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import CHANGES_USED
 from dpstream.pipeline.devices.truths import ChangedTruths, Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import calendar_of
@@ -19,7 +18,7 @@ from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.results.changes import Changes, changes
 from dpstream.pipeline.results.kinds.registry import kind_of
-from dpstream.pipeline.results.phrases import capital
+from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.results.sentences import (
     LOOKED_BACK,
     change_words,
@@ -179,7 +178,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "sentence": ["No estimate yet; the first one appears here by itself."],
         "told": None,
         "change": None,
-        **_assumption(job, last),
+        **assumption(job, () if last is None else last.flags),
         "problems": list(state.problems),
         "behind_seconds": state.behind,
         "loss": _loss(job),
@@ -191,18 +190,6 @@ def summary(state: JobState) -> dict[str, Any]:
             state.headlined = last, _headline(state, last) | {"change": _change(state)}
         body |= state.headlined[1]
     return body
-
-
-def _assumption(job: DeployedJob, last: Point | None) -> dict[str, str | None]:
-    """What the intervals of a job assume, and whether people have come close to it."""
-    limit = job.change_limit
-    if limit is None:
-        return {"assumption": None, "warning": None}
-    warns = last is not None and CHANGES_USED in last.flags
-    return {
-        "assumption": f"{capital(str(limit))}.",
-        "warning": f"{capital(limit.warning)}." if warns else None,
-    }
 
 
 def _loss(job: DeployedJob) -> dict[str, Any]:

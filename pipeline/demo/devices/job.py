@@ -8,6 +8,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from dpstream.pipeline.results.known_digits import known_count
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+
 NAME: Final = "dark-mode"
 EPOCH_SECONDS: Final = 15
 EPOCHS: Final = 240
@@ -34,6 +37,19 @@ epochs: {{count: {EPOCHS}, start: "{start:%Y-%m-%dT%H:%M:%SZ}", length: PT{EPOCH
 shuffle: {{minimum: 100, grace: PT8S}}
 devices: {{late: PT4S}}
 """
+
+
+def have_it_on(record: EstimateRecord) -> str | None:
+    """How many have it on, and no more than is known of them; None without an estimate."""
+    estimate = record.headline
+    if estimate is None or estimate.value is None:
+        return None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    known = known_count(estimate.value, estimate.low, estimate.high, record.population)
+    between = "" if known.may_be_none else f", between {known.low:,} and {known.high:,}"
+    about, number = known.words
+    return f"{about.lower()} {number} of {record.population:,} have it on{between}"
 
 
 if __name__ == "__main__":

@@ -18,11 +18,15 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from dpstream.pipeline.demo.devices.job import have_it_on
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection, find_cluster
 from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.operations.lifeline import follow
 from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.phrases import assumption
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 _TYPES: Final = {
     ".html": "text/html",
@@ -54,20 +58,24 @@ class Published:
 
     def _follow(self) -> None:
         with Cluster(self._connection) as cluster:
-            reader = EstimateReader(cluster, find_deployed(cluster, self._job))
+            job = find_deployed(cluster, self._job)
+            reader = EstimateReader(cluster, job)
             while True:
                 for record in reader.read():
-                    estimate = record.summary
-                    self._epochs[record.epoch] = {
-                        "epoch": record.epoch,
-                        "fate": str(record.fate),
-                        "contributors": record.contributors,
-                        "population": record.population,
-                        "value": estimate.value,
-                        "low": estimate.low,
-                        "high": estimate.high,
-                    }
+                    self._epochs[record.epoch] = epoch_body(job, record)
                 time.sleep(_READ_SECONDS)
+
+
+def epoch_body(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
+    """What the page is told of an epoch."""
+    return {
+        "epoch": record.epoch,
+        "value": record.summary.value,
+        "low": record.summary.low,
+        "high": record.summary.high,
+        "words": have_it_on(record),
+        **assumption(job, record.flags),
+    }
 
 
 def application(settings: dict[str, Any], published: Published) -> web.Application:

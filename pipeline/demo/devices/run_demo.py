@@ -20,6 +20,7 @@ from dpstream.pipeline.demo.devices.job import (
     EPOCH_SECONDS,
     EPOCHS,
     NAME,
+    have_it_on,
     job_text,
 )
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
@@ -35,7 +36,6 @@ from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.up.keeper import KeptBroker, Message
 from dpstream.pipeline.operations.up.page import address_of
 from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.state import FolderLock, private_folder, state_home
 
@@ -123,6 +123,8 @@ class _Demo:
             if self._settings.browser:
                 webbrowser.open(address)
             reader, published, over = EstimateReader(cluster, job), 0, False
+            calendar = job.epochs.calendar
+            assert calendar is not None
             while not self._signals.received:
                 if self._broker is not None:
                     self._broker.check()
@@ -130,7 +132,7 @@ class _Demo:
                 self._hear()
                 for record in reader.read():
                     published += 1
-                    self._tell(record)
+                    self._tell(calendar.shown(record.epoch), record)
                 if self._settings.epochs is not None and published >= self._settings.epochs:
                     return
                 if published >= EPOCHS and not over:
@@ -239,16 +241,11 @@ class _Demo:
                 with self._truth_file.open("a") as file:
                     file.write(json.dumps(line) + "\n")
 
-    def _tell(self, record: EstimateRecord) -> None:
-        truth, estimate = self._truths.get(record.epoch), record.headline
-        if estimate is None or estimate.value is None:
-            said = str(record.fate)
-        else:
-            assert estimate.low is not None
-            assert estimate.high is not None
-            said = have_it_on(estimate.value, estimate.low, estimate.high)
+    def _tell(self, begins: str, record: EstimateRecord) -> None:
+        truth = self._truths.get(record.epoch)
+        said = have_it_on(record) or str(record.fate)
         true = "" if truth is None else f" (truly {truth.true:,}, which no server sees)"
-        self._say(f"epoch {record.epoch}: {record.contributors:,} devices, {said}{true}")
+        self._say(f"{begins}: {record.contributors:,} devices report, {said}{true}")
 
 
 def _free_ports(count: int) -> list[int]:
@@ -256,15 +253,3 @@ def _free_ports(count: int) -> list[int]:
     while len(ports) < count:
         ports.add(free_port())
     return sorted(ports)
-
-
-def have_it_on(value: float, low: float, high: float) -> str:
-    """How many have it on, and no more than is known of them.
-
-    >>> have_it_on(2_068, 1_603, 2_533), have_it_on(-146, -581, 289)
-    ('about 2,070 have it on, between 1,600 and 2,540', 'fewer than 290 have it on')
-    """
-    known = known_count(value, low, high)
-    between = "" if known.may_be_none else f", between {known.low:,} and {known.high:,}"
-    about, number = known.words
-    return f"{about.lower()} {number} have it on{between}"

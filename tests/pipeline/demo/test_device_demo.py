@@ -32,9 +32,10 @@ from dpstream.pipeline.demo.devices.job import (
     EPOCH_SECONDS,
     EPOCHS,
     NAME,
+    have_it_on,
     job_text,
 )
-from dpstream.pipeline.demo.devices.page import application
+from dpstream.pipeline.demo.devices.page import application, epoch_body
 from dpstream.pipeline.demo.story import (
     PEOPLE,
     STUDENT,
@@ -165,6 +166,27 @@ def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -
             assert "/device/byte_generator.js" in loaded
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "words"),
+    [
+        (2_068, 465, "about 2,070 of 10,000 have it on, between 1,600 and 2,540"),
+        (-146, 435, "fewer than 290 of 10,000 have it on"),
+        (9_990, 700, "about 9,990 of 10,000 have it on, between 9,290 and 10,000"),
+        (None, 0, None),
+    ],
+)
+def test_the_terminal_and_the_page_say_the_same_number(
+    value: float | None, half: float, words: str | None
+) -> None:
+    estimate = None if value is None else Estimate.around(value, half / 2, half, 10_000, 10_000)
+    record = EstimateRecord(bytes(16), 3, Fate.RELEASED, 0, 10_000, 10_000, estimate, {})
+    assert have_it_on(record) == words
+    shown = epoch_body(deployed(), record)
+    assert shown["words"] == words
+    assert shown["assumption"].startswith(f"Assumes at most {CHANGES} changes per person")
+    assert shown["warning"] is None
 
 
 WEEKS = 170

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.estimate import CHANGES_USED, GAP, OUTSIDE, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.published import Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -19,6 +19,7 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results.changes import changes
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.known_digits import known_count
+from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.sentences import (
     change_words,
     epoch_sentence,
@@ -28,6 +29,7 @@ from dpstream.pipeline.results.sentences import (
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 
+ASSUMING = "name: a\nprotocol: value_stream\nepochs: {count: 9}\nparameters: {epsilon: 1, changes: "
 COUNT = "name: count\nprotocol: future_rand\nparameters: {epsilon: 2, changes: 2}\n"
 FOLLOWED = "name: count\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
 ITEMS = (
@@ -263,3 +265,11 @@ def test_a_change_is_told_with_an_interval_of_its_own(now: float, said: str) -> 
     assert float(value) == pytest.approx(now - 5_000, abs=50)
     assert what.startswith("cannot") or value[0].isdigit()
     assert (high - low) / 2 <= float(half) <= (high - low) / 2 + 100
+
+
+def test_every_flag_of_an_estimate_is_explained() -> None:
+    job = deploy_job(parse_job(f"{ASSUMING}4}}\n"), deployed_at=0)
+    assert "people have changed at least 2 times" in flag_words(job, CHANGES_USED)
+    assert "a larger parameters.changes" in flag_words(job, CHANGES_USED)
+    assert "claims nothing" in flag_words(job, GAP)
+    assert "below 0 or above the population" in flag_words(job, OUTSIDE)

@@ -14,6 +14,17 @@ function element(name, attributes, text = '') {
   return made;
 }
 
+/** Epochs that follow each other: lines through a gap would claim what nobody knows. */
+export function runs(epochs) {
+  const found = [];
+  for (const each of epochs) {
+    const run = found.at(-1);
+    if (run?.at(-1).epoch === each.epoch - 1) run.push(each);
+    else found.push([each]);
+  }
+  return found;
+}
+
 /** Draw the last epochs, from zero to all devices. */
 export function draw(svg, epochs, timeOf, most) {
   const shown = epochs.slice(-SHOWN);
@@ -21,8 +32,11 @@ export function draw(svg, epochs, timeOf, most) {
   const span = Math.max(10, shown.at(-1).epoch - first);
   const x = (epoch) => LEFT + ((epoch - first) / span) * (RIGHT - LEFT);
   const y = (value) => BOTTOM - (Math.min(Math.max(value, 0), most) / most) * (BOTTOM - TOP);
-  const path = (points) => points.map(([a, b], i) => `${i ? 'L' : 'M'}${a.toFixed(1)} ${b.toFixed(1)}`).join('');
-  const known = shown.filter(({ value }) => value !== null);
+  // A point without neighbors is drawn as a dot: a line of no length with round ends.
+  const path = ([...points]) => {
+    if (points.length === 1) points.push(points[0]);
+    return points.map(([a, b], i) => `${i ? 'L' : 'M'}${a.toFixed(1)} ${b.toFixed(1)}`).join('');
+  };
   const children = [];
   for (const part of [0, 0.25, 0.5, 0.75, 1]) {
     const level = y(part * most);
@@ -33,17 +47,16 @@ export function draw(svg, epochs, timeOf, most) {
     const anchor = index === 0 ? 'start' : index === shown.length - 1 ? 'end' : 'middle';
     children.push(element('text', { x: x(shown[index].epoch), y: BOTTOM + 22, 'text-anchor': anchor }, timeOf(shown[index].epoch)));
   }
-  const band = [
-    ...known.map(({ epoch, high }) => [x(epoch), y(high)]),
-    ...known.toReversed().map(({ epoch, low }) => [x(epoch), y(low)]),
-  ];
-  if (known.length) {
+  for (const run of runs(shown.filter(({ value }) => value !== null))) {
+    const band = [
+      ...run.map(({ epoch, high }) => [x(epoch), y(high)]),
+      ...run.toReversed().map(({ epoch, low }) => [x(epoch), y(low)]),
+    ];
     children.push(element('path', { class: 'band', d: `${path(band)}Z` }));
-    children.push(element('path', { class: 'estimate', d: path(known.map(({ epoch, value }) => [x(epoch), y(value)])) }));
+    children.push(element('path', { class: 'estimate', d: path(run.map(({ epoch, value }) => [x(epoch), y(value)])) }));
   }
-  const truth = shown.filter((each) => each.true !== null);
-  if (truth.length) {
-    children.push(element('path', { class: 'truth', d: path(truth.map((each) => [x(each.epoch), y(each.true)])) }));
+  for (const run of runs(shown.filter((each) => each.true !== null))) {
+    children.push(element('path', { class: 'truth', d: path(run.map((each) => [x(each.epoch), y(each.true)])) }));
   }
   svg.replaceChildren(...children);
 }

@@ -119,13 +119,9 @@ async function showSeen() {
   const epochs = await (await fetch('/estimates.json')).json();
   const last = epochs.filter(({ value }) => value !== null).at(-1);
   if (!last) return;
-  // No more is said than is known: where nobody may have it on, a bound.
-  const many =
-    last.low <= 0
-      ? `fewer than ${number(Math.floor(last.high) + 1)} of ${number(last.population)} had it on`
-      : `about ${number(last.value)} of ${number(last.population)} had it on (between ${number(last.low)} and ${number(last.high)})`;
-  $('seen-words').textContent = `At ${clock(beginsAt(last.epoch))} ${many}.`;
+  $('seen-words').textContent = `At ${clock(beginsAt(last.epoch))}: ${last.words}.`;
   $('seen-words').dataset.epoch = String(last.epoch);
+  $('seen-assumes').textContent = [last.assumption, last.warning].filter(Boolean).join(' ');
   draw($('chart'), epochs, (epoch) => clock(beginsAt(epoch)), config.devices);
 }
 
