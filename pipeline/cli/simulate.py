@@ -44,7 +44,12 @@ from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.results.asked import Asked, check_askable, make_query, usual_query
-from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time
+from dpstream.pipeline.results.coverage import (
+    coverage_lines,
+    coverage_over_time,
+    expected_coverage,
+)
+from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.results.smoothing import BIASED
 from dpstream.pipeline.simulation.item_accuracy import mean_accuracy
@@ -53,7 +58,6 @@ from dpstream.pipeline.simulation.simulate import (
     Simulation,
     column_errors,
     coverage,
-    expected,
     root_mean_square,
 )
 from dpstream.pipeline.simulation.trials import run_trials
@@ -159,7 +163,8 @@ def simulate(
         if query is None:
             query = usual_query(deployed.domain)
         if query is not None:
-            show_simulations(query, answering)
+            expected = expected_coverage(deployed, change_log, len(answering))
+            show_simulations(query, answering, expected)
         else:
             _show_epochs(simulations[0])
         _show(simulations, change_log)
@@ -204,7 +209,9 @@ def _show(simulations: list[Simulation], log: ValueLog) -> None:
     epochs = plural(len(first.records), "epoch")
     say(f"\n{first.job.name}: {plural(users, 'user')}, {epochs}{trials}", "bold")
     say_pairs(_summary(simulations, log))
-    for notice in value_notices(log, first.job.domain):
+    flags = sorted({flag for record in first.records for flag in record.flags})
+    explained = (f"{flag} means: {flag_words(first.job, flag)}" for flag in flags)
+    for notice in (*explained, *value_notices(log, first.job.domain)):
         say(f"\nnote: {notice}")
     say("\nprivacy", "bold")
     say_pairs([*guarantee_pairs(first.job.guarantee()), ("enrolled", enrolment(log))])
@@ -263,7 +270,8 @@ def _summary(simulations: list[Simulation], log: ValueLog) -> Iterator[tuple[str
                 if name != "online":
                     label = " (biased)" if name in BIASED else ""
                     yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
-        yield "intervals that hold the truth", f"{covered:.1%}; {expected(simulations)}"
+        expected = expected_coverage(first.job, log, len(simulations))
+        yield "intervals that hold the truth", f"{covered:.1%}; {expected}"
         by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)
         yield from coverage_lines(first.job, coverage_over_time(by_epoch), log)
     if first.frozen:

@@ -9,12 +9,12 @@ from dpstream.pipeline.cli.estimate_lines import say_epoch_table
 from dpstream.pipeline.cli.output import number, plural, say, say_pairs
 from dpstream.pipeline.results.questions import Query
 from dpstream.pipeline.simulation.query_trials import accuracy
-from dpstream.pipeline.simulation.simulate import Simulation, expected
+from dpstream.pipeline.simulation.simulate import Simulation
 
 _ROWS_SHOWN = 24
 
 
-def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
+def show_simulations(query: Query, simulations: Sequence[Simulation], expected: str) -> None:
     """Print the answers of the first of several trials, and how accurate all of them are."""
     first = simulations[0]
     table = answer_table(query, truth=True)
@@ -47,7 +47,7 @@ def show_simulations(query: Query, simulations: Sequence[Simulation]) -> None:
     say_pairs(
         [
             ("root mean squared error", f"{number(measured.rmse)}{unit}{said}"),
-            ("intervals that hold the truth", f"{measured.coverage:.1%}; {expected(simulations)}"),
+            ("intervals that hold the truth", f"{measured.coverage:.1%}; {expected}"),
         ]
     )
     if query.question.selects:

@@ -33,6 +33,7 @@ from dpstream.pipeline.devices.topic_claims import refuse_reader_of_topic
 from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.pipeline.whole_files import naming
 
@@ -114,6 +115,14 @@ def value_notices(log: ValueLog, domain: ValueDomain) -> Iterator[str]:
             "population, which is published exactly, is the number of users who ever had one: list "
             "all users with --users FILE"
         )
+    if isinstance(domain, NumericDomain) and not domain.optional:
+        first = int(np.count_nonzero(log.values_at(1) == domain.initial))
+        if first:
+            bucket = domain.items[domain.initial - 1]
+            yield (
+                f"{first:,} of {len(log.users):,} users count in {bucket} at the first epoch: "
+                "users count there until their first row (parameters.initial)"
+            )
     later = len(log.epochs) and log.epochs[-1] > 1
     if domain.kind == "value" and later and log.values.all():
         yield (

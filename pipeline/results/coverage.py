@@ -94,6 +94,23 @@ def used_up(log: ChangeLog, limit: ChangeLimit, horizon: int) -> NDArray[np.int6
     return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
 
 
+def _exceeding(job: DeployedJob, log: object) -> NDArray[np.int64]:
+    """As `used_up`, of the limit of a job; none where it or the log has no changes."""
+    limit = job.change_limit
+    if limit is None or not isinstance(log, ChangeLog):
+        return np.zeros(0, np.int64)
+    return used_up(log, limit, job.epochs.count)
+
+
+def expected_coverage(job: DeployedJob, log: object, runs: int = 1) -> str:
+    """What share of the intervals of so many runs should hold the true values, in words."""
+    if len(_exceeding(job, log)):
+        return "95 % were to be expected only if nobody exceeded the assumption below"
+    if runs > 1:
+        return "95 % over many trials, and errors of one trial go together"
+    return "over many runs 95 % do, and errors of one run go together"
+
+
 def coverage_lines(
     job: DeployedJob, parts: list[CoveredEpochs], log: object
 ) -> Iterator[tuple[str, str]]:
@@ -118,7 +135,7 @@ def coverage_lines(
     if limit is None or not isinstance(log, ChangeLog):
         return
     yield "assumption", str(limit)
-    epochs = used_up(log, limit, horizon)
+    epochs = _exceeding(job, log)
     if len(epochs):
         share = len(epochs) / (len(log.users) * -(-log.last_epoch // horizon))
         half = int(epochs[(len(epochs) - 1) // 2])

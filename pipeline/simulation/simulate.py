@@ -192,13 +192,6 @@ def column_errors(simulations: Sequence[Simulation]) -> dict[str, float]:
     return {name: float(np.sqrt(np.mean(found))) for name, found in squares.items()}
 
 
-def expected(simulations: Sequence[Simulation]) -> str:
-    """What is expected of the share of intervals that hold the truth, in words."""
-    if len(simulations) > 1:
-        return "95 % over many trials, and errors of one trial go together"
-    return "over many runs 95 % do, and errors of one run go together"
-
-
 def coverage(simulations: Sequence[Simulation]) -> float | None:
     """Share of the intervals, over all epochs and trials, that hold the truth."""
     covered = np.concatenate([simulation.covered() for simulation in simulations])

@@ -23,7 +23,11 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.operations.status.facts import STAGES
 from dpstream.pipeline.operations.up.progress import Row
 from dpstream.pipeline.planning.plan import plan
-from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time
+from dpstream.pipeline.results.coverage import (
+    coverage_lines,
+    coverage_over_time,
+    expected_coverage,
+)
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.known_digits import percent
 from dpstream.pipeline.results.sentences import sentence_of
@@ -35,7 +39,6 @@ from dpstream.pipeline.whole_files import replaced_whole
 NOT_PRIVATE = "demo: not private"
 """How the truth is labelled wherever it is shown."""
 
-ONE_RUN = "over many runs 95 % do, and errors of one run go together"
 """What is said wherever the intervals of one run are counted."""
 
 CSV_COLUMNS = (
@@ -231,7 +234,8 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     if predicted is not None:
         yield "predicted RMSE", f"{_share(predicted, outcome)}, by dpstream plan"
     if claimed:
-        yield "95 % intervals", f"{held} of {claimed} hold the truth; {ONE_RUN}"
+        expected = expected_coverage(outcome.job, outcome.values)
+        yield "95 % intervals", f"{held} of {claimed} hold the truth; {expected}"
         parts = coverage_over_time(outcome.covered_by_epoch())
         yield from coverage_lines(outcome.job, parts, outcome.values)
     yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]

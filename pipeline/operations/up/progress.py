@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import OUTSIDE, Estimate
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.kinds.headline import Headline
@@ -77,7 +77,9 @@ class Row:
         """What a reader has to know: the fate of a window that was not released, flags."""
         name = self.headline.name if kind_of(self.domain).in_one.selects else ""
         fate = [] if self.record.fate is Fate.RELEASED else [self.record.fate.value]
-        return [*fate, *([f"{name}, the largest"] if name else []), *self.estimate.flags]
+        # Numbers beside it are cut, so `outside` would be taken for a truth outside the interval.
+        flags = [flag for flag in self.estimate.flags if flag != OUTSIDE]
+        return [*fate, *([f"{name}, the largest"] if name else []), *flags]
 
 
 @dataclass(slots=True)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from dpstream.pipeline.devices.change_log import load_change_log
+from dpstream.pipeline.devices.item_log import load_value_log
 from dpstream.pipeline.devices.produce import value_notices
+from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN
 from tests.support.commands import Commands
 
@@ -49,3 +51,17 @@ def test_simulate_says_what_an_event_log_counts(
     text = " ".join(said.output.split())
     assert _EVER in text
     assert _EXACT in text
+
+
+def test_numbers_before_the_first_row_are_named(tmp_path: Path) -> None:
+    domain = NumericDomain(0, 80, 8, initial=15)
+    (tmp_path / "spent.csv").write_text("user,epoch,value\na,1,70\na,2,15\nb,2,30\nc,1,12\n")
+    log = load_value_log(tmp_path / "spent.csv", domain=domain)
+    (notice,) = value_notices(log, domain)
+    assert notice.startswith("2 of 3 users count in 10:20 at the first epoch")
+    (tmp_path / "spent.csv").write_text("user,epoch,value\na,1,70\nb,1,30\n")
+    assert not list(value_notices(load_value_log(tmp_path / "spent.csv", domain=domain), domain))
+    none = NumericDomain(0, 80, 8, optional=True)
+    (tmp_path / "spent.csv").write_text("user,epoch,value\na,1,70\nb,2,30\n")
+    log = load_value_log(tmp_path / "spent.csv", domain=none)
+    assert "first row" not in " ".join(value_notices(log, none))

@@ -13,7 +13,12 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
-from dpstream.pipeline.results.coverage import coverage_lines, coverage_over_time, used_up
+from dpstream.pipeline.results.coverage import (
+    coverage_lines,
+    coverage_over_time,
+    expected_coverage,
+    used_up,
+)
 
 FOUR_EPOCHS = 4
 
@@ -82,5 +87,11 @@ def test_used_up_changes_are_named_as_the_cause(calendar: str, since: str) -> No
     assert "do not cover what these users do after that" in exceeded["  exceeded"]
     assert since in exceeded["  exceeded"]
     assert "  exceeded" not in told(limited, TOGGLING[4:5])
+    job = deploy_job(
+        parse_job(f"name: a\nprotocol: {limited}\nepochs: {{count: 8}}\n"), deployed_at=0
+    )
+    # What the intervals do not cover is not said to even out over many runs.
+    assert "only if nobody exceeded" in expected_coverage(job, log_of(TOGGLING, 8))
+    assert "over many runs 95 % do" in expected_coverage(job, log_of(TOGGLING[4:5], 8))
     free = told("memoized_response\nparameters: {epsilon: 1}", TOGGLING)
     assert free.keys() == {"  over time"}
