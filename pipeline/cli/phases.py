@@ -157,8 +157,8 @@ def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterat
         records = "records" if hidden else plural(progress.unfinished, "record")
         yield f"{records} of the reports to be finished"
         for window in progress.windows[:_EPOCHS_SHOWN]:
-            waits = ", ".join(window.waits_for)
-            yield f"epoch {window.epoch} is open" + (f" without {waits}" if waits else "")
+            waits = f" without {', '.join(window.waits_for)}" if window.waits_for else ""
+            yield f"epoch {job.dated(window.epoch)} is open{waits}"
     if progress.undecided:
         yield f"{_epochs(progress.undecided)} to be decided"
     if progress.unpublished:

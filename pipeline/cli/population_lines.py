@@ -19,10 +19,10 @@ def population_pairs(state: Spending, population: str) -> Iterator[tuple[str, st
     """What to say of people, a label and a text each."""
     body = population_json(state, population)
     charged, count = body["charged"], body["deployments"]
+    deployments = "1 deployment" if count == 1 else f"{count:,} deployments"
     if charged["epsilon"] is None:
-        yield "charged", f"without end, by {count:,} deployments of which one renews for ever"
+        yield "charged", f"without end, by {deployments}, of which one renews for ever"
     else:
-        deployments = "1 deployment" if count == 1 else f"{count:,} deployments"
         yield (
             "added",
             f"epsilon {charged['epsilon']:.6g}, delta {charged['delta']:.3g}, by {deployments}",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property
@@ -279,8 +279,14 @@ class Job(Wording):
         last = "" if last_epoch is None else f" of {last_epoch:,}"
         first = counted_from or self.first_epoch
         number = horizons_between(first, epoch, self.epochs.count)
-        horizon = f" (horizon {number:,})" if self.epochs.renew else ""
-        return f"epoch {epoch:,}{last}{horizon}"
+        horizon = [f"horizon {number:,}"] if self.epochs.renew else []
+        return f"epoch {self.dated(epoch, last, horizon)}"
+
+    def dated(self, epoch: int, last: str = "", more: Sequence[str] = ()) -> str:
+        """The number of an epoch, and when it begins where a calendar says so."""
+        calendar = self.epochs.calendar
+        known = [*more, *([] if calendar is None else [calendar.shown(epoch)])]
+        return f"{epoch:,}{last}" + (f" ({', '.join(known)})" if known else "")
 
     def guarantee_of(self, law: Law) -> Guarantee:
         """What a calibrated law promises every user; for a job that renews, in each horizon."""

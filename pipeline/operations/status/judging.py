@@ -61,15 +61,15 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
                 else f"dpstream producers {job.name} shows who reports"
             )
             yield (
-                f"nothing was released of the last {status.withheld:,} epochs: fewer than "
-                f"{job.shuffle.minimum:,} devices were in each: {see}"
+                f"nothing was released of the last {status.withheld:,} epochs: {_few(job)} were in "
+                f"each: {see}"
             )
     published = status.published
     if published is not None and published.reason is not None:
         yield (
-            f"epoch {published.epoch:,} is spoiled: {published.reason}. Where shares do not open, "
-            "see that both parties have the keys of its turn, and find the producer whose shares "
-            f"these are: dpstream producers {job.name} shows who reports"
+            f"epoch {job.dated(published.epoch)} is spoiled: {published.reason}. Where shares do "
+            "not open, see that both parties have the keys of its turn, and find the producer "
+            f"whose shares these are: dpstream producers {job.name} shows who reports"
         )
     limit = job.change_limit
     if (
@@ -137,8 +137,8 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     published = status.published
     silent = published is not None and published.fate in (Fate.EMPTY, Fate.TOO_SMALL)
     if published is not None and silent and not status.finished:
-        who = "no" if published.fate is Fate.EMPTY else f"fewer than {job.shuffle.minimum:,}"
-        yield f"{who} devices reported in epoch {published.epoch:,}: it has no estimate"
+        who = "no devices" if published.fate is Fate.EMPTY else _few(job)
+        yield f"{who} reported in epoch {job.dated(published.epoch)}: it has no estimate"
     for topic in status.topics:
         if topic.partitions > topic.deployed and not topic.stray:
             yield (
@@ -280,3 +280,9 @@ def _longest_window(job: DeployedJob) -> float:
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _few(job: DeployedJob) -> str:
+    """As many as are in a window that is not released."""
+    minimum = job.shuffle.minimum
+    return "no devices" if minimum == 1 else f"fewer than {minimum:,} devices"

@@ -110,6 +110,19 @@ def test_an_epoch_without_reports_is_named() -> None:
     assert "all is well" in shown
 
 
+def test_epochs_of_a_calendar_are_named_by_their_beginning() -> None:
+    text = "name: a\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 2}\nepochs: "
+    days = "{count: 8, start: 2026-03-02, length: P1D}\nshuffle: {minimum: 1}\n"
+    job = deploy_job(parse_job(text + days), deployed_at=0)
+    assert job.position_of(3) == "epoch 3 of 8 (2026-03-04)"
+    status = status_of(stages(), published=publication(3), withheld=3)
+    (note,) = find_notes(job, status)
+    assert note == "no devices reported in epoch 3 (2026-03-04): it has no estimate"
+    # A minimum of 1 leaves nobody to be fewer.
+    (problem,) = find_problems(job, status)
+    assert problem.startswith("nothing was released of the last 3 epochs: no devices were in each")
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_needs_a_live_worker(stage: str) -> None:
     for workers in ((), (worker(stage, age=SILENCE + 0.1),)):

@@ -105,7 +105,7 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
     async with live_page(cluster) as page:
         body = await page.get("/api/jobs/first-report")
         assert (body["counted_from"], body["last_epoch"]) == (first, last)
-        assert body["position"] == f"epoch {last:,} (horizon 4)"
+        assert body["position"] == f"epoch {last:,} (horizon 4, 2023-11-15 01:59)"
         assert body["guarantee"]["horizons"] == 4
         assert body["guarantee"]["epsilon"] == pytest.approx(16, rel=1e-3)
         words = " ".join(body["guarantee_words"])
