@@ -104,23 +104,23 @@ def terms_of(statement: Statement, account: Account, limit: Limit) -> Terms:
 
 def _words(statement: Statement, spent: Limit, limit: Limit, charges: int | None) -> str:
     clock, cost = statement.clock, losses(statement.epsilon, statement.delta)
-    begins = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=clock.begins(clock.first))
     last = "without end" if clock.last is None else f"{clock.last - clock.first + 1} times at most"
     sentences = [
         f"Job {statement.job} asks every {_length(clock)}, {last}, from "
-        f"{begins.isoformat()[:16].replace('T', ' ')} UTC on."
+        f"{_moment(clock, clock.first)} on."
     ]
     if statement.unit == "stream":
-        anew = "; what follows costs as much again" if statement.renews else ""
-        sentences.append(f"All answers of {clock.count} times together cost {cost}{anew}.")
-        name = "so many answers"
+        # The first horizon of a deployment is what is left of one that the calendar began before.
+        later = (clock.horizon(clock.first) + 1) * clock.count + 1
+        until = f" before {_moment(clock, later)}" if statement.renews else ""
+        anew = f"; every {clock.count} times after that cost as much again" if until else ""
+        sentences.append(f"All answers{until} together cost {cost}{anew}.")
     else:
         sentences.append(f"Each answer costs {cost}.")
-        name = "one answer"
-    enough = "any number of times" if charges is None else f"{charges} times"
+    enough = "any number" if charges is None else f"{charges}"
     sentences += [
-        f"Of population {statement.population}, {spent} is spent and the app allows {limit}: room "
-        f"for {name}, {enough}.",
+        f"Of population {statement.population}, {spent} is spent and the app allows {limit}. "
+        f"Charges of this size for which there is room: {enough}.",
         f"What cannot be told apart: {statement.guarantee['neighbours']}.",
         f"Who has to be trusted: {statement.guarantee['trust']}.",
     ]
@@ -129,6 +129,11 @@ def _words(statement: Statement, spent: Limit, limit: Limit, charges: int | None
     if statement.tokens:
         sentences.append("Collectors are told who reports.")
     return " ".join(sentences)
+
+
+def _moment(clock: EpochClock, epoch: int) -> str:
+    begins = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=clock.begins(epoch))
+    return f"{begins.isoformat()[:16].replace('T', ' ')} UTC"
 
 
 def _length(clock: EpochClock) -> str:

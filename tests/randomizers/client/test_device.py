@@ -417,8 +417,8 @@ def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
     assert (terms.epochs.count, terms.deployed) == (4, START)
     assert str(terms) == terms.words
     assert terms.words.startswith(
-        "Job logins asks every day, without end, from 2026-03-01 00:00 UTC on. All answers of 4 "
-        "times together cost epsilon 1; what follows costs as much again. "
+        "Job logins asks every day, without end, from 2026-03-01 00:00 UTC on. All answers before "
+        "2026-03-05 00:00 UTC together cost epsilon 1; every 4 times after that cost as much again."
     )
     phone.collector.job = deployed(number=2, parameters={"epsilon": 8, "changes": 2})
     assert device.join(terms).deployment == (1).to_bytes(16, "big")
@@ -444,7 +444,7 @@ def test_terms_say_how_often_there_is_room(make_phone: MakePhone) -> None:
     assert terms.words.startswith(
         "Job fruits asks every day, without end, from 2026-03-01 00:00 UTC on. Each answer costs "
         "epsilon 1, delta 0.000001. Of population fruits, epsilon 0 is spent and the app allows "
-        "epsilon 100, delta 0.0000025: room for one answer, 2 times."
+        "epsilon 100, delta 0.0000025. Charges of this size for which there is room: 2."
     )
     poor = make_phone({"values": SETS}, limit=Limit.of(0.5)).start()
     assert poor.terms().charges == 0

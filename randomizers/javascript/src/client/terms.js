@@ -1,7 +1,7 @@
 /** What a device would agree to by joining, before anything is charged: as `randomizers/client/terms.py`. */
 
 import { inWords, spent as spentOf } from './account.js';
-import { begins } from './epoch_clock.js';
+import { begins, horizonOf } from './epoch_clock.js';
 
 /** @typedef {import('./statements.js').Statement} Statement */
 /** @typedef {import('./account.js').Losses} Losses */
@@ -35,20 +35,22 @@ export function termsOf(told, account, limit) {
 /** @param {Statement} told @param {Losses} spent @param {Losses} limit @param {bigint | null} charges */
 function inSentences(told, spent, limit, charges) {
   const { job, population, epochs, guarantee } = told;
-  const start = new Date(begins(epochs, epochs.first)).toISOString().slice(0, 16).replace('T', ' ');
+  /** @param {number} epoch */
+  const moment = (epoch) => `${new Date(begins(epochs, epoch)).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
   const last = epochs.last === null ? 'without end' : `${epochs.last - epochs.first + 1} times at most`;
-  const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, from ${start} UTC on.`];
-  let name = 'one answer';
+  const sentences = [`Job ${job} asks every ${length(epochs)}, ${last}, from ${moment(epochs.first)} on.`];
   if (guarantee.unit === 'stream') {
-    const anew = told.renews ? '; what follows costs as much again' : '';
-    sentences.push(`All answers of ${epochs.count} times together cost ${inWords(told)}${anew}.`);
-    name = 'so many answers';
+    // The first horizon of a deployment is what is left of one that the calendar began before.
+    const later = (horizonOf(epochs, epochs.first) + 1) * epochs.count + 1;
+    const until = told.renews ? ` before ${moment(later)}` : '';
+    const anew = told.renews ? `; every ${epochs.count} times after that cost as much again` : '';
+    sentences.push(`All answers${until} together cost ${inWords(told)}${anew}.`);
   } else {
     sentences.push(`Each answer costs ${inWords(told)}.`);
   }
-  const enough = charges === null ? 'any number of times' : `${charges} times`;
+  const enough = charges === null ? 'any number' : `${charges}`;
   sentences.push(
-    `Of population ${population}, ${inWords(spent)} is spent and the app allows ${inWords(limit)}: room for ${name}, ${enough}.`,
+    `Of population ${population}, ${inWords(spent)} is spent and the app allows ${inWords(limit)}. Charges of this size for which there is room: ${enough}.`,
     `What cannot be told apart: ${guarantee.neighbours}.`,
     `Who has to be trusted: ${guarantee.trust}.`,
   );
