@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -174,6 +174,25 @@ def test_only_answers_of_one_kind_are_compared(
     expect(offered).to_have_text(["compare with …", "enrolment", "silent"])
     seen.open("?job=transport")
     expect(page.get_by_label("Compare with")).to_have_count(0)
+    seen.assert_well_behaved()
+
+
+def test_a_curve_that_is_not_read_yet_is_not_said_to_be_unpublished(
+    served: ServedPage, watch: Watch
+) -> None:
+    job = served.deploy(count_job("slow", epochs="{count: 8}"))
+    served.publish(job, 1, [estimate(5_000)])
+    seen = watch(served.address)
+    held: list[Route] = []
+    seen.page.route("**/figures.json*", held.append)
+    seen.open("?job=slow")
+    expect(seen.page.get_by_text("The curve is being read.")).to_be_visible(timeout=PATIENCE)
+    served.publish(job, 2, [estimate(5_100)])
+    expect(seen.page.get_by_text("2 of 8")).to_be_visible(timeout=PATIENCE)
+    expect(seen.page.locator(".charts .empty")).to_be_hidden()
+    for each in held:
+        each.continue_()
+    seen.wait_for_epoch(2)
     seen.assert_well_behaved()
 
 

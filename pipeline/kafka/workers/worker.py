@@ -496,7 +496,7 @@ class _Process:
                 self.connection.principal, "write", "topic", topic, self.stage_name
             )
         if isinstance(error, KafkaError):
-            return f"Kafka refused: {text}"
+            return f"Kafka refused: {text}; dpstream status {self.job.name} names changed settings"
         return _unexpected(error)
 
     async def _say_goodbye(self) -> None:

@@ -245,7 +245,8 @@ export class CurvesCard {
   #zoom() {
     const { range } = this;
     for (const { chart, unit, models: [model], nothing } of this.#charts) {
-      nothing.hidden = chart.curves.some((curve) => curve.lastKnown(range[1]) >= 0 && curve.epochs[curve.lastKnown(range[1])] >= range[0]);
+      // Until curves are read nothing is known of them.
+      nothing.hidden = !chart.curves.length || chart.curves.some((curve) => curve.lastKnown(range[1]) >= 0 && curve.epochs[curve.lastKnown(range[1])] >= range[0]);
       setText(nothing, `No estimate was published of these ${model.detail.period}s: see why in the table below.`);
       const alike = this.#charts.filter((other) => other.unit === unit && (unit === "users" || model.measuresAs(other.models[0])));
       chart.zoom(range, widest(alike.map((other) => other.chart.extent(range, this.#fromZero(unit)))));
