@@ -101,11 +101,7 @@ class ShuffledCountsAggregator:
 
     @classmethod
     def from_bytes(cls, law: ShuffledCountsLaw, data: bytes) -> Self:
-        """Read `to_bytes`.
-
-        Raises:
-            ValueError: the bytes are no counts of this horizon.
-        """
+        """Read `to_bytes`; `ValueError` if the bytes are no counts of this horizon."""
         if len(data) % _ENTRY.itemsize:
             raise ValueError(f"counts of {len(data)} bytes, an epoch takes {_ENTRY.itemsize}")
         entries = np.frombuffer(data, _ENTRY)

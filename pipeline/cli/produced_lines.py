@@ -32,7 +32,7 @@ def say_produced(
         say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
     if strangers and not as_json:
         say(f"{strangers_said(strangers)}; put them on the roster (--users) to enrol them")
-    if producer.frozen and not as_json:
+    if producer.frozen and producer.job.change_limit is not None and not as_json:
         say(
             f"{plural(producer.frozen, 'device')} frozen, having changed more often than the job "
             "follows; nobody else is told: a job with more parameters.changes would follow them"

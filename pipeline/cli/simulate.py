@@ -274,7 +274,7 @@ def _summary(simulations: list[Simulation], log: ValueLog) -> Iterator[tuple[str
         yield "intervals that hold the truth", f"{covered:.1%}; {expected}"
         by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)
         yield from coverage_lines(first.job, coverage_over_time(by_epoch), log)
-    if first.frozen:
+    if first.frozen and first.job.change_limit is not None:
         yield "devices that left out changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
     withheld = sum(record.fate is not Fate.RELEASED for record in first.records)
     if withheld:

@@ -70,8 +70,9 @@ def change_limit(
     later: Literal["delayed", "lost"],
     *,
     first_is_free: bool = False,
+    boost: float = 1.0,
 ) -> ChangeLimit | None:
-    """Return the limit, or None if a horizon of `epochs` leaves no room for more changes."""
-    if epochs <= changes + first_is_free:
+    """Return the limit, or None if `epochs` leave no room for more changes or none is boosted."""
+    if not boost or epochs <= changes + first_is_free:
         return None
     return ChangeLimit(changes, later, first_is_free)

@@ -93,7 +93,7 @@ PROTOCOL = Protocol(
     needs_shuffle=False,
     loss_of_streams=True,
     change_limit=lambda law, asked, epochs: change_limit(
-        asked.changes, epochs, "delayed", first_is_free=True
+        asked.changes, epochs, "delayed", first_is_free=True, boost=law.booleans.boost
     ),
     values=lambda asked: CategoryDomain(asked.domain),
     forecast=lambda law, asked, last_epoch: HadamardValuesForecast(law, last_epoch),

@@ -72,7 +72,11 @@ PROTOCOL = Protocol(
     needs_shuffle=False,
     loss_of_streams=True,
     change_limit=lambda law, asked, epochs: change_limit(
-        asked.changes, epochs, "delayed", first_is_free=True
+        asked.changes,
+        epochs,
+        "delayed",
+        first_is_free=True,
+        boost=max(level.booleans.boost for level in law.levels),
     ),
     values=lambda asked: NumericDomain(asked.low, asked.high, asked.buckets, asked.initial),
     forecast=RangeValuesForecast,

@@ -95,7 +95,7 @@ def shuffled(
 
     def limit_of(law: Any, asked: Any, epochs: int) -> ChangeLimit | None:
         # Without a boost every epoch has reports of its own, and the value may change at will.
-        return change_limit(law.changes, epochs, "delayed") if law.boost else None
+        return change_limit(law.changes, epochs, "delayed", boost=law.boost)
 
     return Protocol(
         name=name,

@@ -42,7 +42,7 @@ class ValueStreamForecast:
                 "epsilon": law.loss,
             },
         )
-        self.caveats = (unboosted_caveat(self._kernel, law.changes),)
+        self.caveats = (unboosted_caveat(self._kernel, law.changes),) if law.boost else ()
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
         """Of the estimates, in users, shape (epochs,)."""
@@ -95,7 +95,9 @@ PROTOCOL = Protocol(
     needs_shuffle=False,
     loss_of_streams=True,
     changes=_changes,
-    change_limit=lambda law, asked, epochs: change_limit(asked.changes, epochs, "delayed"),
+    change_limit=lambda law, asked, epochs: change_limit(
+        asked.changes, epochs, "delayed", boost=law.boost
+    ),
     forecast=lambda law, asked, last_epoch: ValueStreamForecast(law, last_epoch),
     alternatives=alternatives,
     examples=(

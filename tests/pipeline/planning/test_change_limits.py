@@ -19,6 +19,10 @@ SHUFFLED = "shuffled_counts", "epsilon: 1, delta: 1.0e-6"
     [
         ("value_stream", "epsilon: 4, changes: 4", 64, ChangeLimit(4, "delayed")),
         ("value_stream", "epsilon: 4, changes: 4", 4, None),
+        # So few epochs that no change is boosted: all are followed at once, however many they are.
+        ("value_stream", "epsilon: 4, changes: 4", 8, None),
+        ("hadamard_values", f"epsilon: 2, changes: 1, {ITEMS}", 4, None),
+        ("range_values", "epsilon: 2, changes: 3, low: 0, high: 8, buckets: 2", 6, None),
         ("future_rand", "epsilon: 4, changes: 4", 64, ChangeLimit(4, "lost")),
         ("erlingsson", "epsilon: 4, changes: 2", 64, ChangeLimit(2, "lost")),
         ("split_budget", "epsilon: 4", 4, None),
