@@ -184,9 +184,9 @@ def test_a_curve_that_is_not_read_yet_is_not_said_to_be_unpublished(
     served.publish(job, 1, [estimate(5_000)])
     seen = watch(served.address)
     held: list[Route] = []
-    seen.page.route("**/figures.json*", held.append)
-    seen.open("?job=slow")
-    expect(seen.page.get_by_text("The curve is being read.")).to_be_visible(timeout=PATIENCE)
+    seen.page.route("**/figures.json*", lambda route: held.append(route))
+    with seen.page.expect_request("**/figures.json*", timeout=PATIENCE):
+        seen.open("?job=slow")
     served.publish(job, 2, [estimate(5_100)])
     expect(seen.page.get_by_text("2 of 8")).to_be_visible(timeout=PATIENCE)
     expect(seen.page.locator(".charts .empty")).to_be_hidden()
