@@ -39,7 +39,7 @@ def modes(tmp_path: Path) -> Path:
     path = tmp_path / "modes.yaml"
     path.write_text(
         "name: modes\nprotocol: hadamard_values\n"
-        "parameters: {epsilon: 8, changes: 1, domain: [walk, bus, car]}\n"
+        "parameters: {epsilon: 8, changes: 0, domain: [walk, bus, car]}\n"
         f"epochs: {{count: {EPOCHS}}}\n"
     )
     return path
@@ -102,7 +102,7 @@ def test_published_estimates_are_asked_the_same(
     picture = tmp_path / "modes.png"
     drawn = dpstream("estimates", "modes", "--plot", picture).errors
     assert f"{picture} is written" in drawn
-    assert "assumes at most 1 change per person after the first value" in drawn
+    assert "assumes at most 0 changes per person after the first value" in drawn
     assert picture.read_bytes().startswith(b"\x89PNG")
     wrong_uses: list[tuple[list[object], str]] = [
         (["--item", "buss"], "did you mean 'bus'?"),
