@@ -261,7 +261,6 @@ def _by_sight(one: Sights, other: Sights) -> Score:
 
 
 def _by_epoch(one: Sights, other: Sights) -> Score:
-    """The same epoch by epoch, as if epochs were independent."""
     epochs = min(len(one.tables), len(other.tables))
     ratios = [
         _log_ratios(
@@ -381,7 +380,6 @@ def _weight(one: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 
 def _added_up(value: _Value) -> Score:
-    """A score that is a sum over epochs."""
 
     def score(sights: Sights) -> NDArray[np.float64]:
         total = np.zeros(sights.trials)

@@ -152,7 +152,6 @@ def _look(
     wanted: tuple[Binding, ...],
     principals: Mapping[str, tuple[str, ...]],
 ) -> Comparison | None:
-    """What of it is there; None where no cluster tells, which is said."""
     if connection is None:
         tell("no cluster is named, so that what is there already is not shown")
         return None

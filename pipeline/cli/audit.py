@@ -87,7 +87,6 @@ def audit(
 def _attacks(
     subject: str | None, effort: Effort, servers: str | None, kafka_config: Path | None
 ) -> list[Attack]:
-    """Return the attacks on all protocols, a protocol, a job file or a deployed job."""
     if subject is None:
         return attacks_on_all(effort)
     accounting = [] if effort.quick else attacks_on_accounting()

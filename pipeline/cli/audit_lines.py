@@ -41,7 +41,6 @@ def show_audit(found: Audit) -> None:
 
 
 def _strongest(findings: Sequence[Finding]) -> Iterable[Finding]:
-    """Of each protocol and attack what is convicted, or comes nearest to the claim."""
     found: dict[tuple[str, str], Finding] = {}
     for finding in findings:
         key = finding.subject.rpartition("-")[0] or finding.subject, finding.attack

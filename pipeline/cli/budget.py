@@ -87,7 +87,6 @@ def _change(
     lift: bool,
     reason: str | None,
 ) -> StatedBudget | None:
-    """What the options set; None where they only ask."""
     if epsilon is None and not lift:
         given = {"--delta": delta, "--reason": reason, "--compose": composed or None}
         for option, value in given.items():
@@ -116,7 +115,6 @@ def _change(
 
 
 def _with_delta(change: StatedBudget, state: Spending) -> StatedBudget:
-    """With the delta as it was, where none is given."""
     if change.epsilon is not None and change.delta is None:
         before = binding_budget(change.population, state.stated).get("delta")
         change = replace(change, delta=0.0 if before is None else before.delta)

@@ -123,7 +123,6 @@ def _as_json(letter: DeadLetter, log: DeadLetterLog, *, hidden: bool) -> dict[st
 
 
 def _size(letter: DeadLetter, *, hidden: bool) -> int | None:
-    """In bytes, which tell how many messages a batch holds; None where that is hidden."""
     return None if hidden else len(letter.value)
 
 

@@ -160,7 +160,6 @@ def _dry_run(
 
 
 def _budget_change(text: str) -> BudgetChange:
-    """What --set-budget says."""
     population, _, amounts = text.rpartition("=")
     if population and amounts == "none":
         return BudgetChange(population, None)
@@ -191,7 +190,6 @@ def _confirm_budget(plan: DeployPlan) -> None:
 
 
 def _note_budget(plan: DeployPlan) -> None:
-    """A budget that does not bind, and people who are charged without end."""
     for account in plan.not_binding:
         assert account.binding is not None
         tell(
@@ -272,7 +270,6 @@ def _say_deployed(deployed: DeployedJob, where: tuple[str, ...], noise_key: Path
 
 
 def _warn_of_horizons(plan: DeployPlan) -> None:
-    """What goes on of horizons that were taken away: the charge for them is gone."""
     if plan.step is not Step.CHANGE or plan.running is None or plan.deployed.horizons is None:
         return
     before, after = plan.running.horizons, plan.deployed.horizons
@@ -285,7 +282,6 @@ def _warn_of_horizons(plan: DeployPlan) -> None:
 
 
 def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
-    """What goes on of a deployment that was replaced."""
     heartbeats = Heartbeats(earlier.deployment)
     for record in TopicReader(cluster, earlier, Role.STATUS).read():
         heartbeats.apply(record)

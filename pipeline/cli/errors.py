@@ -121,7 +121,6 @@ def explain(error: Exception, role: str = ANY_ROLE) -> tuple[str, int] | None:
 
 
 def _explain_others(error: Exception) -> tuple[str, int] | None:
-    """The same of errors of libraries, and of packages that know of no command line."""
     # Imported only now: hardly any command needs all of them, and Kafka's clients take long.
     from concurrent.futures.process import BrokenProcessPool
 

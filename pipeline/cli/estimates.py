@@ -189,7 +189,6 @@ def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[
 
 
 def _told_of_none(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
-    """The same records; that there are none is said, which an empty table leaves open."""
     found = False
     for record in records:
         found = True

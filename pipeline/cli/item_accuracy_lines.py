@@ -48,7 +48,6 @@ def show_accuracies(simulations: Sequence[Simulation]) -> None:
 def _some(
     epochs: Sequence[tuple[EstimateRecord, ItemAccuracy]], rows: int
 ) -> list[tuple[EstimateRecord, ItemAccuracy]]:
-    """As many of them as there is room for, with so many rows each; the last one is among them."""
     step = -(-len(epochs) * max(rows, 1) // _ROWS_SHOWN)
     return list(epochs[:: -max(step, 1)][::-1])
 

@@ -74,7 +74,6 @@ def _length_in_short(job: DeployedJob) -> str:
 
 
 def _epsilon_in_short(job: DeployedJob) -> str:
-    """With delta, if there is one. A replay costs nobody anything."""
     if job.replay_of is not None:
         return "none"
     guarantee = promised(job)

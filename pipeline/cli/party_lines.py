@@ -27,7 +27,6 @@ def show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
 
 
 def _by_assumption(parties: Sequence[PartyGuarantee]) -> list[tuple[str, list[str]]]:
-    """What figures rest on, and those of whom."""
     assumed = dict.fromkeys(each.assumes for each in parties)
     return [(words, [each.party for each in parties if each.assumes == words]) for words in assumed]
 

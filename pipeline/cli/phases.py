@@ -150,7 +150,6 @@ def _drain(
 
 
 def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterator[str]:
-    """How far a drain has come; and, if that is `missed`, which stages have no worker."""
     if progress.unfinished:
         # Where devices rely on the shuffle stage, how many there are is for nobody to see.
         hidden = job.protocol_entry.needs_shuffle

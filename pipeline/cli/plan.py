@@ -169,7 +169,6 @@ def _plot(made: Plan, path: Path) -> None:
 
 
 def _wanted_error(text: str) -> float:
-    """A share of the users below 1, or a number of them from 1 on."""
     try:
         error = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

@@ -88,7 +88,6 @@ def _show_liars(one: float) -> None:
 
 
 def _users(users: float) -> str:
-    """A number of users, with a digit after the point where it is small."""
     return f"{users:,.1f} users" if users < 100 else f"{users:,.0f} users"
 
 

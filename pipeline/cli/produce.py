@@ -245,7 +245,6 @@ def _produce_live(
 
 
 def _read_until(descriptor: int, clock: Callable[[], datetime], deadline: datetime) -> bytes | None:
-    """Bytes from a descriptor, b"" at its end, None when the deadline comes first."""
     seconds = (deadline - clock()).total_seconds()
     ready, _, _ = select.select([descriptor], [], [], min(max(0.0, seconds), _LONGEST_WAIT))
     return os.read(descriptor, 1 << 16) if ready else None

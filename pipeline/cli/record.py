@@ -124,7 +124,6 @@ def _record(
 def _shown(
     recorder: Recorder, check: DeploymentCheck, job: DeployedJob, follow: bool
 ) -> Iterator[Recorded]:
-    """Record, with a bar on a terminal."""
 
     def round() -> Iterator[Recorded]:
         # Asked first: all that was published before the answer is recorded still.

@@ -238,7 +238,6 @@ def run(
 
 
 def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> None:
-    """Exit with the reason if what is kept of the job contradicts itself."""
     if stage not in job.stages:
         return
     try:
@@ -306,20 +305,17 @@ def _make_stage(
 
 
 def _resting(job: DeployedJob, stage: StageName, after: float | None) -> Resting | None:
-    """When the worker of a supervisor rests, which then reads the note of it."""
     if after is None:
         return None
     return Resting(after, waking_roles(job, stage), Task.version_of(job).hex())
 
 
 def _role_of(stage: StageName, job: DeployedJob) -> Role:
-    """What a stage reads that not every job has, of a job with devices."""
     check_has_devices(job)
     return _check_stage(job, stage)
 
 
 def _check_stage(job: DeployedJob, stage: StageName) -> Role:
-    """What a stage of a job reads."""
     role = stages_of(job).get(stage)
     if role is None:
         raise UsageProblem(

@@ -141,7 +141,6 @@ def serve(
 
 
 def _access(password: Path | None, header: str | None, proxies: list[str]) -> AccessSettings:
-    """Who may see the page."""
     if proxies and header is None:
         raise UsageProblem("--trusted-proxy says from where --trusted-header counts: give that too")
     if header is not None and not _HEADER.fullmatch(header):
@@ -178,7 +177,6 @@ def _load(job: DeployedJob, path: Path) -> ValueLog:
 
 
 def _truths(jobs: tuple[str, ...], given: list[str]) -> dict[str, Path]:
-    """The inputs of jobs, by name."""
     truths: dict[str, Path] = {}
     for text in given:
         name, equals, file = text.partition("=")

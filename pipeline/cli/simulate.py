@@ -240,7 +240,6 @@ def _item_summary(simulations: list[Simulation], users: int) -> Iterator[tuple[s
 def _plot_items(
     path: Path, simulation: Simulation, log: ItemLog, question: Question | None
 ) -> None:
-    """Draw what is published of the items asked for, or of those most held."""
     job, records = simulation.job, simulation.records
     if question is None or question.selects or question.of_tree:
         query = None

@@ -232,7 +232,6 @@ def _demo_devices(
 
 
 def _watched(settings: UpSettings, browser: bool, as_json: bool) -> UpSettings:
-    """Whether a browser is opened and the page stays: only where somebody sits."""
     somebody = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
     return replace(
         settings,
@@ -291,7 +290,6 @@ def _say_json(outcomes: Sequence[Outcome], written: Sequence[Mapping[str, Path]]
 
 
 def _check_folder(folder: Path) -> None:
-    """See that a folder can be written, before the work is done for nothing."""
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -363,7 +361,6 @@ def _show_next_steps(job_file: Path, job: DeployedJob, *, example: bool) -> None
 
 
 def _program() -> str:
-    """How this command is called from here."""
     if shutil.which("dpstream"):
         return "dpstream"
     script = Path(sys.argv[0]).absolute()

@@ -315,6 +315,5 @@ def _load(name: str, verb: Verb) -> Any:
 
 
 def _flowing(command: Callable[..., None]) -> str:
-    """What its docstring says, a line a paragraph: terminals are not as wide as the source."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

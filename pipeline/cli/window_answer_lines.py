@@ -107,7 +107,6 @@ def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:
 
 
 def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
-    """What the epochs asked for lose, and who has to be trusted."""
     own, of_all = job.guarantee(), composed(job, epochs)
     delta = f", delta {own.delta:.3g}" if own.delta else ""
     said = f"epsilon {own.epsilon:.6g}{delta} for what a user holds at one epoch"

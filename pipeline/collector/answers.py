@@ -133,7 +133,6 @@ def written(answer: Answer, more: Headers, *, close: bool, body: bool = True) ->
 def _head(
     headers: Headers, more: Headers, content_type: str, length: int | None, close: bool
 ) -> bytes:
-    """Of answers alone that are alike: bodies are as many as there are moments."""
     lines = [
         *headers,
         *more,

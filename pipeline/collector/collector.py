@@ -12,7 +12,7 @@ import signal
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +36,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.kept_state import made_again
 from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
@@ -52,6 +53,8 @@ _FILES_BESIDES: Final = 100
 _STATUS_SECONDS: Final = 1.0
 _WATERMARK_SECONDS: Final = 0.1
 _TICK_SECONDS: Final = 0.5
+_TOPICS_SECONDS: Final = 5.0
+_WRITTEN: Final = frozenset({Role.REPORTS, Role.DEVICES})
 _SAID_SECONDS: Final = 10.0
 _AWAY_SECONDS: Final = 10.0
 _ENDING_SECONDS: Final = 20.0
@@ -76,6 +79,9 @@ class LogWriter(Protocol):
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
     ) -> int | None:
         """Write a record until it is acknowledged, or raise `WriteError`; when it was appended."""
+
+    async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Kafka's ids of the topics that exist, or raise `WriteError`."""
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -145,6 +151,8 @@ class Collector:
         self._lines = lines
         self._room = Room()
         self._running: dict[str, _Running] = {}
+        self._lost: dict[bytes, str] = {}
+        self._wanted = WantedJobs({}, {})
         self._told: dict[str, str] = {}
         self._answered = float("-inf")
         self._ticked = time.monotonic()
@@ -272,6 +280,7 @@ class Collector:
         await self._writer.stop()
 
     def _set_jobs(self, wanted: WantedJobs) -> None:
+        self._wanted = wanted
         for name, why in wanted.refused.items():
             self._say_once(name, why)
         for name, running in list(self._running.items()):
@@ -308,9 +317,11 @@ class Collector:
         self.service.informed = True
 
     def _checks(self, job: DeployedJob) -> tuple[Intake, TokenCheck | None] | None:
-        """What decides about its reports; None: it cannot be, and that was said."""
         assert job.devices is not None
         said = job.devices.tokens
+        if job.deployment in self._lost:
+            self._say_once(job.name, self._lost[job.deployment])
+            return None
         try:
             key = CollectorKey.read(self.settings.key_file or collector_key_file(job.name))
             tokens = None if said is None else TokenCheck(said, job.name, self._clock.milliseconds)
@@ -329,16 +340,17 @@ class Collector:
         running.tasks = [
             loop.create_task(self._tell_status(running)),
             loop.create_task(self._say_watermarks(running)),
+            loop.create_task(self._watch_topics(running)),
         ]
         self._lines(name).info("taking reports")
 
     def _leave(self, running: _Running) -> None:
-        """Take no more reports of a job that is gone."""
         for task in running.tasks:
             task.cancel()
         task = asyncio.get_running_loop().create_task(running.served.gathering.finish())
         self._tasks.append(task)
-        self._lines(running.served.job.name).info("ended, or deployed anew: left")
+        if running.served.job.deployment not in self._lost:
+            self._lines(running.served.job.name).info("ended, or deployed anew: left")
 
     async def _end_job(self, running: _Running) -> None:
         for task in running.tasks:
@@ -374,6 +386,22 @@ class Collector:
             except WriteError as error:
                 self._complain(f"Kafka does not take what this collector says: {error}")
             await asyncio.sleep(_STATUS_SECONDS)
+
+    async def _watch_topics(self, running: _Running) -> None:
+        """Take no more reports of a job whose topics were deleted and made again."""
+        while True:
+            job = running.served.job
+            names = {
+                job.topic(role): job.topic_ids[role] for role in _WRITTEN & job.topic_ids.keys()
+            }
+            with suppress(WriteError):
+                for name, found in (await self._writer.topic_ids(names)).items():
+                    if found != names[name]:
+                        self._lost[job.deployment] = made_again(job.name, name)
+            if job.deployment in self._lost:
+                self._leave(self._running.pop(job.name))
+                self._set_jobs(self._wanted)
+            await asyncio.sleep(_TOPICS_SECONDS)
 
     def _words(self, served: Served) -> dict[str, object]:
         tally = served.gathering.tally

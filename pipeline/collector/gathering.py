@@ -214,7 +214,6 @@ class Gathering:
             await asyncio.wait(self._commits)
 
     def _seal(self, gate: Gate, group: _Group) -> None:
-        """Let nobody else into a group, and write it."""
         if self._groups.get(gate) is not group:
             return
         del self._groups[gate]

@@ -322,7 +322,6 @@ class Connection(asyncio.Protocol):
             self._refuse(Problem.TOO_LARGE.answer())
 
     def _is_full(self) -> bool:
-        """Whether nothing more is to be read for now."""
         most = self._limits.pipelined
         return self._stuck or len(self._slots) >= most or self._at_once >= most
 
@@ -370,7 +369,6 @@ class Connection(asyncio.Protocol):
         self._held_bytes += change
 
     def _let_go(self) -> None:
-        """Of all that is held of what has come."""
         self._body = self._unread = b""
         self.connections.release(self._held_bytes)
         self._held_bytes = 0

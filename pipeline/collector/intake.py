@@ -244,7 +244,6 @@ class Intake:
     def _refusals(
         self, gate: Gate, rows: NDArray[np.uint8], ends: Sequence[int]
     ) -> list[Answer | None]:
-        """Of every body why its envelopes cannot be."""
         formed = rows[:, 2 * IDENTITY_BYTES] <= 1
         if gate.key is not None:
             return [None if good else Problem.MALFORMED.answer() for good in _all(formed, ends)]
@@ -324,6 +323,5 @@ def _numbers(tags: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def _all(good: NDArray[np.bool_], ends: Sequence[int]) -> list[bool]:
-    """Of every body whether all its envelopes are good."""
     whole: list[bool] = np.logical_and.reduceat(good, ends[:-1]).tolist()
     return whole

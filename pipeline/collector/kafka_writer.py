@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -14,6 +15,7 @@ from dpstream.pipeline.kafka.cluster import CLIENT_ID
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.errors import access_problem, refused_kind
 from dpstream.pipeline.kafka.silent_peers import close_silent_connections
+from dpstream.pipeline.kafka.topic_ids import ask_ids
 from dpstream.topics.names import BATCH_BYTES_MAX
 
 # The client counts the records of a batch, the topic what is around them too.
@@ -84,6 +86,13 @@ class KafkaWriter:
         appended: int = written.timestamp
         self._clock.note(appended, begun)
         return appended
+
+    async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """As of `dpstream.pipeline.collector.collector.LogWriter`."""
+        try:
+            return await ask_ids(self._producer.client, topics) if self._started else {}
+        except (KafkaError, OSError) as error:
+            raise WriteError(str(error)) from None
 
     async def stop(self) -> None:
         """Disconnect, without waiting long for anything."""

@@ -261,7 +261,6 @@ def _place(path: bytes) -> tuple[str | None, bytes]:
 
 
 def _method_or_nothing(path: bytes) -> Answer:
-    """Of a path that is for another method, if it is for any."""
     methods = _methods(path)
     if methods is None:
         return Problem.NOT_FOUND.answer()
@@ -269,7 +268,6 @@ def _method_or_nothing(path: bytes) -> Answer:
 
 
 def _methods(path: bytes) -> str | None:
-    """The methods that a path is for; None: there is nothing."""
     job, what = _place(path)
     if job is not None and what == _REPORTS:
         return "POST, OPTIONS"

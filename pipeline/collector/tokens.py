@@ -117,7 +117,6 @@ class TokenCheck:
 
 
 def _moment(value: object) -> float:
-    """Seconds since 1970, as a token says them."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return value
     raise TokenError(Problem.TOKEN)

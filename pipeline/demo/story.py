@@ -163,7 +163,6 @@ def _rests_on(job: DeployedJob) -> str:
 
 
 def _fold(line: str, width: int) -> list[str]:
-    """A line in parts; a percent sign stays with its number."""
     indent = " " * (len(line) - len(line.lstrip()))
     parts = wrap(
         line.lstrip().replace(" %", "\N{NO-BREAK SPACE}%"),
@@ -194,13 +193,11 @@ def _held(changes: dict[int, int], epochs: int) -> Iterator[int]:
 
 
 def _heights(values: Sequence[float], width: int = 74) -> list[float]:
-    """The mean of as many values as share a character, none below 0."""
     blocks = np.array_split(np.array(values), min(width, len(values)))
     return [max(float(np.mean(block)), 0.0) for block in blocks]
 
 
 def _bars(heights: Sequence[float]) -> str:
-    """A curve in a line of characters."""
     top = max(*heights, 1.0)
     return "".join(_BARS[round(height / top * (len(_BARS) - 1))] for height in heights)
 

@@ -73,7 +73,6 @@ class DrawnEpoch:
             yield role, self._records(role, words, size)
 
     def _size(self, most: int) -> FixedSize:
-        """What batches are filled up to, of at most so many reports."""
         return Slots(most) if self.job.seals_batches else fixed_size(self.job.word_form, most)
 
     def _open(self, reports: Reports, generator: np.random.Generator) -> Words:

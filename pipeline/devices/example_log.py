@@ -137,7 +137,6 @@ def load_example_log(
 
 
 def _columns(name: str, header: Sequence[str], features: int, form: InputForm) -> tuple[int, int]:
-    """Where user and class stand."""
     names = [field.strip().casefold() for field in header]
     called = form.columns.name_of("user"), form.columns.value or "class"
     user, class_ = (each.strip().casefold() for each in called)

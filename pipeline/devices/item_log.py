@@ -99,7 +99,6 @@ class _HeldTruths(Truths):
         self.last_epoch = log.last_epoch
 
     def of(self, epoch: int, estimate: Published | None) -> NDArray[np.int64]:
-        """See `Truths`; of an epoch without an estimate nothing is said."""
         if estimate is None:
             return np.zeros(0, np.int64)
         held = ItemSums(*self._log.counts_at(epoch))
@@ -236,13 +235,11 @@ def _excess(table: Table, read: InputTable) -> list[BadRow]:
 
 
 def _first_rows(epochs: NDArray[np.int32], users: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Of every row the first one of the same user at the same epoch; rows are sorted by these."""
     is_first = starts(epochs) | starts(users)
     return np.maximum.accumulate(np.where(is_first, np.arange(len(epochs)), 0))
 
 
 def _one_item_each(table: Table) -> Table:
-    """The same rows with one item in each; a row without any stays, for its user."""
     if table.values.ndim == 1:
         return table
     wanted = table.values > 0

@@ -210,7 +210,6 @@ def records_of(
 
 
 def _user(record: dict[str, Any], keys: Keys) -> str | None:
-    """Whose a record is; None if it does not say so."""
     try:
         user = _text(record, keys.user)
     except ValueError:
@@ -219,7 +218,6 @@ def _user(record: dict[str, Any], keys: Keys) -> str | None:
 
 
 def _found(record: dict[str, Any], name: str) -> object:
-    """What stands under a name: a key of the record, or keys from outside to inside."""
     if name in record:
         return record[name]
     inner: object = record

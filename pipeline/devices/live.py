@@ -206,7 +206,6 @@ class LiveSource:
         return events
 
     def _as_utf8(self, data: bytes, *, final: bool = False) -> bytes:
-        """What came in another encoding; what is none in it stays as bytes that are no UTF-8."""
         if not self._begun and data:
             self._begun = True
             marked, notice = encoding_marked(data[:4])
@@ -286,7 +285,6 @@ class LiveSource:
         return events
 
     def _parse_json(self, text: list[str], now: datetime) -> list[Event]:
-        """What lines of JSON bring; the first object says where the others have their fields."""
         lines = list(enumerate(text, self._lines + 1))
         self._lines += len(text)
         while self._keys is None and lines:

@@ -74,7 +74,6 @@ def _damaged(name: str, error: Exception) -> InputError:
 
 
 def _leaves(schema: Any, prefix: str = "") -> Iterator[str]:
-    """The names of all columns; those of structures are dotted."""
     import pyarrow as pa
 
     for field in schema:
@@ -85,7 +84,6 @@ def _leaves(schema: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _inner(batch: Any, name: str) -> Any:
-    """A column; by a dotted name, the part of a structure."""
     from pyarrow import compute
 
     if name in batch.schema.names:

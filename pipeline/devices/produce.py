@@ -181,12 +181,10 @@ def produce_change_log(
 
 
 def _has_begun(producer: Producer) -> bool:
-    """Whether it has closed an epoch, from which on the number of its devices is public."""
     return producer.closed_epoch >= producer.first_epoch
 
 
 def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
-    """See that nobody enrolled is missing in an input or roster."""
     known = set(users)
     missing = [user for user in producer.users if user not in known]
     if missing:
@@ -285,7 +283,6 @@ class LiveProducer:
         self._enrol_listed()
 
     def _takes(self, user: str) -> bool:
-        """Whether values of a user are of use: until the first epoch ends it may yet be listed."""
         if user in self._enrolled:
             return True
         self._check_enrolled()
@@ -315,7 +312,6 @@ class LiveProducer:
         return (self._values.keys() | self._sets.keys()) - self._enrolled
 
     def _forget_strangers(self) -> None:
-        """From the first epoch closed on nobody else is taken in."""
         strangers = self._unlisted()
         self._strangers |= strangers
         for user in strangers:
@@ -349,7 +345,6 @@ class LiveProducer:
         self._on_epoch(epoch)
 
     def _everybody(self) -> NDArray[np.int64]:
-        """What all who are enrolled hold, in the order of enrolment."""
         users, slots = self._producer.users, self._slots
         if slots is None:
             initial = self._producer.job.domain.initial
@@ -361,7 +356,6 @@ class LiveProducer:
         return values
 
     def _hold(self, user: str, items: Iterable[int]) -> None:
-        """Take in items of the running epoch, as far as there may be more."""
         assert self._slots is not None
         held = self._sets.setdefault(user, [])
         self._sets[user] = list(dict.fromkeys([*held, *items]))[: self._slots]

@@ -480,7 +480,6 @@ class Producer:
         return [[*items, *[0] * (slots - len(items))] for items in sets.values()]
 
     def _row(self, user: str, value: Value | Sequence[Value], columns: int) -> list[int]:
-        """A value of several numbers."""
         if isinstance(value, str):
             numbers, problems = self.job.domain.parse([value])
             for problem in problems.values():
@@ -550,7 +549,6 @@ class Producer:
             )
 
     def _restore(self) -> None:
-        """Take the devices' state from the store."""
         protocol = self.job.protocol_entry
         arrays = self._store.arrays()
         law = self.job.law()
@@ -570,7 +568,6 @@ class Producer:
         self._leaving[self._store.leaving()] = True
 
     def _grow(self) -> None:
-        """Make room for the values of newly enrolled devices."""
         more = len(self._positions) - len(self._values)
         fresh = np.zeros((more, *self._values.shape[1:]), np.int64)
         self._values = np.concatenate([self._values, fresh])
@@ -581,7 +578,6 @@ class Producer:
     def _opening(
         self, directory: Path | None, *problems: type[OSError] | type[sqlite3.Error]
     ) -> Iterator[None]:
-        """Say in a sentence what is wrong with the directory."""
         try:
             yield
         except problems as error:

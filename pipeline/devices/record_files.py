@@ -156,7 +156,6 @@ def _as_text(
 
 
 def _format_of(name: str, binary: io.BufferedReader | gzip.GzipFile) -> str:
-    """What a file is, by how it begins, or else by its name."""
     begin = binary.peek(_LOOKED_AT)[:_LOOKED_AT]
     if begin.startswith(MAGIC):
         return "parquet"

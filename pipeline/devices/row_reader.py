@@ -104,7 +104,6 @@ class RowReader:
         return meaning
 
     def _meaning(self, text: str) -> str | None:
-        """Of a text as the form says; None for a number that it does not allow."""
         form = self.form
         mapped = form.values.get(text.strip())
         if mapped is not None:

@@ -204,7 +204,6 @@ def _of_users(
 
 
 def _example(table: Table, users: Sequence[str], place: str) -> str:
-    """Where the first row of a table stands and whose it is; nothing where there is none."""
     if not len(table.lines):
         return ""
     first = int(np.argmin(table.lines))

@@ -216,7 +216,6 @@ class TopicInput:
         self._producer.enrol(roster)
 
     def _enrol(self) -> None:
-        """Before the first epoch is closed: those who are listed, or all with an event."""
         if not self._rostered:
             self._producer.enrol(self._store.users(listed=not self._everybody))
         self._enrolled = set(self._producer.users)
@@ -318,7 +317,6 @@ class TopicInput:
             yield WaitingRow(epoch, partition, line, user, position, value)
 
     def _folded(self, epoch: int) -> _Fold:
-        """What the rows up to an epoch come to."""
         fold = _Fold({}, {}, [], set(), Counter())
         waiting: defaultdict[str, list[int]] = defaultdict(list)
         for row in self._store.rows_to(epoch):
@@ -340,7 +338,6 @@ class TopicInput:
         return fold
 
     def _change(self, row: WaitingRow, fold: _Fold) -> None:
-        """Take in a row of values that hold until they change."""
         assert isinstance(row.value, int)
         rule = self._reader.form.duplicates
         if rule is None and self._keys is not None and self._keys.placing is Placing.ARRIVAL:
@@ -359,7 +356,6 @@ class TopicInput:
             fold.values[row.user] = (row.position, row.value)
 
     def _held(self, fold: _Fold) -> NDArray[np.int64]:
-        """What all who are enrolled hold, in the order of enrolment."""
         domain, users = self._producer.job.domain, self._producer.users
         if domain.slots is None:
             nothing = (0, domain.initial)

@@ -56,7 +56,6 @@ def load_users(path: str | PathLike[str]) -> tuple[str, ...]:
 
 
 def _plain(name: str, text: TextIO) -> Iterator[str]:
-    """The lines of a roster, unless the first one is none of it."""
     # Of a file of one endless line only so much is held.
     first = text.readline(RECORD_CAP + 1)
     kind = other_format(first)
@@ -84,7 +83,6 @@ class _Columns:
 def _names(
     rows: Sequence[tuple[int, Sequence[str]]], columns: _Columns
 ) -> tuple[list[str], list[BadRow]]:
-    """The users of numbered lines, and the lines that are none."""
     needed = f"the header has {columns.width}"
     if not columns.is_header:
         needed = "a user stands alone, in quotes if it holds a comma, or below a header with user"

@@ -249,7 +249,6 @@ def _tightest(standing: Iterable[StatedBudget], charges: Sequence[Charge]) -> St
 
 
 def _source(stated: StatedBudget, charge: Charge) -> str:
-    """Who has stated a budget, unless it is the job itself that is to be deployed."""
     own = stated.deployment == charge.deployment and not stated.operator
     return "" if own else f" in all, as {stated.who}"
 
@@ -337,8 +336,8 @@ def _accounts_under(
     return [
         Account(
             quantity,
-            earlier=_total(others, quantity),
-            charged=_total(own, quantity),
+            earlier=_float_of(total_of(others, quantity)),
+            charged=_float_of(total_of(own, quantity)),
             binding=binding.get(quantity),
             filtered=_filtered(binding.get(quantity), charges) if quantity == "epsilon" else None,
         )
@@ -346,14 +345,18 @@ def _accounts_under(
     ]
 
 
-def _total(charges: Iterable[Charge], quantity: str) -> float | None:
-    """The sum over all horizons; None if one of them is without end."""
+def total_of(charges: Iterable[Charge], quantity: str) -> Fraction | None:
+    """Return the exact sum over all horizons; None if one of the charges has no end."""
     total = Fraction()
     for charge in charges:
         if charge.horizons is None:
             return None
         total += _decimal(getattr(charge, quantity)) * charge.horizons
-    return float(total)
+    return total
+
+
+def _float_of(number: Fraction | None) -> float | None:
+    return None if number is None else float(number)
 
 
 def endless_warning(job: Job) -> str | None:

@@ -458,7 +458,6 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
 
 
 def _read_by(devices: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Who can read what devices report, not who may report or how late."""
     if devices is None:
         return {}
     return {"devices": {key: devices[key] for key in ("seal", "rotate") if key in devices}}

@@ -99,7 +99,6 @@ class Epochs(Section):
     @model_validator(mode="before")
     @classmethod
     def _by_the_clocks_there(cls, values: Any) -> Any:
-        """A start that names no zone is one of the time zone's."""
         try:
             start = datetime.fromisoformat(values["start"])
             moment = _in_utc(start, ZoneInfo(values["timezone"]))
@@ -109,7 +108,6 @@ class Epochs(Section):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What a job does not have is not written."""
         values: dict[str, Any] = write(self)
         return {key: value for key, value in values.items() if (key, value) != ("timezone", None)}
 

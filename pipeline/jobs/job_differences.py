@@ -53,7 +53,6 @@ def _shown_or_left_out(value: object) -> str:
 
 
 def _in_words(key: str, value: object) -> object:
-    """A length of time as such, which JSON has as text."""
     return parse_duration(str(value)) if value and key in _LENGTHS_OF_TIME else value
 
 

@@ -153,7 +153,6 @@ def _without_commas(error: Mapping[str, Any]) -> str | None:
 
 
 def _allowed(model: type[BaseModel], path: Path, prefix: str = "") -> str:
-    """What may stand at a path, or nothing where only pydantic knows."""
     if keys := _keys(model, path):
         return f"{prefix}keys out of {', '.join(keys)}"
     while path and isinstance(path[-1], int):  # what is said of a list is said of its items
@@ -163,7 +162,6 @@ def _allowed(model: type[BaseModel], path: Path, prefix: str = "") -> str:
 
 
 def _keys(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, str | None]:
-    """The keys of the section at a path with their descriptions; none if it is not a section."""
     section = _section(model, path)
     if isinstance(section, type) and issubclass(section, BaseModel):
         return {name: field.description for name, field in section.model_fields.items()}
@@ -173,7 +171,6 @@ def _keys(model: type[BaseModel], path: Sequence[str | int]) -> dict[str, str | 
 
 
 def _section(model: type[BaseModel], path: Sequence[str | int]) -> Any:
-    """The type of what stands at a path; None where nothing may."""
     section: Any = model
     for part in path:
         if isinstance(part, int):
@@ -189,7 +186,6 @@ def _section(model: type[BaseModel], path: Sequence[str | int]) -> Any:
 
 
 def _required(model: type[BaseModel], path: Path) -> list[Path]:
-    """What has to stand at a path: of a section, its keys that have no default."""
     section = _section(model, path)
     if not (isinstance(section, type) and issubclass(section, BaseModel)):
         return [path]

@@ -60,7 +60,6 @@ class ModelLog:
         return self._models.get(wanted)
 
     def _is_first(self, epoch: int) -> Steps[bool]:
-        """Whether producers have registered for no earlier epoch."""
         yield from self._producers.catch_up()
         return len(self._roster) > 0 and epoch <= self._roster.first_epoch
 

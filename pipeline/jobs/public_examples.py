@@ -46,7 +46,6 @@ def with_test_set(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
 
 
 def _read(path: Path, domain: ExampleDomain) -> str:
-    """The examples of a file, packed."""
     try:
         text = read_settings(path, "test set")
     except JobError as error:

@@ -114,7 +114,6 @@ class Sealed(Section):
 
     @model_serializer(mode="wrap")
     def _without_other_parties(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What a job does not have is not written."""
         values: dict[str, Any] = handler(self)
         absent = ("aggregate", "stages") if self.shares else ("shares",)
         return {key: value for key, value in values.items() if key not in absent}

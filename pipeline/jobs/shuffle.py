@@ -63,7 +63,6 @@ class Shuffle(Section):
 
     @model_serializer(mode="wrap")
     def _without_one_instance(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the keys of options that the job does not use."""
         values: dict[str, Any] = write(self)
         if self.instances == 1:
             del values["instances"]

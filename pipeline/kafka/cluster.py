@@ -53,6 +53,7 @@ from dpstream.pipeline.kafka.errors import (
 )
 from dpstream.pipeline.kafka.errors import ClusterError as ClusterError
 from dpstream.pipeline.kafka.errors import NoTopicError as NoTopicError
+from dpstream.pipeline.kafka.kept_state import begin_anew
 from dpstream.pipeline.kafka.record_ages import record_ages
 from dpstream.pipeline.kafka.topic_spread import (
     TopicSpreadError,
@@ -136,8 +137,14 @@ class Cluster:
         for client in (self._admin_client, self._consumer_client):
             if client is not None:
                 client.close()
-        if self._producer_client is not None:
-            self._producer_client.close(timeout=1)
+        producer = self._producer_client
+        if producer is not None:
+            try:
+                producer.close(timeout=1)
+            except KafkaTimeoutError:
+                # The client closes only when records that no broker takes are out of its way.
+                producer._sender.force_close()
+                producer.close(timeout=1)
 
     def identity(self) -> str:
         """What the cluster calls itself."""
@@ -375,6 +382,9 @@ class Cluster:
             }
 
         there = [each for each, offset in wanted.items() if offset < ends[each]]
+        # Where records are compacted away, the first that is left is the oldest.
+        for each, first in self._consumer.offsets_for_times(dict.fromkeys(there, 0)).items():
+            wanted[each] = max(wanted[each], -1 if first is None else int(first.offset))
         return {each.partition: now - age for each, age in record_ages(there, now, older).items()}
 
     def committed(self, group: str, topic: str) -> list[Committed | None]:
@@ -491,7 +501,6 @@ class Cluster:
         return AccessError(self.connection.principal, action, kind, name)
 
     def _check_refusal(self, error: KafkaError, action: str, name: str) -> None:
-        """Raise `AccessError` if that is what an error means."""
         if (kind := refused_kind(error)) is not None:
             raise self._refusal(action, kind, name) from error
 
@@ -653,7 +662,6 @@ class KafkaTransport:
         return self._cluster.end_offsets(topic_name(self._job, role))
 
     def _read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Some records, a few MiB."""
         records: list[LogRecord] = []
         size = 0
         for record in self._cluster.read(topic_name(self._job, role), partition, start, stop):
@@ -666,13 +674,30 @@ class KafkaTransport:
     def _append(self, role: Role, partition: int, value: bytes) -> None:
         begun, own = self._clock.begin(), own_milliseconds()
         topic = topic_name(self._job, role)
-        future = self._cluster.producer.send(topic, value, partition=partition, timestamp_ms=own)
+        try:
+            future = self._cluster.producer.send(
+                topic, value, partition=partition, timestamp_ms=own
+            )
+        except KafkaError as error:
+            # The client does not know the topic, and has waited for that.
+            self._check_there(topic)
+            raise ClusterError(f"Kafka does not answer: {error}") from error
         self._pending.append(_Sent(future, (role, partition), topic, len(value), begun, own))
         self._pending_bytes += len(value)
         self._settle(_IN_FLIGHT)
 
+    def _check_there(self, topic: str) -> None:
+        try:
+            there = self._cluster.exists(topic)
+        except (KafkaError, BrokerAwayError):
+            return
+        if not there:
+            raise NoTopicError(
+                f"topic {topic} is gone: was the job undeployed? What was drawn is not sent, and "
+                f"stays in the producer's folder; if the job is to go on, {begin_anew(self._job)}"
+            )
+
     def _settle(self, allowed: int) -> None:
-        """Wait until no more than `allowed` bytes are unacknowledged."""
         started = time.monotonic()
         told = False
         while self._pending and self._pending_bytes > allowed:
@@ -683,6 +708,7 @@ class KafkaTransport:
                 if not sent.future.is_done:
                     waited = time.monotonic() - started
                     if waited > _NOTICE_AFTER and not told:
+                        self._check_there(sent.topic)
                         self._notify("Kafka does not answer; waiting for it, nothing is lost")
                         told = True
                     continue

@@ -90,7 +90,6 @@ class Spending:
         return None
 
     def _in_chain(self) -> _Written:
-        """What the ledger says by now, worked out once for as many records as it has."""
         if self._written.records != len(self.chain.places):
             self._written = _Written.in_chain(self.chain)
         return self._written
@@ -112,7 +111,6 @@ class _Written:
 
     @classmethod
     def in_chain(cls, chain: Chain) -> _Written:
-        """What a ledger says."""
         charges: dict[str, Charge] = {}
         budgets: dict[bytes, StatedBudget] = {}
         for entry in chain.entries:
@@ -125,7 +123,6 @@ class _Written:
 
 
 def _larger(one: Charge, other: Charge) -> Charge:
-    """What both charges of one deployment cost at most."""
     if one == other:
         return one
     endless = one.horizons is None or other.horizons is None

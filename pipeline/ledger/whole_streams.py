@@ -58,14 +58,12 @@ def stream_terms(state: Spending) -> dict[str, StreamTerms]:
 
 
 def _of_ended_jobs(state: Spending) -> Iterator[tuple[str, _Facts | None]]:
-    """What the ledger says of the jobs of deployments, also of those that run."""
     for entry in state.chain.entries:
         for charge in entry.said.charges:
             yield charge.deployment, _facts(entry.said.facts)
 
 
 def _facts(said: Mapping[str, Any]) -> _Facts | None:
-    """What a charge is for; None where another version has said something else."""
     try:
         protocol, epochs = said["protocol"], said["epochs"]
         delta = said["guarantee"].get("shuffled", {}).get("delta")

@@ -213,7 +213,6 @@ def _over(
     set_budget: BudgetChange | None,
     begun: Callable[[DeployedJob], int],
 ) -> DeployPlan:
-    """What deploying over a running name comes to; `fresh` is the job as it would begin anew."""
     other_charges = others(running, state.charges)
     differences = find_differences(running, job)
     refusal: Exception | None = _name_refusal(running, fresh, differences)
@@ -296,7 +295,6 @@ def _newly_stated(
     own: StatedBudget | None,
     now: int,
 ) -> tuple[StatedBudget, ...]:
-    """What an operator sets and what the job's file states, in this order."""
     new = []
     if change is not None:
         delta = change.delta

@@ -111,7 +111,6 @@ class _Forker:
                     return request
 
     def _fork(self, answers_number: int, handed_down: Sequence[int]) -> bool:
-        """Fork; returns whether this is the new process."""
         answers = socket.socket(fileno=answers_number)
         try:
             pid = os.fork()

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -102,7 +103,7 @@ class Forks:
         command: Sequence[str],
         log: int,
         descriptors: Mapping[str, int] | None = None,
-    ) -> Running:
+    ) -> _Forked:
         """Fork a process.
 
         Args:
@@ -143,9 +144,9 @@ class _Forked:
         self._descriptor = descriptors[0]
         self._lifeline = lifeline_end
         self._answers = answers
+        self.relay: threading.Thread | None = None
 
     def poll(self) -> int | None:
-        """See `Running`."""
         if self.returncode is None:
             with suppress(BlockingIOError):
                 self.returncode = int(self._answers.recv(_ANSWER_BYTES) or self._abandoned())
@@ -154,7 +155,6 @@ class _Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """See `Running`."""
         if self.returncode is None:
             select.select([self._answers], [], [], timeout)
         code = self.poll()
@@ -164,19 +164,17 @@ class _Forked:
         return code
 
     def terminate(self) -> None:
-        """See `Running`."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """See `Running`."""
         self._signal(signal.SIGKILL)
 
     def reason(self, seconds: float = 1.0) -> str:
-        """See `Running`."""
+        if self.relay is not None:
+            self.relay.join(seconds)
         return lifeline.told(self._lifeline)
 
     def let_go(self) -> None:
-        """See `Running`."""
         self._lifeline.close()
 
     def _signal(self, number: int) -> None:

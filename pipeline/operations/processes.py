@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from dpstream.pipeline.operations import lifeline
 
@@ -135,8 +135,8 @@ class Process(subprocess.Popen[str]):
             self._lifeline.close()
             raise
         if on_line is not None:
-            self._relay = threading.Thread(target=self._pass_on, args=(on_line,), daemon=True)
-            self._relay.start()
+            assert self.stdout is not None
+            self._relay = relay(self.stdout, on_line)
 
     def reason(self, seconds: float = 1.0) -> str:
         """See `Running`."""
@@ -148,12 +148,19 @@ class Process(subprocess.Popen[str]):
         """See `Running`."""
         self._lifeline.close()
 
-    def _pass_on(self, on_line: Callable[[str], None]) -> None:
-        assert self.stdout is not None
-        with self.stdout as lines:
+
+def relay(lines: IO[str], on_line: Callable[[str], None]) -> threading.Thread:
+    """Pass on lines in a thread, which ends with them."""
+
+    def pass_on() -> None:
+        with lines:
             for line in lines:
                 if text := line.rstrip():
                     on_line(text)
+
+    thread = threading.Thread(target=pass_on, daemon=True)
+    thread.start()
+    return thread
 
 
 def end_all(

@@ -119,7 +119,6 @@ def check_registered(
 
 
 def _check_ends(cluster: Cluster, producer: Producer) -> None:
-    """See that raw reports reach as far as they did when the producer's were acknowledged."""
     job = producer.job
     for role in job.report_roles:
         for partition, end in enumerate(cluster.end_offsets(job.topic(role))[: job.partitions]):

@@ -178,11 +178,9 @@ class _Letters:
         self._admissions = {role: admission_of(job, role) for role in job.report_roles}
 
     def role_of(self, letter: DeadLetter) -> Role | None:
-        """Of the topic of raw reports that a letter is from; None for one from another topic."""
         return self._roles.get(letter.topic)
 
     def admitted(self, letter: DeadLetter) -> RawRecord | str:
-        """What a dead letter holds, or why it is not fed back."""
         role = self.role_of(letter)
         if role is None:
             return "not from the reports"
@@ -201,7 +199,6 @@ class _Letters:
 def _parts(
     cluster: Cluster, letters: _Letters, redriven: Collection[Place], refused: Collection[Place]
 ) -> Parts:
-    """What instances have, and what is about to be fed to them."""
     parts = Parts(letters.job)
     parts.note_topics(cluster, refused)
     for letter in DeadLetterLog(cluster, letters.job).read():

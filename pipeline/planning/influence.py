@@ -65,7 +65,6 @@ def influence_of_one(job: DeployedJob) -> float | None:
 
 
 def _honest_reports(job: DeployedJob, last: int) -> Mapping[int, NDArray[Any]]:
-    """What honest devices send at every epoch, of any value."""
     rng = seeded_generator(5)
     devices = job.randomizer()
     devices.enrol(HONEST, rng)

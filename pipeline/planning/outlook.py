@@ -95,7 +95,6 @@ def _left(users: int, gone: float) -> int:
 
 
 def _epsilon(job: Job, law: Law, honest: int) -> float | None:
-    """Of what the guarantee is about, with so many honest contributors."""
     protocol, guarantee = job.protocol_entry, job.guarantee_of(law)
     if job.central is not None:
         loss, delta = guarantee.epsilon, job.central.delta

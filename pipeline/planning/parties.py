@@ -125,7 +125,6 @@ class _Parties:
         return self._central, _assumed(self._central)
 
     def _if_shuffled(self) -> Guarantee | None:
-        """Of a protocol that asks for no trust, what shuffling adds to it."""
         if self._entry.needs_shuffle:
             return None
         own = self._entry.if_shuffled(self._law)
@@ -136,7 +135,6 @@ class _Parties:
         return own
 
     def _adder(self) -> PartyGuarantee:
-        """Who adds up sees what the stage releases, which the guarantee is about."""
         job = self._job
         central, assumed = self._published
         if job.shared:
@@ -212,7 +210,6 @@ class _Parties:
         return assumes if assumed == _NOTHING else f"{assumes}; {assumed}"
 
     def _raw(self, kind: Kind, party: str, sees: str) -> PartyGuarantee:
-        """Whoever keeps the messages of every device together."""
         if self._apart is None:
             return self._row(kind, party, sees, None, "it is trusted: nothing is hidden from it")
         return self._row(kind, party, sees, self._apart, _NOTHING)
@@ -220,7 +217,6 @@ class _Parties:
     def _with(
         self, kind: Kind, party: str, sees: str, guarantee: Guarantee, assumes: str
     ) -> PartyGuarantee:
-        """Whoever sees no more than what the guarantee is about, if `assumes` is so."""
         assumes = assumes if self._entry.needs_shuffle else _NOTHING
         return self._row(kind, party, sees, guarantee, assumes)
 

@@ -444,7 +444,6 @@ def _smoothed(forecast: Forecast, users: int) -> NDArray[np.float64] | None:
 
 
 def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> float:
-    """What a user sends in a horizon."""
     protocol = job.protocol_entry
     if job.sealed is None:
         return reports_per_user * protocol.word_form(law).report_bytes
@@ -462,7 +461,6 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
 
 
 def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
-    """What a job whose reports are in shares sends."""
     if not job.shared:
         return ()
     form = job.share_form(law)
@@ -475,7 +473,6 @@ def _of_tables(job: Job, law: Law) -> tuple[str, ...]:
 
 
 def _of_strangers(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
-    """What a window says of people in a job whose devices nobody vouches for."""
     if job.devices is None or job.devices.tokens is not None:
         return ()
     left = "without the noise of others that the guarantee counts on"

@@ -42,7 +42,6 @@ def warnings_for(
 
 
 def _of_turns(job: Job, law: Law, users: int) -> Iterator[str]:
-    """Where groups take turns, an epoch has the devices of one."""
     learning, minimum = job.protocol_entry.learning, job.shuffle.minimum
     if learning is None:
         return
@@ -95,7 +94,6 @@ def _of_budgets(job: Job) -> Iterator[str]:
 
 
 def _of_records(job: Job, law: Law, users: int) -> Iterator[str]:
-    """What would never be written, or not of so many users."""
     most = most_people(job, law)
     if most is not None and users > most:
         yield (
@@ -107,7 +105,6 @@ def _of_records(job: Job, law: Law, users: int) -> Iterator[str]:
 
 
 def _of_losses(job: Job, law: Law, users: int) -> Iterator[str]:
-    """What epsilon and delta are worth."""
     guarantee, epochs = job.guarantee_of(law), job.epochs.count
     whole, delta = whole_loss(guarantee, epochs)
     if whole > LARGE_EPSILON:

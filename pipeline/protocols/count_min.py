@@ -165,7 +165,6 @@ class CountMinForecast(PerEpochForecast):
         return math.hypot(math.sqrt(variance) * math.prod(worst), self._allowance(users))
 
     def _usual_deviation(self, users: int) -> float:
-        """Of all items, on average."""
         _, variance = self._law.noise.moments(users)
         usual = (float(_deviations(axis).mean()) for axis in self._axes)
         return math.sqrt(variance) * math.prod(usual)
@@ -183,7 +182,6 @@ class CountMinForecast(PerEpochForecast):
 
 @cache
 def _deviations(axis: AxisCode) -> NDArray[np.float64]:
-    """Of single values, as multiples of that of a cell."""
     starts = np.arange(axis.size)
     return np.asarray(np.sqrt(range_variances(axis, starts, starts + 1)), np.float64)
 

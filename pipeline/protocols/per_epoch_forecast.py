@@ -34,7 +34,6 @@ class PerEpochForecast(ABC):
         """Standard deviation of the estimate of an item, in users."""
 
     def _noise_deviation(self, users: int) -> float:
-        """The same without what other items do."""
         return self._deviation(users)
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:

@@ -83,7 +83,6 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         return float(np.abs(samples["median"]).mean()) / NORMAL_ERROR
 
     def _noise_deviation(self, users: int) -> float:
-        """Of the users a part is on each level of prefixes."""
         variance = spoken_for_variance(self._law.probabilities, users, holders=0)
         return math.sqrt(variance * len(self._law.cells))
 

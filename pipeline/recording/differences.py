@@ -135,7 +135,6 @@ def _largest(
 
 
 def _by_item(published: Published | None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Item numbers and their estimates; a single value is item 1."""
     if published is None:
         return np.zeros(0, np.int64), np.zeros(0)
     return published.numbers, published.intervals[0]

@@ -220,7 +220,6 @@ class Recorder:
             self._commit()
 
     def _note_places(self) -> None:
-        """Where to go on after what has been added by now."""
         floors = sorted(self._windows.floors.items())
         self._places = [Place(*at) for at in floors]
 

@@ -131,7 +131,6 @@ def make_query(domain: ValueDomain, asked: Asked, *, norm_sub: bool = False) -> 
 
 
 def _check_published(domain: ValueDomain, question: Question, *, norm_sub: bool) -> None:
-    """Of sets only items are published, and of large domains only those most held."""
     if question.of_tree:
         raise QueryError(
             f"{question.of_tree} are not answered from what is published: ask dpstream query "

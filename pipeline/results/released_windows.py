@@ -156,7 +156,6 @@ class WindowIndex:
                 del partition.parts[begun]
 
     def _chunk(self, number: int, record: LogRecord) -> Chunk | None:
-        """The chunk of a record; None for what whoever aggregates refuses."""
         chunk = read_chunk(self._job, number, record.value)
         if isinstance(chunk, Refusal) or chunk.instance > self._job.window_parts:
             return None

@@ -246,7 +246,6 @@ def epoch_json(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[
 
 
 def _values_json(intervals: Array) -> dict[str, Any]:
-    """Of items the values only, rounded as in `ItemEstimates`."""
     if intervals.shape[1] > 1:
         return {"items": np.round(intervals[0], 1).tolist()}
     value, low, high = intervals[:, 0].tolist()

@@ -102,7 +102,6 @@ class Sessions:
 
 
 def _end_of(body: str) -> int:
-    """When a token ends, as it says."""
     return int(body.partition(".")[0])
 
 

@@ -324,7 +324,6 @@ class Api:
                 gate.finished()
 
     async def _begin(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        """Note that an answer begins while its handler is still at work."""
         if id(request) in self._begun:
             self._begun[id(request)] = True
 
@@ -341,7 +340,6 @@ class Api:
         return await self._job(request.match_info["job"])
 
     async def _shown(self, request: web.Request) -> JobState:
-        """A job as it is, or its changes if they are asked for."""
         state = await self._state(request)
         lag = whole(request.query, "change", 1, _LONGEST_CHANGE)
         if lag is None:
@@ -454,7 +452,6 @@ class Api:
         return _json_text(await self._figure(theme, count, unit, times))
 
     async def _figure(self, theme: Theme, count: int, unit: str, times: str | None) -> str:
-        """The description of a figure; to make one takes a while, and there are not many."""
         async with self._drawing:
             key = theme, count, unit, times
             if key not in self._figures_made:

@@ -121,7 +121,6 @@ class LookBack:
         self._estimation = Estimation(self.job)
 
     def _from_the_latest(self) -> Steps[EpochLog | None]:
-        """What there is to say of the latest epochs; None while their horizon is too long."""
         latest = (yield from place_of_latest(self.job, lambda latest: latest)).before
         if latest and self.job.local_epoch(latest) > LONGEST_LOOKED_BACK:
             return None

@@ -237,7 +237,6 @@ class Board:
 
 
 def _forget_smoothed(state: JobState) -> None:
-    """Forget the horizons of which the history holds no epoch any more."""
     points = state.history.points
     first = points[0].epoch if points else 0
     for number, horizon in list(state.smoothed.items()):

@@ -91,7 +91,6 @@ def _curve(
 
 
 def _begins(state: JobState, epochs: NDArray[np.int64]) -> list[int | None] | None:
-    """When epochs begin, in milliseconds since 1970; None for a job without a calendar."""
     if state.job.epochs.calendar is None:
         return None
     return [begins(state.job, epoch) for epoch in epochs.tolist()]

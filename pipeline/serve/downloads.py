@@ -93,7 +93,6 @@ class Download:
     def _each(
         self, records: Iterable[EstimateRecord], made: Callable[[EstimateRecord], Made]
     ) -> Iterator[Made]:
-        """What is made of every record; one that is none of the job is passed over."""
         for record in records:
             try:
                 check_estimate(self.job.domain, record.estimate)

@@ -279,7 +279,6 @@ class KafkaSource:
         )
 
     def _assign(self, positions: Mapping[str, int]) -> None:
-        """See that Kafka answers, and read from those of the topics that there are."""
         there = self._assigned
         if set(positions) != there:
             there = frozenset(positions) & frozenset(self._consumer.topics())

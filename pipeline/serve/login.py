@@ -90,7 +90,6 @@ class LoginDesk:
         return response
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
-        """A password that is given."""
         length = request.content_length
         if length is None or length > _LONGEST_BODY:
             return _refusal("send the form of this page", 413)
@@ -157,6 +156,5 @@ def _refusal(message: str, status: int = 401) -> web.Response:
 
 
 def _peer(request: web.Request) -> str | None:
-    """The address that a request came from."""
     name = None if request.transport is None else request.transport.get_extra_info("peername")
     return str(name[0]) if name else None

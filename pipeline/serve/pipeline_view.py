@@ -81,7 +81,6 @@ def _behind(job: DeployedJob, stage: StageStatus) -> float:
 
 
 def _collectors(job: DeployedJob, status: JobStatus) -> list[dict[str, Any]] | None:
-    """Who takes the reports of devices; None where producers report, and of a replay."""
     if job.devices is None or job.replay_of is not None:
         return None
     return [_collector(each) for each in status.collectors]

@@ -8,7 +8,7 @@ from decimal import ROUND_DOWN, ROUND_UP, Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from dpstream.pipeline.jobs.budgets import Charge, accounts_for
+from dpstream.pipeline.jobs.budgets import Charge, accounts_for, total_of
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget, standing_for
 from dpstream.pipeline.protocols.protocol import Exposure
@@ -162,7 +162,7 @@ def budget_of(
     """
     own = [each for each in charges if each.population == job.population_name]
     guarantee = job.guarantee()
-    charged = {name: _total(own, name) for name in ("epsilon", "delta")}
+    charged = {name: total_of(own, name) for name in ("epsilon", "delta")}
     accounts = accounts_for(job.population_name, own, standing_for(job, stated))
     bound = all(each.binding is not None for each in accounts)
     allowed = {each.quantity: each.allowed or 0.0 for each in accounts} if bound else None
@@ -242,17 +242,3 @@ def _budget_words(
             f"Of their budget of epsilon {allowed['epsilon']:.4g}, {left:.4g} is left"
             + (": no further job may ask them anything." if left <= 0 else ".")
         )
-
-
-def _total(charges: Iterable[Charge], name: str) -> Fraction | None:
-    total = Fraction()
-    for charge in charges:
-        if charge.horizons is None:
-            return None
-        total += _decimal(getattr(charge, name)) * charge.horizons
-    return total
-
-
-def _decimal(number: float) -> Fraction:
-    """A number as people write it: ten times 0.1 is 1."""
-    return Fraction(repr(number))

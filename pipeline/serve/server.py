@@ -260,7 +260,6 @@ class Site:
             self._call(self._notify, message)
 
     def _tell_who_is_missing(self) -> None:
-        """Once, of jobs that were named."""
         missing = set(self._settings.jobs) - self.board.jobs.keys()
         if missing and not self._told_missing:
             self._told_missing = True
@@ -291,7 +290,6 @@ class Site:
 
 
 async def _in_a_daemon(function: Callable[[], Result]) -> Result:
-    """What a function returns in a thread that nobody waits for when the process ends."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
 
@@ -359,6 +357,5 @@ async def serve(
 
 
 def _limits() -> Limits:
-    """What this process has room for; its soft limit of open files is raised as far as need be."""
     connections = room_for_files(Limits().connections + _FILES_BESIDES) - _FILES_BESIDES
     return Limits(connections=connections, viewers=min(Limits().viewers, 2 * connections // 3))

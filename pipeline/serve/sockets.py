@@ -142,7 +142,6 @@ class _Viewer:
         self._kafka: dict[str, Any] = {}
 
     async def send_all(self) -> None:
-        """Send everything there is, and then everything that comes."""
         board, limits = self._board, self._limits
         why = self._view.outdated(board)
         if why is not None:
@@ -186,7 +185,6 @@ class _Viewer:
         await self._send(f'{encode(about)[:-1]},"jobs":{self._summaries}}}')
 
     async def _send_epochs(self) -> bool:
-        """Send the epochs that are missing; False if the job is another one by now."""
         if self._job is None:
             return True
         state = self._board.jobs.get(self._job)
@@ -247,6 +245,5 @@ class _Viewer:
 
 
 async def _pass_over(socket: web.WebSocketResponse) -> None:
-    """Read what a viewer sends, which says nothing, until it goes."""
     async for _ in socket:
         pass

@@ -193,7 +193,6 @@ def summary(state: JobState) -> dict[str, Any]:
 
 
 def _loss(job: DeployedJob) -> dict[str, Any]:
-    """What the job by itself costs, and how often: once, at each "epoch" or in each "horizon"."""
     guarantee = job.guarantee()
     each = "horizon" if job.epochs.renew else None
     if guarantee.unit == "epoch":
@@ -223,7 +222,6 @@ def _headline(state: JobState, point: Point) -> dict[str, Any]:
 
 
 def _change(state: JobState) -> dict[str, str] | None:
-    """The last change, in words; None where it is not known."""
     change = state.latest_change
     words = None if change is None else change_words(state.job, change)
     return None if words is None else dict(zip(("number", "words"), words, strict=True))
@@ -265,7 +263,6 @@ def series_json(job: DeployedJob, series: Series) -> dict[str, str]:
 
 
 def _label(job: DeployedJob, series: Series) -> str:
-    """In the words of the job; of a range without any, from where to where it goes."""
     said = job.reads(series.label)
     if series.buckets is None or said != series.label:
         return said

@@ -214,16 +214,13 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
         return f"epoch {min([first, *owed])} and later ones of its partition"
 
     def _oldest_windows(self) -> list[WindowT]:
-        """The open windows, in the order of their epochs."""
         windows = [w for state in self._partitions.values() for w in state.windows.values()]
         return sorted(windows, key=lambda window: window.epoch)
 
     def _decided_so_far(self) -> dict[str, object]:
-        """What a heartbeat tells of all that was decided."""
         return Tally.after(self._manifest_log.position, self._last_manifest, self._fates).to_json()
 
     def _grace_left(self, window: WindowT) -> float | None:
-        """Seconds until a window is decided without those it waits for."""
         ends = window.grace_ends(self._job.shuffle.grace)
         return None if ends is None else max(0.0, round(ends - self._now, 1))
 
@@ -295,7 +292,6 @@ class DecidingStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Windo
             state.owed[manifest.epoch] = Owed(manifest.first_offset, offset, offset)
 
     def _note_first(self, partition: int, first_offset: int) -> None:
-        """A window of a partition was released that begins at an offset."""
         self._furthest[partition] = max(first_offset, self._furthest.get(partition, -1))
 
     def _open(self, state: DecidingPartition[WindowT], epoch: int, now: float) -> WindowT:

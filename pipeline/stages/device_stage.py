@@ -177,7 +177,6 @@ class DeviceStage(DecidingStage[DeviceWindow, AdmittedReports | Watermark]):
         now: float,
         written: int | None,
     ) -> Steps[Refusal | None]:
-        """Put a record into its window, or say why it has none."""
         if self._decision.too_far_ahead(record.epoch) is not None:
             # Only as far as this worker knows: the others may have decided more.
             yield from self._manifest_log.catch_up()

@@ -132,7 +132,6 @@ class DeviceWindow(OpenWindow):
         return self._counted
 
     def _one_of_each(self) -> Iterator[NDArray[np.uint8]]:
-        """What counts, in pieces of shape (n, bytes of a content)."""
         if not self._sealed:
             yield from self._contents.first_of_each()
             return

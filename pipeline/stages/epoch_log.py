@@ -274,7 +274,6 @@ class EpochLog:
         return wanted and manifest.epoch not in self._payloads
 
     def _pass_over(self, epoch: int) -> bytes | None:
-        """Go on to the next epoch; returns the payload of this one."""
         self._turn = None
         self.next_epoch = epoch + 1
         return self._payloads.pop(epoch, None)

@@ -181,7 +181,6 @@ class InstanceStage(RawStage[_Partition, Window]):
         self._manifest_log = self._job.cursor(Role.MANIFESTS, self._apply)
 
     def _apply(self, record: LogRecord) -> None:
-        """Take in one record of the manifest log."""
         self._decisions.apply(record)
         try:
             manifest = decode_manifest(record.value)
@@ -310,7 +309,6 @@ class InstanceStage(RawStage[_Partition, Window]):
         yield from self._commit_floor(state)
 
     def _holds(self, window: Window, part: Manifest) -> bool:
-        """Whether the words that a window holds are those of a part."""
         complete = {
             enrolment: contribution.complete.drawing
             for enrolment, contribution in window.contributions.items()

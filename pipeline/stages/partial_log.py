@@ -85,7 +85,6 @@ class PartialLog:
             return None
 
     def _takes(self, payload: bytes) -> bool:
-        """Whether a payload is something that the job aggregates."""
         try:
             if self._role in SUMS:
                 PartialSum.from_bytes(self._job.table_form, payload)

@@ -162,7 +162,6 @@ class PublishStage(SingleWriter):
         return epoch if alone else self._job.first_of_horizon(epoch)
 
     def _write_due(self) -> Steps[None]:
-        """Take in what is new, epoch by epoch, and publish what is not published yet."""
         epochs = yield from self._read_on()
         written: list[FinishedWindow] = []
         while (found := (yield from epochs.next())) is not None:
@@ -198,7 +197,6 @@ class PublishStage(SingleWriter):
             self._estimation = Estimation.resumed(self._job, epoch, state)
 
     def _checkpoint(self) -> Steps[None]:
-        """Write what is known after the epoch taken in last, if it is time to."""
         epochs = self._epochs
         assert epochs is not None
         if (epochs.next_epoch or 1) - 1 - self._checkpointed < checkpoints.INTERVAL:

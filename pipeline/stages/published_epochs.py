@@ -85,7 +85,6 @@ class _Row:
 
     @property
     def unbroken(self) -> bool:
-        """Whether there are any, each one more than the one before."""
         return self._whole and self.first > 0
 
     def take(self, record: LogRecord) -> None:

@@ -137,18 +137,15 @@ class ShuffleDecision(WindowDecision[Window]):
         return expected
 
     def _standing(self, epoch: int) -> NDArray[np.bool_]:
-        """Who is expected, whatever has arrived."""
         absent = self._log.absent(epoch, self._roster.first_epochs)
         return self._roster.reporting(epoch) & ~absent
 
     def _unfinished(self, window: Window) -> Iterator[EnrolledProducer]:
-        """Of whom something has arrived, and not all."""
         for producer in map(self._roster.find, window.unfinished):
             if producer is not None and producer.reports_at(window.epoch):
                 yield producer
 
     def _awaited(self, window: Window) -> _Awaited:
-        """Who is still to come into a window, as of now."""
         awaited = self._windows.get(window)
         if awaited is None or len(awaited.inside) != len(self._roster):
             awaited = self._windows[window] = _Awaited(np.zeros(len(self._roster), np.bool_))

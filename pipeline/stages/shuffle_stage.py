@@ -142,7 +142,6 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
         now: float,
         written: int | None,
     ) -> Steps[Refusal | None]:
-        """Put a record into its window, or say why it has none."""
         producer = self._roster.find(record.enrolment)
         if producer is None:
             yield from self._producer_log.catch_up()
@@ -173,7 +172,6 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
         return None
 
     def _public_size(self, record: Batch | Punctuation) -> int:
-        """What a record adds to the numbers that a heartbeat tells."""
         return public_size(record, hides_messages=self._hides_messages)
 
     def _note_punctuation(self, record: Batch | Punctuation) -> None:

@@ -91,7 +91,6 @@ class SumStage(SingleWriter):
         return bool(self._sums[0])
 
     def _write(self, epoch: int) -> Steps[Manifest]:
-        """Write the partial of a window; returns its manifest."""
         offset = self._decisions[epoch]
         manifest = yield from manifest_at(self._job, offset)
         sums = self._sums[0].pop(epoch), self._sums[1].pop(epoch)

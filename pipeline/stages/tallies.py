@@ -109,7 +109,6 @@ class TalliedDecisions:
         return True
 
     def _first(self, records: Sequence[LogRecord]) -> int | None:
-        """The first epoch that some records are about."""
         job, reader = self._job, manifest_reader(self._job)
         for record in records:
             with suppress(CodecError):

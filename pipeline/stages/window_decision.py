@@ -150,7 +150,6 @@ class WindowDecision(ABC, Generic[WindowT]):
                 yield epoch
 
     def _fate(self, contributors: int) -> Fate:
-        """What becomes of a window with so many devices."""
         if contributors == 0:
             return Fate.EMPTY
         return Fate.TOO_SMALL if contributors < self._job.shuffle.minimum else Fate.RELEASED

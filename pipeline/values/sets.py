@@ -178,7 +178,6 @@ class _NumberSets(SetDomain):
         return values, {index: why for index, why in problems.items() if index not in absent}
 
     def named(self, names: Sequence[str]) -> Parsed:
-        """By a label, or by a number in the bucket."""
         numbers = {label: at for at, label in enumerate(self.every_label, 1)}
         values, problems = self.parse(names)
         for index, name in enumerate(map(str.strip, names)):

@@ -1,6 +1,6 @@
 """A worker whose stage copies records, each exactly once: what its driver must make possible.
 
-Run as a script: job, worker, servers and folder are its arguments.
+Run as a script: job, worker, servers, folder, seconds of work and ids of topics are its arguments.
 """
 
 import json
@@ -26,6 +26,7 @@ REREAD = 5
 @dataclass(frozen=True)
 class EchoJob:
     name: str
+    topic_ids: Mapping[Role, str]
     deployment: bytes = bytes(16)
 
     @property
@@ -124,11 +125,11 @@ class EchoStage:
 
 
 if __name__ == "__main__":
-    job, worker, servers, folder, work = sys.argv[1:]
+    job, worker, servers, folder, work, ids = sys.argv[1:]
     sys.exit(
         run_worker(
             EchoStage(worker, float(work)),
-            EchoJob(job),
+            EchoJob(job, {Role(role): named for role, named in json.loads(ids).items()}),
             Connection((servers,)),
             stage_name="echo",
             worker=worker,

@@ -9,6 +9,7 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import NewTopic
 
+from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.topics.names import Role
 from tests.support.echo import PARTITIONS, Echo
 
@@ -60,6 +61,48 @@ def test_a_topic_that_is_deleted_under_a_worker_ends_it(
     assert worker.exit_code() == 1
     assert said in worker.lines[-1]
     assert f"dpstream undeploy {echo.name} --delete-topics" in worker.lines[-1]
+
+
+def test_topic_that_only_its_id_tells_from_the_deployed_one_ends_a_worker(
+    echo: Echo, cluster: Cluster
+) -> None:
+    """A stage that writes to a topic made again would go on: offsets tell it nothing."""
+    ids = cluster.topic_identities([echo.topic(Role.REPORTS), echo.topic(Role.SHUFFLED)])
+    echo.topic_ids = {role: ids[echo.topic(role)] for role in (Role.REPORTS, Role.SHUFFLED)}
+    worker = echo.start("only")
+    echo.wait_until(lambda: worker.said("partitions: 0, 1, 2") == 1, "it has all partitions")
+    worker.signal(signal.SIGSTOP)
+    recreate(echo, Role.SHUFFLED, PARTITIONS)
+    worker.signal(signal.SIGCONT)
+    assert worker.exit_code() == 1
+    assert "shuffled was deleted and made again, and what it held is lost" in worker.lines[-1]
+
+
+@pytest.mark.slow
+def test_records_compacted_away_end_a_worker_with_the_true_reason(
+    echo: Echo, cluster: Cluster
+) -> None:
+    """It ends so at every start; ages of what is left are those of records that exist."""
+    topic = echo.topic(Role.REPORTS)
+    begun = time.time()
+    cluster.alter_topics({topic: {"segment.ms": "100"}})
+    # Only what lies in an earlier segment is compacted.
+    for _ in range(3):
+        echo.produce(5)
+        time.sleep(0.3)
+    compaction = {"cleanup.policy": "compact", "max.compaction.lag.ms": "100"}
+    cluster.alter_topics({topic: compaction | {"min.cleanable.dirty.ratio": "0.001"}})
+    echo.wait_until(lambda: len(echo.read(Role.REPORTS, 0)) < 15, "records are compacted away")
+
+    now = time.time()
+    (written,) = cluster.written(topic, {0: 0}, int(1000 * now)).values()
+    assert 1000 * begun - 2000 <= written <= 1000 * now
+    for _ in range(2):
+        worker = echo.start("only")
+        assert worker.exit_code() == 1
+        assert "offsets 0 to " in worker.lines[-1]
+        assert "(the log goes on at " in worker.lines[-1]
+        assert "its cleanup.policy was changed" in worker.lines[-1]
 
 
 def test_partitions_that_are_added_are_not_read_and_do_no_harm(echo: Echo) -> None:

@@ -249,3 +249,17 @@ def test_a_record_that_is_too_large_for_its_topic_is_named(cluster: Cluster, job
     found = f"topic {job.topic(Role.REPORTS)} refuses a record of 524,288 bytes"
     with pytest.raises(RecordTooLargeError, match=found):
         KafkaTransport(cluster, job.name).run(write())
+
+
+def test_close_names_a_topic_that_is_gone_and_keeps_what_was_drawn(
+    cluster: Cluster, admin: KafkaAdminClient, job: Job, tmp_path: Path
+) -> None:
+    deployed = deploy(cluster, job, deployment=secrets.token_bytes(16), now=0)
+    with open_producer(cluster, deployed, tmp_path, name="gateway") as producer:
+        producer.enrol(["ann"])
+        producer.close(1)
+        admin.delete_topics([deployed.topic(Role.REPORTS)])
+        with pytest.raises(ClusterError, match=r"\.reports is gone: .* What was drawn is not sent"):
+            producer.close(2)
+        assert producer.closed_epoch == 2
+        assert list(producer.store.outbox())

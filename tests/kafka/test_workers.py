@@ -184,3 +184,20 @@ def test_paused_worker_restores_before_it_copies_again(echo: Echo) -> None:
             for offset, worker, assignment, began in copies
             if worker == "paused" and assignment <= PARTITIONS and began > woken
         ]
+
+
+def test_worker_ends_and_joins_anew_when_no_member_has_partitions(echo: Echo) -> None:
+    """Under its own name Kafka would give it what it had, if it is back within its session."""
+    echo.produce(10)
+    worker = echo.start("only", script="unassigned_worker.py")
+    echo.wait_until(lambda: worker.said("partitions: none") == 1, "the group gives it nothing")
+    identity = echo.folder / "only" / "identity"
+    before = identity.read_text()
+    assert worker.exit_code() == 1
+    assert "no worker has partitions 0, 1, 2, for longer than" in worker.lines[-1]
+
+    again = echo.start("only")
+    echo.wait_until(lambda: again.said("partitions: 0, 1, 2") == 1, "it has all of them")
+    assert identity.read_text() != before
+    echo.wait_until(lambda: echo.copied() >= 10 * PARTITIONS, "all records are copied")
+    echo.expect_each_once(10)

@@ -53,6 +53,7 @@ class Echo:
     servers: str
     folder: Path
     workers: list[Worker] = field(default_factory=list)
+    topic_ids: dict[Role, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.connection = Connection((self.servers,))
@@ -79,14 +80,15 @@ class Echo:
         """A client to be closed by whoever asked for it."""
         return KafkaAdminClient(**self.connection.kafka_python())
 
-    def start(self, worker: str, *, work: float = 0.0) -> Worker:
+    def start(self, worker: str, *, work: float = 0.0, script: str = "echo_worker.py") -> Worker:
         output = self.folder / f"{worker}-{len(self.workers)}.log"
         arguments = [self.name, worker, self.servers, str(self.folder / worker), str(work)]
+        arguments.append(json.dumps(self.topic_ids))
         with output.open("wb") as file:
             process = subprocess.Popen(
                 [
                     sys.executable,
-                    str(REPOSITORY / "tests" / "kafka" / "echo_worker.py"),
+                    str(REPOSITORY / "tests" / "kafka" / script),
                     *arguments,
                 ],
                 env={**os.environ, "PYTHONPATH": str(REPOSITORY)},

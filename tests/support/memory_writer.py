@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dpstream.pipeline.collector.gathering import WriteError
 
@@ -14,6 +14,7 @@ class MemoryWriter:
         self.gate: asyncio.Event | None = None
         self.fails_of: Callable[[str], bool] = lambda topic: True
         self.appended: Callable[[], int | None] = lambda: None
+        self.ids: dict[str, str] = {}
 
     async def start(self) -> None:
         pass
@@ -29,6 +30,9 @@ class MemoryWriter:
             raise WriteError("away")
         self.records.append((topic, partition, value))
         return self.appended()
+
+    async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {name: self.ids[name] for name in topics if name in self.ids}
 
     async def stop(self) -> None:
         pass

@@ -73,7 +73,6 @@ def _odds() -> Iterator[str]:
 
 
 def _answers() -> Iterator[str]:
-    """A permanent answer loses no more than its reports were sized on."""
     items = tuple("abc")
     asked = FragmentsParameters(1.0, 1e-3, items, permanent=True)
     law = calibrate_fragments(asked, 2, 300)
@@ -87,7 +86,6 @@ def _answers() -> Iterator[str]:
 
 
 def _shares() -> Iterator[str]:
-    """Of the fewest contributors, or of the stage."""
     for mean in (0.1, 3.3, 41.7, 1e5 / 7):
         for cells in (1, 3, 1000):
             wanted = Fraction(mean) * cells

@@ -99,7 +99,6 @@ def _told(
     epsilon: float,
     delta: float,
 ) -> str:
-    """Of independent cells, each with its probabilities in both worlds."""
     one = other = np.ones(1)
     for first, second in cells:
         one, other = (

@@ -43,7 +43,6 @@ class ExactLaw:
         return dict(found)
 
     def _given(self, item: int, own: int, users: list[int]) -> dict[tuple[Report, ...], Fraction]:
-        """Of a user with a row, where each row has so many users."""
         bucket = int(self.law.buckets_of(own, np.array([item]))[0])
         cells = [
             self._ones(int(item > 0 and (row, each) == (own, bucket)), users[row])

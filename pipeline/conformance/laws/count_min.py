@@ -73,7 +73,6 @@ class ExactLaw:
         }
 
     def _of_subsets(self, sizes: list[Fraction]) -> dict[Counts, Fraction]:
-        """Of every device so many cells, any of them alike."""
         together = {(0,) * self.cells: Fraction(1)}
         for _ in range(self.devices):
             more: defaultdict[Counts, Fraction] = defaultdict(Fraction)

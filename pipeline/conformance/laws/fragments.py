@@ -84,7 +84,6 @@ class ExactLaw:
         return tuple((word,) for word in words)
 
     def _cell(self, held: int) -> dict[Counts, Fraction]:
-        """Of one user who holds it or not, and others who do not."""
         found: defaultdict[Counts, Fraction] = defaultdict(Fraction)
         for ones, likely in self._ones(held, self.stopped).items():
             for counts, reported in self._reports(ones).items():
@@ -92,7 +91,6 @@ class ExactLaw:
         return dict(found)
 
     def _reports(self, ones: int) -> dict[Counts, Fraction]:
-        """What reports say of so many bits that are 1."""
         reported = self._ones(ones, self.reversed)
         return independent([reported] * self.law.reports)
 

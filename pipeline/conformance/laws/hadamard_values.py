@@ -43,5 +43,4 @@ class ExactLaw:
         }
 
     def _tracked(self, stream: Stream) -> list[Stream]:
-        """What is tracked by each row."""
         return [tuple(row) for row in ((self.matrix[:, np.array(stream)] + 1) // 2).tolist()]

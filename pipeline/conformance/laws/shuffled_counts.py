@@ -46,7 +46,6 @@ class _OfBooleans:
         return not self.law.boost or sum(map(abs, changes(stream))) <= self.law.changes
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
         sent, made = [], 0
         for value, change in zip(stream, changes(stream), strict=True):
             made += abs(change)
@@ -85,7 +84,6 @@ class _OfSums:
         return True
 
     def views(self, stream: Stream) -> dict[View, Fraction]:
-        """What can be seen, with its probability."""
         # In steps of 1/256: each device sends its value less 1/2, and the other one's is 0.
         (value,) = stream
         total = 2**62 + 256 * value - 128 * self.devices

@@ -46,7 +46,6 @@ class ExactLaw:
         return {report: weight / sum(weights.values()) for report, weight in weights.items()}
 
     def _bits(self, held: tuple[int, ...]) -> dict[Report, Fraction]:
-        """Of up to eight items, so that they are the bits of one word."""
         likely: dict[Report, Fraction] = {}
         for word in range(1 << self.law.items):
             probability = Fraction(1)

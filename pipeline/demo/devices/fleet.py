@@ -198,7 +198,6 @@ async def _send(
 
 
 async def _deliver(session: aiohttp.ClientSession, urls: Sequence[str], body: bytes) -> str:
-    """Send a report until somebody takes it."""
     for attempt in range(_TRIES):
         url = f"{random.choice(urls)}/v1/jobs/{NAME}/reports"
         try:

@@ -103,7 +103,6 @@ class _Demo:
         self._broker: KeptBroker | None = None
 
     def run(self, stack: ExitStack) -> None:
-        """Do it all."""
         connection = self._connect(stack)
         if connection is None:
             return
@@ -141,7 +140,6 @@ class _Demo:
                 time.sleep(_WAIT_SECONDS)
 
     def _connect(self, stack: ExitStack) -> Connection | None:
-        """The cluster; None if a signal has come before it was there."""
         settings = self._settings
         if settings.servers or settings.kafka_config:
             return find_cluster(settings.servers, settings.kafka_config)
@@ -172,7 +170,6 @@ class _Demo:
     def _start(
         self, processes: RestartedProcesses, connection: Connection, job: DeployedJob
     ) -> str:
-        """Start all processes; returns the address of the visitors' page."""
         page, operators, *collectors = _free_ports(2 + COLLECTORS)
         origin = f"http://127.0.0.1:{page}"
         urls = [f"http://127.0.0.1:{port}" for port in collectors]
@@ -224,7 +221,6 @@ class _Demo:
         processes.start(name, dpstream_command(*arguments), self._folder / f"{name}.log")
 
     def _hear(self) -> None:
-        """Take in what the fleet says."""
         while True:
             try:
                 said = json.loads(self._lines.get_nowait())

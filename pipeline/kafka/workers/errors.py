@@ -12,10 +12,17 @@ class WorkerError(DpstreamError):
 class PositionDeletedError(WorkerError):
     """Records that a stage still needs are no longer in their topic."""
 
-    def __init__(self, topic: str, partition: int, wanted: int, first: int) -> None:
+    def __init__(
+        self, topic: str, partition: int, wanted: int, first: int, *, hole: bool = False
+    ) -> None:
+        why = (
+            f"goes on at {first}): its cleanup.policy was changed, see dpstream status"
+            if hole
+            else f"begins at {first}): the outage was longer than the retention"
+        )
         super().__init__(
             f"{topic}, partition {partition}: offsets {wanted} to {first - 1} are needed and were "
-            f"deleted (the log begins at {first}): the outage was longer than the retention"
+            f"deleted (the log {why}"
         )
         self.partition = partition
 

@@ -300,7 +300,6 @@ class Execution:
         return True
 
     async def _run(self, steps: Steps[T]) -> T:
-        """Carry out all steps of a generator; returns what it returns."""
         self._steps = steps
         reply: object = None
         try:
@@ -357,10 +356,11 @@ class Execution:
         topic = self._topic(self._stage.role)
         if firsts[partition] > expected:
             raise PositionDeletedError(topic, partition, expected, firsts[partition])
+        # Raises the same where records between others are gone.
+        await self._await(self._log.read(self._stage.role, partition, expected, offset))
         raise WorkerError(
-            f"{topic}, partition {partition}: offset {expected} was due and {offset} came: "
-            "start me again; if it comes again, records were removed: dpstream status names the "
-            "settings of the topic that were changed"
+            f"{topic}, partition {partition}: offset {expected} was due and {offset} came, though "
+            "nothing is lost: start me again"
         )
 
     async def _carry_out(self, action: Action) -> object:
@@ -402,7 +402,6 @@ class Execution:
             self._deleting[role, partition] = deleting
 
     async def _delete(self, role: Role, partition: int) -> None:
-        """Delete a partition's records below the latest offset that was asked for."""
         try:
             while (offset := self._doomed.pop((role, partition), None)) is not None:
                 try:

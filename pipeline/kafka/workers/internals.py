@@ -13,6 +13,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import OffsetAndMetadata
@@ -177,6 +178,24 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # it says nothing
             each["topic"]: len(each["partitions"])
             for each in answer.to_object()["topics"]
             if not each["error_code"]
+        }
+
+    async def assigned_partitions(self, group: str, topic: str) -> set[int] | None:
+        """Return the partitions of a topic that members of a group have.
+
+        None while the group is rebalanced, and where it may not be seen.
+        """
+        (response,) = await self.describe_consumer_groups([group])
+        (described,) = response.to_object()["groups"]
+        if described["state"] != "Stable":
+            return None
+        return {
+            partition
+            for member in described["members"]
+            for named, partition in ConsumerProtocolMemberAssignment.decode(
+                member["member_assignment"]
+            ).partitions()
+            if named == topic
         }
 
     async def delete_records(

@@ -27,6 +27,7 @@ from dpstream.pipeline.kafka.errors import (
     is_too_large,
     refused_kind,
 )
+from dpstream.pipeline.kafka.topic_ids import ask_ids
 from dpstream.pipeline.kafka.workers.errors import PositionDeletedError
 from dpstream.pipeline.kafka.workers.internals import NarrowAdmin, never_give_up
 from dpstream.pipeline.kafka.workers.known_records import KnownRecords
@@ -123,6 +124,14 @@ class KafkaLog:
         found = await self._admin.partition_counts([self._topic(role) for role in roles])
         return {role: found.get(self._topic(role), 0) for role in roles}
 
+    async def topic_ids(self, roles: Collection[Role]) -> dict[str, str]:
+        """Kafka's ids of the topics that exist, by name."""
+        return await ask_ids(self._producer.client, [self._topic(role) for role in roles])
+
+    async def assigned(self, group: str, role: Role) -> set[int] | None:
+        """Return the partitions that members of a group have; None while it is rebalanced."""
+        return await self._admin.assigned_partitions(group, self._topic(role))
+
     async def check_visible(self, roles: Iterable[Role]) -> None:
         """See that topics which seem not to be there are not merely hidden from us.
 
@@ -214,7 +223,8 @@ class KafkaLog:
                 found = await patiently(lambda: self._read(where, start, stop))
                 first = found[0].offset if found else await patiently(lambda: self._first(where))
         if first > start and role not in COMPACTED:
-            raise PositionDeletedError(where.topic, partition, start, first)
+            hole = await patiently(lambda: self._first(where)) <= start
+            raise PositionDeletedError(where.topic, partition, start, first, hole=hole)
         records = tuple(
             LogRecord(
                 record.offset,
@@ -293,7 +303,6 @@ class KafkaLog:
             reader.pause(where)
 
     async def _first(self, where: TopicPartition) -> int:
-        """The offset of the first record that is still there."""
         return int((await self._reader.beginning_offsets([where]))[where])
 
     @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from dpstream.pipeline.kafka.kept_state import begin_anew
+from dpstream.pipeline.kafka.kept_state import begin_anew, made_again
 from dpstream.pipeline.kafka.workers.errors import WorkerError
 from dpstream.topics.names import Role
 
@@ -29,6 +29,10 @@ class Job(Protocol):
     @property
     def start_offsets(self) -> Mapping[Role, tuple[int, ...]]:
         """Where the deployment begins, in every partition of every topic it was deployed with."""
+
+    @property
+    def topic_ids(self) -> Mapping[Role, str]:
+        """Kafka's ids of the topics that it was deployed with; of heartbeats none."""
 
     def topic(self, role: Role) -> str:
         """The name of a topic of the job."""
@@ -88,6 +92,17 @@ class TopicWatch:
         if wrong is not None and self._bad_counts >= _LOOKS:
             raise WorkerError(wrong)
         return notices
+
+    def see_ids(self, ids: Mapping[str, str]) -> None:
+        """Look at Kafka's ids of the topics, by name; those that are gone have none.
+
+        Raises:
+            WorkerError: one has another id than the job was deployed with.
+        """
+        for role in self.used:
+            topic, deployed = self._job.topic(role), self._job.topic_ids.get(role)
+            if deployed is not None and ids.get(topic, deployed) != deployed:
+                raise WorkerError(made_again(self._job.name, topic))
 
     def see_ends(self, ends: Mapping[int, int], reached: Mapping[int, int]) -> None:
         """Look at the ends of partitions, asked for after the stage had `reached` these offsets.

@@ -40,6 +40,7 @@ from dpstream.pipeline.kafka.workers import groups, topic_watch
 from dpstream.pipeline.kafka.workers.app import build_app
 from dpstream.pipeline.kafka.workers.errors import WorkerError
 from dpstream.pipeline.kafka.workers.execution import Execution
+from dpstream.pipeline.kafka.workers.group_watch import GroupWatch, UnassignedError
 from dpstream.pipeline.kafka.workers.groups import group_name as group_name
 from dpstream.pipeline.kafka.workers.health import liveness, readiness
 from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
@@ -178,7 +179,6 @@ class _Process:
     ended: asyncio.Future[None] = field(init=False)
 
     def watch(self, monitor: MonitorAddress, windows: WindowTally) -> None:
-        """Serve metrics and health, from the beginning of `run`."""
         self.monitor = monitor
         blank = WorkerSnapshot(
             self.job.name,
@@ -191,7 +191,6 @@ class _Process:
         self.observer = Observer(blank, windows, monitor.estimates)
 
     async def run(self) -> int:
-        """Work until a signal comes or something fails; returns the exit code."""
         loop = asyncio.get_running_loop()
         self.ended = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -224,6 +223,8 @@ class _Process:
         try:
             await self.ended
         except Exception as error:
+            if isinstance(error, UnassignedError):
+                _identity_file(self.directory).unlink(missing_ok=True)
             self.lines.error(self._describe(error))
             code = 1
         _exit_after(_STOP_SECONDS, code)
@@ -241,7 +242,6 @@ class _Process:
         return f"dpstream-{self.stage_name}"
 
     def _end(self, error: BaseException | None) -> None:
-        """Stop, because of an error or because one was asked to."""
         if not self.ended.done():
             if error is None:
                 self.ended.set_result(None)
@@ -323,7 +323,6 @@ class _Process:
             await asyncio.sleep(self.timings.tick)
 
     async def _serve(self) -> None:
-        """Serve metrics and health if we are to, and take snapshots of this worker for them."""
         monitor, observer = self.monitor, self.observer
         if monitor is None or observer is None:
             return
@@ -346,7 +345,6 @@ class _Process:
             await asyncio.sleep(self.timings.status)
 
     async def _rest_when_idle(self) -> None:
-        """End this worker when there has been nothing to do for some time, if it is to."""
         if self.resting is None:
             return
         RestNote.forget(self.directory)
@@ -361,7 +359,6 @@ class _Process:
         self._end(None)
 
     def _has_read(self, ends: Mapping[int, int]) -> bool:
-        """Whether all that there is of the partitions owned was read."""
         positions = self.execution.positions
         return bool(positions) and all(ends.get(each) == at for each, at in positions.items())
 
@@ -414,16 +411,27 @@ class _Process:
 
     async def _watch_topics(self) -> None:
         told: tuple[str, ...] = ()
+        group = GroupWatch(self.topics.partitions, self.timings.session)
         while True:
             await asyncio.sleep(self.timings.topics)
             await self._see_topics()
+            group.see(await self._assigned(), time.monotonic())
             wrong = await self._topics_of_other_clocks()
             if wrong and wrong != told:
                 self.lines.warning(clock_problem(self.job.name, wrong))
             told = wrong
 
+    async def _assigned(self) -> Collection[int] | None:
+        if len(self.execution.positions) == self.topics.partitions:
+            return self.execution.positions
+        try:
+            async with asyncio.timeout(self.timings.probe):
+                group = group_name(self.job, self.stage_name)
+                return await self.log.assigned(group, self.stage.role)
+        except (KafkaError, TimeoutError):
+            return None
+
     async def _topics_of_other_clocks(self) -> tuple[str, ...]:
-        """The topics that this stage uses and that do not go by the broker's clock."""
         try:
             async with asyncio.timeout(self.timings.probe):
                 settings = await self.log.settings(self.topics.used)
@@ -440,8 +448,10 @@ class _Process:
                 gone = [role for role in self.topics.used if not counts[role]]
                 if gone:
                     await self.log.check_visible(gone)
+                ids = await self.log.topic_ids(self.topics.used)
         except (KafkaError, TimeoutError):
             return False
+        self.topics.see_ids(ids)
         for notice in self.topics.see_partitions(counts):
             self.lines.warning(notice)
         return True
@@ -469,7 +479,6 @@ class _Process:
             await asyncio.sleep(self.timings.status)
 
     def _check_clock(self) -> None:
-        """Say once that this machine's clock is off, and once that it is right again."""
         problem = self.clock.problem()
         if problem is not None and not self.clock_is_off:
             self.lines.warning(f"{problem}: set it, nothing here rests on it")
@@ -515,7 +524,6 @@ class _Process:
                     )
 
     def _metrics(self) -> str:
-        """What this worker told of itself last, without its process."""
         observer = self.observer
         return "" if observer is None else metrics_text(observer.snapshot)
 
@@ -536,7 +544,6 @@ class _Process:
 
 
 def _unexpected(error: BaseException) -> str:
-    """Where the unexpected happened."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"unexpected {type(error).__name__}: {' '.join(str(error).split())}{where}"
@@ -547,13 +554,17 @@ def _identity(directory: Path) -> str:
 
     It lies in the directory, whose lock only one of them can hold.
     """
-    path = directory / "identity"
+    path = _identity_file(directory)
     if not path.exists():
         fresh = path.with_suffix(".new")
         with naming(path):
             fresh.write_text(secrets.token_hex(8))
         fresh.replace(path)
     return path.read_text()
+
+
+def _identity_file(directory: Path) -> Path:
+    return directory / "identity"
 
 
 def _exit_after(seconds: float, code: int) -> None:

@@ -252,7 +252,6 @@ class JobWatch:
         self._headline = str(kind_of(self._job.domain).headline(self._job.domain, record))
 
     def _silent_producers(self) -> tuple[str, ...]:
-        """Who has missed the latest epochs; looked for when anything was decided."""
         state, _ = self._silent
         now = len(self._roster), self._decided.windows.total()
         if state != now:
@@ -269,7 +268,6 @@ class JobWatch:
         return self._silent[1]
 
     def _withheld(self) -> int:
-        """How many of the last decided epochs, without a break, were not released."""
         count, epoch = 0, self._decisions.decided.highest
         while (outcome := self._decisions.recent(epoch)) is not None:
             if outcome.fate is Fate.RELEASED:
@@ -320,7 +318,6 @@ class JobWatch:
         return offsets.starts[partition] > max(cuts, default=0)
 
     def _see_settings(self) -> None:
-        """Now and then, see how topics are set up, and whether they hold what they held."""
         moment = self._steady()
         if moment < self._settings_read + _SETTINGS_SECONDS:
             return
@@ -338,7 +335,6 @@ class JobWatch:
         )
 
     def _changed_topics(self) -> Iterator[TopicStatus]:
-        """Topics that are gone, or have another number of partitions."""
         for role, starts in self._job.start_offsets.items():
             name, deployed = self._job.topic(role), len(starts)
             found = self._counts.get(name, 0)

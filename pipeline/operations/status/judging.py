@@ -50,8 +50,12 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     yield from _clock_problems(status)
     yield from _ahead_problems(job, status)
     if workers_needed(job, status):
+        # Of a topic that has lost records no worker makes good what it held.
+        lost = bool(status.contradictions) or any(
+            topic.partitions < topic.deployed for topic in status.topics
+        )
         for stage in status.stages:
-            yield from _stage_problem(job, stage)
+            yield from _stage_problem(job, stage, lost=lost)
         if _collects(job) and not any(each.alive for each in status.collectors):
             yield "no collector is running, and devices cannot report: dpstream collect"
         if status.withheld >= EPOCHS_MISSED and job.replay_of is None:
@@ -103,7 +107,6 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
 
 
 def _collects(job: DeployedJob) -> bool:
-    """Whether devices report for themselves, through collectors."""
     return job.devices is not None and job.replay_of is None
 
 
@@ -178,7 +181,6 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
 
 
 def _come_since(status: JobStatus) -> str:
-    """What came after a drain: its records are not counted where their number is hidden."""
     reports = next((stage for stage in status.stages if stage.stage == "shuffle"), None)
     if status.finished or reports is None or reports.waiting is None:
         return ""
@@ -206,7 +208,6 @@ def _clock_problems(status: JobStatus) -> Iterator[str]:
 
 
 def _ahead_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
-    """Producers that send epochs whose time has not come."""
     ahead: dict[str, int] = {}
     for stage in status.stages:
         for worker in stage.workers:
@@ -241,25 +242,34 @@ def _topic_problem(job: DeployedJob, topic: TopicStatus) -> Iterator[str]:
         )
 
 
-def _stage_problem(job: DeployedJob, stage: StageStatus) -> Iterator[str]:
+def _stage_problem(job: DeployedJob, stage: StageStatus, *, lost: bool) -> Iterator[str]:
     alive = [worker for worker in stage.workers if worker.alive]
     if not alive:
         yield (
             f"no worker of stage {stage.stage} is alive: "
             f"dpstream run {stage.stage} {job.name} starts one"
         )
-    elif _stuck(job, stage, alive):
+    elif _stuck(job, stage, alive) and not lost:
         records = "" if stage.lag is None else f"{stage.lag:,} records wait, "
+        remedy = (
+            "look at what its workers say, or restart them"
+            if any(worker.partitions or worker.resting for worker in alive)
+            else "no worker has partitions: within a minute each ends and, when it is started "
+            f"again, is given some; dpstream run {stage.stage} starts it again"
+        )
         yield (
             f"stage {stage.stage} is stuck: {records}the oldest for {stage.waiting:,.0f} s: "
-            "look at what its workers say, or restart them"
+            f"{remedy}"
         )
 
 
 def _stuck(job: DeployedJob, stage: StageStatus, alive: Sequence[WorkerStatus]) -> bool:
     allowed = PATIENCE + allowed_wait(job, stage)
     idle = not any(worker.busy for worker in alive)
-    return stage.waiting is not None and stage.waiting > allowed and idle
+    # What a producer sends ahead of time waits for its time, if no window waits beyond its grace.
+    windows = [window for worker in alive for window in worker.windows]
+    early = any(worker.ahead for worker in alive) and all(each.grace_left != 0 for each in windows)
+    return stage.waiting is not None and stage.waiting > allowed and idle and not early
 
 
 def allowed_wait(job: DeployedJob, stage: StageStatus) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,13 @@ from pathlib import Path
 from typing import Self
 
 from dpstream.pipeline.operations.forks import Forks
-from dpstream.pipeline.operations.processes import Process, Running, dpstream_command, end_all
+from dpstream.pipeline.operations.processes import (
+    Process,
+    Running,
+    dpstream_command,
+    end_all,
+    relay,
+)
 
 METRICS_VARIABLE = "DPSTREAM_METRICS_DESCRIPTOR"
 """The variable of the environment that names the descriptor of a worker's socket for metrics."""
@@ -134,59 +139,13 @@ class Children:
             return None
         finally:
             os.close(said)
-        return _Heard(forked, heard, partial(self._on_line, job))
+        forked.relay = relay(os.fdopen(heard, errors="replace"), partial(self._on_line, job))
+        return forked
 
     def _socket_of(self, job: str) -> socket.socket:
         if job not in self._sockets:
             self._sockets[job] = socket.create_server(("127.0.0.1", 0))
         return self._sockets[job]
-
-
-class _Heard:
-    """A process that was forked, and what it prints, line by line."""
-
-    def __init__(self, forked: Running, heard: int, on_line: Callable[[str], None]) -> None:
-        self._forked = forked
-        self.pid = forked.pid
-
-        def pass_on() -> None:
-            with os.fdopen(heard, errors="replace") as lines:
-                for line in lines:
-                    if text := line.rstrip():
-                        on_line(text)
-
-        self._relay = threading.Thread(target=pass_on, daemon=True)
-        self._relay.start()
-
-    @property
-    def returncode(self) -> int | None:
-        """See `Running`."""
-        return self._forked.returncode
-
-    def poll(self) -> int | None:
-        """See `Running`."""
-        return self._forked.poll()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """See `Running`."""
-        return self._forked.wait(timeout)
-
-    def terminate(self) -> None:
-        """See `Running`."""
-        self._forked.terminate()
-
-    def kill(self) -> None:
-        """See `Running`."""
-        self._forked.kill()
-
-    def reason(self, seconds: float = 1.0) -> str:
-        """See `Running`."""
-        self._relay.join(seconds)
-        return self._forked.reason(seconds)
-
-    def let_go(self) -> None:
-        """See `Running`."""
-        self._forked.let_go()
 
 
 def _offer_to_the_oom_killer(pid: int) -> None:

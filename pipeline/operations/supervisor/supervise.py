@@ -158,7 +158,6 @@ class _Supervisor:
         self._stack = ExitStack()
 
     def run(self) -> int:
-        """Look around until there is nothing left to do."""
         if self._settings.monitor is not None:
             serve(
                 self._settings.monitor,
@@ -205,7 +204,6 @@ class _Supervisor:
         self._events.put(Woken(job))
 
     def _take_events(self) -> None:
-        """Wait a moment for what the jobs topic says."""
         try:
             event = self._events.get(timeout=_LOOK_SECONDS)
         except Empty:
@@ -249,7 +247,6 @@ class _Supervisor:
             self._schedule.hurry()
 
     def _work(self) -> None:
-        """Start and end what is due."""
         now = time.monotonic()
         for step in list(self._schedule.steps(now)):
             match step:
@@ -322,7 +319,6 @@ class _Supervisor:
         return True
 
     def _check_noise_key(self, task: Task) -> None:
-        """See that a worker that needs its key could read it; starting it would take seconds."""
         if task.needs_noise_key and self._settings.stage == SHUFFLE:
             NoiseKey.read(self._settings.noise_key(task.job))
 

@@ -217,7 +217,6 @@ class Follower(Generic[Wanted]):
 
 
 def _answers(servers: tuple[str, ...]) -> bool:
-    """Whether anybody accepts a connection."""
     for server in servers:
         host, _, port = server.rpartition(":")
         with suppress(OSError):

@@ -212,7 +212,6 @@ class JobRun:
         self._noise_key.unlink(missing_ok=True)
 
     def _observe(self, connection: Connection) -> None:
-        """Deploy the job and read its topics, in a thread of its own."""
         try:
             deployed = begin(
                 connection, self.job, secrets.token_bytes(IDENTIFIER_BYTES), self._noise_key

@@ -130,7 +130,6 @@ class Outcome:
 
     @property
     def _labels(self) -> tuple[str, ...] | None:
-        """Of all items; None where there are none, and where only those found have theirs."""
         estimates = (row.record.estimate for row in self.rows)
         found = any(each is not None and each.found_above is not None for each in estimates)
         return None if found else self.job.domain.items

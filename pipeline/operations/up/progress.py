@@ -180,7 +180,6 @@ class Progress:
         )
 
     def _reports(self, record: EstimateRecord) -> int | None:
-        """In the window of an epoch; one of each device where words are sums or shares."""
         if record.epoch not in self._sizes.reports or self._words_are_reports:
             return self._sizes.reports.get(record.epoch)
         return record.contributors

@@ -147,7 +147,6 @@ class _Run:
         self._activity = "starting"
 
     def run(self, finished: Finished, over: Callable[[], None]) -> None:
-        """Do it all; `over` is called when nothing but the page is left to stay."""
         self._forget_secrets()
         try:
             with ExitStack() as stack:
@@ -170,7 +169,6 @@ class _Run:
             self._forget_secrets()
 
     def _work(self, broker: KeptBroker | None, pages: RestartedProcesses) -> list[Outcome]:
-        """Run the jobs to their last epochs."""
         with ExitStack() as stack:
             workers = stack.enter_context(self._processes())
             for job in self._jobs:
@@ -190,7 +188,6 @@ class _Run:
         )
 
     def _begin(self, stack: ExitStack) -> KeptBroker | None:
-        """Begin to connect to the cluster; returns the broker if it is the local one."""
         settings = self._settings
         if settings.servers or settings.kafka_config:
             self._connect(find_cluster(settings.servers, settings.kafka_config))
@@ -226,7 +223,6 @@ class _Run:
             check_losses(cluster, [each.job for each in self._given])
 
     def _take_events(self, workers: RestartedProcesses, pages: RestartedProcesses) -> None:
-        """Wait a moment for an event, and take in all there are."""
         timeout = _WAIT_SECONDS
         while True:
             try:
@@ -242,7 +238,6 @@ class _Run:
         self._show_page(pages)
 
     def _show_page(self, pages: RestartedProcesses) -> None:
-        """Serve the page once all jobs are deployed, and say where it is when it answers."""
         settings, connection = self._settings, self._connection
         if not settings.page or connection is None:
             return
@@ -258,7 +253,6 @@ class _Run:
                 self._page.open_browser()
 
     def _hear(self, message: Message) -> None:
-        """Take in a word of the broker's keeper."""
         match message["kind"]:
             case "failed":
                 raise LocalKafkaError(message["text"])

@@ -305,7 +305,6 @@ def _parts_line(parts: Sequence[Part]) -> Text:
 
 
 def _begins(job: Job, epoch: int) -> str:
-    """When an epoch begins, as the clocks of its calendar show it; empty without one."""
     calendar = calendar_of(job)
     return "" if calendar is None else calendar.shown(epoch)
 
@@ -340,7 +339,6 @@ def _table(rows: Sequence[Row], population: int, picture_width: int, job: Job) -
 
 
 def _beside_truth(rows: Sequence[Row]) -> bool:
-    """Whether the input can say what is estimated."""
     return any(row.truths is not None for row in rows)
 
 

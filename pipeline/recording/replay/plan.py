@@ -131,7 +131,6 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
 
 
 def _start(source: ReplaySource, decided: list[_Decided], wanted: Wanted) -> int:
-    """The first epoch that is asked for."""
     last = decided[-1]
     if wanted.from_time is not None:
         for each in decided:
@@ -153,7 +152,6 @@ def _start(source: ReplaySource, decided: list[_Decided], wanted: Wanted) -> int
 
 
 def _last(source: ReplaySource, found: list[_Decided], start: int, wanted: Wanted) -> int:
-    """The last epoch: as asked for, or the last one before a window that is not finished."""
     there = found[0].epoch - 1
     for each in found:
         whole = not wanted.from_partials and each.epoch >= start and source.has_window(each.epoch)

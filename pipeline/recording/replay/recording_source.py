@@ -100,7 +100,6 @@ class RecordingSource:
         return [file for file in files if file.last_epoch >= first and file.first_epoch <= last]
 
     def _canonical(self, words: Words) -> Words:
-        """As the shuffle stage sends it, from different words and their counts."""
         assert words.counts is not None
         form = self.job.form_of(Role.SHUFFLED)
         if form.distinct is not None and words.rows and int(words.values[-1, 0]) >= form.distinct:

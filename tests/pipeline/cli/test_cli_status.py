@@ -27,6 +27,7 @@ from dpstream.pipeline.operations.status import (
     STAGES,
     JobStatus,
     JobWatch,
+    OpenWindow,
     StageStatus,
     TopicStatus,
     WorkerStatus,
@@ -227,6 +228,34 @@ def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
     assert f"stage {stage} is stuck: 12,345 records" in problem
     (problem,) = lagging(limit + 1, False, lag=None)
     assert f"stage {stage} is stuck: the oldest for" in problem
+
+
+def test_stage_is_not_stuck_while_a_producer_is_ahead_of_time() -> None:
+    def found(grace_left: float | None) -> list[str]:
+        window = OpenWindow(epoch=1, reports=5, waits_for=("p",), grace_left=grace_left)
+        ahead = worker("shuffle", ahead={"gateway": 3_000}, windows=(window,))
+        return problems(stages(shuffle=StageStatus("shuffle", (ahead,), 5, PATIENCE + 31.0)))
+
+    for waits in (None, 12.0):
+        (problem,) = found(waits)
+        assert "producer gateway is 3,000 epochs ahead of time" in problem
+    assert [problem for problem in found(0.0) if "stage shuffle is stuck" in problem]
+
+
+def test_workers_without_partitions_are_named_with_what_helps() -> None:
+    waits = StageStatus("publish", (worker("publish", partitions=()),), 5, PATIENCE + 1.0)
+    (problem,) = problems(stages(publish=waits))
+    assert "no worker has partitions" in problem
+    assert "dpstream run publish starts it again" in problem
+    assert "restart them" not in problem
+
+
+def test_lost_topic_does_not_advise_to_restart_workers() -> None:
+    waits = stages(publish=StageStatus("publish", (worker("publish"),), 5, PATIENCE + 1.0))
+    assert problems(waits, contradictions=("made again",)) == ["made again"]
+    gone = TopicStatus("small.partials", 0, 1)
+    (problem,) = problems(waits, topics=(gone,))
+    assert "small.partials is gone" in problem
 
 
 def test_late_reports_are_said() -> None:

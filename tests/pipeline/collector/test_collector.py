@@ -13,6 +13,7 @@ from jwt.algorithms import OKPAlgorithm
 from prometheus_client.exposition import generate_latest
 
 from dpstream.pipeline.addresses import is_within, networks
+from dpstream.pipeline.collector import collector as collector_module
 from dpstream.pipeline.collector import rates as rates_module
 from dpstream.pipeline.collector.answers import Answer
 from dpstream.pipeline.collector.collector import Collector, CollectorSettings
@@ -29,6 +30,7 @@ from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.operations.supervisor.wanted import Away
 from dpstream.topics.frames import Kind, kind_of
 from dpstream.topics.loose_batches import Watermark, decode_watermark
+from dpstream.topics.names import Role
 from tests.support.collector_server import Client, report
 from tests.support.device_jobs import BEGIN, DAY, KEY, LATE, SETTLING, body, device_job
 from tests.support.memory_writer import MemoryWriter
@@ -141,6 +143,39 @@ async def test_a_watermark_waits_for_what_is_on_its_way(job: DeployedJob, key_fi
     assert kinds == [Kind.LOOSE_BATCH, Kind.LOOSE_BATCH, Kind.WATERMARK]
     # And what was on its way may be below the cut of a window without it.
     assert [reply.status for reply in replies] == [409]
+    await world.collector.stop()
+    client.writer.close()
+
+
+async def test_no_reports_are_taken_into_a_topic_that_was_made_again(
+    job: DeployedJob, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector_module, "_TOPICS_SECONDS", 0.01)
+    deployed = job.model_copy(update={"topic_ids": {Role.REPORTS: "old", Role.DEVICES: "same"}})
+    world = World(key_file)
+    world.writer.ids = {"phones.reports": "old", "phones.devices": "same"}
+    await world.collector.start()
+    world.clock.note(BEGIN + 1000, 0.0)
+    client = await world.client()
+    world.wanted(deployed)
+    assert (await client.report(body(deployed))).status == 202
+    # A topic that is gone is said by whoever writes to it.
+    del world.writer.ids["phones.devices"]
+    await asyncio.sleep(0.05)
+    assert (await client.report(body(deployed))).status == 202
+    world.writer.ids["phones.reports"] = "new"
+    await until(lambda: not world.collector.served)
+    said = world.said.getvalue()
+    assert "topic phones.reports was deleted and made again" in said
+    assert "dpstream undeploy phones --delete-topics" in said
+    assert "deployed anew" not in said
+    for _ in range(2):
+        assert (await client.report(body(deployed))).status == 503
+        # Also after other news of the jobs.
+        world.wanted(deployed)
+    again = device_job()
+    world.wanted(again)
+    assert (await client.report(body(again))).status == 202
     await world.collector.stop()
     client.writer.close()
 

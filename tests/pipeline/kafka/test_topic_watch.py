@@ -103,3 +103,20 @@ def test_where_messages_are_hidden_a_heartbeat_counts_no_records() -> None:
     hidden = heartbeat({"hides_messages": True}, {0: 3}, {0: 5}, read=4, seconds=2.0)
     assert hidden == {"hides_messages": True, "partitions": [0], "busy": True}
     assert heartbeat({"hides_messages": True}, {}, {}, read=0, seconds=2.0)["busy"] is False
+
+
+def test_topic_with_another_id_was_made_again() -> None:
+    ids = {role: f"id of {role}" for role in JOB.start_offsets if role is not Role.STATUS}
+    job = JOB.model_copy(update={"topic_ids": ids})
+    found = {job.topic(role): named for role, named in ids.items()}
+    watch = TopicWatch(job, Role.REPORTS, USED[Role.REPORTS])
+    watch.see_ids(found)
+    # One that is gone, or is used by others alone, is no other topic.
+    watch.see_ids({"small.status": "new"})
+    watch.see_ids(found | {"small.estimates": "new"})
+    with pytest.raises(WorkerError, match=r"topic small\.manifests was deleted and made again"):
+        watch.see_ids(found | {"small.manifests": "new"})
+
+
+def test_topics_without_known_ids_are_not_compared() -> None:
+    TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS]).see_ids({"small.manifests": "new"})

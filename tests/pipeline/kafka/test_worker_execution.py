@@ -100,6 +100,7 @@ class World:
     failures: list[BaseException] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     shown: list[tuple[Role, int, LogRecord]] = field(default_factory=list)
+    holes: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.flushed.set()
@@ -136,6 +137,10 @@ class World:
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
         if start < self.first.get(partition, 0):
             raise PositionDeletedError(f"job.{role}", partition, start, self.first[partition])
+        if start < self.holes.get(partition, 0):
+            raise PositionDeletedError(
+                f"job.{role}", partition, start, self.holes[partition], hole=True
+            )
         return LogSlice((), start)
 
     async def ends(self, places: Collection[tuple[Role, int]]) -> Ends:
@@ -416,7 +421,18 @@ async def test_records_that_faust_left_out_end_the_worker_too() -> None:
     await world.execution.record(0, 2, b"")
     [error] = world.failures
     assert isinstance(error, WorkerError)
-    assert "offset 0 was due and 2 came" in str(error)
+    assert "offset 0 was due and 2 came, though nothing is lost" in str(error)
+
+
+async def test_records_that_are_missing_between_others_are_named() -> None:
+    world = World()
+    await world.own(0)
+    # What reading finds, in contrast to what the topic begins with.
+    world.holes[0] = 2
+    await world.execution.record(0, 2, b"")
+    [error] = world.failures
+    assert "offsets 0 to 1 are needed and were deleted (the log goes on at 2)" in str(error)
+    assert "cleanup.policy" in str(error)
 
 
 async def test_deletions_of_a_successor_are_no_error() -> None:

@@ -1,0 +1,76 @@
+"""Kafka's ids of topics: one that is deleted and made again has another.
+
+aiokafka knows no version of the metadata request that tells ids: its connections carry the
+request of kafka-python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from io import BytesIO
+from typing import Any, Self
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import Schema
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+from dpstream.pipeline.kafka.cluster import identities_of
+
+_VERSION = 10
+
+
+class _Answer(Response):  # type: ignore[misc]  # it says nothing of types
+    API_KEY = MetadataRequest.API_KEY
+    API_VERSION = _VERSION
+    SCHEMA = Schema()
+    topics: list[dict[str, Any]]
+
+    @classmethod
+    def decode(cls, data: BytesIO | bytes) -> Self:
+        read = data if isinstance(data, bytes) else data.read()
+        answer = cls()
+        answer.topics = MetadataResponse.decode(read, version=_VERSION).to_dict()["topics"]
+        return answer
+
+
+class _Question(RequestStruct):  # type: ignore[misc]  # the same
+    FLEXIBLE_VERSION = True
+    API_KEY = MetadataRequest.API_KEY
+    API_VERSION = _VERSION
+    RESPONSE_TYPE = _Answer
+    SCHEMA = Schema()
+    names: Collection[str]
+
+    def encode(self) -> bytes:
+        asked = [MetadataRequest.MetadataRequestTopic(version=_VERSION, name=n) for n in self.names]
+        return bytes(
+            MetadataRequest(
+                version=_VERSION, topics=asked, allow_auto_topic_creation=False
+            ).encode()
+        )
+
+
+class _Asked(Request[_Question]):  # type: ignore[misc]  # the same
+    API_KEY = MetadataRequest.API_KEY
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+
+    def build(self, request_struct_class: type[_Question]) -> _Question:
+        question = request_struct_class()
+        question.names = self._names
+        return question
+
+
+async def ask_ids(client: AIOKafkaClient, topics: Collection[str]) -> dict[str, str]:
+    """Return Kafka's ids of the topics that exist; brokers before Kafka 2.8 have none.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    try:
+        answer: _Answer = await client.send(client.get_random_node(), _Asked(topics))
+    except NotImplementedError:
+        return {}
+    return identities_of(answer.topics)
