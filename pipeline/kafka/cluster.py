@@ -382,9 +382,12 @@ class Cluster:
             }
 
         there = [each for each, offset in wanted.items() if offset < ends[each]]
-        # Where records are compacted away, the first that is left is the oldest.
+        # Where records are compacted away, the first that is left is the oldest, if Kafka finds it.
         for each, first in self._consumer.offsets_for_times(dict.fromkeys(there, 0)).items():
-            wanted[each] = max(wanted[each], -1 if first is None else int(first.offset))
+            if first is None:
+                there.remove(each)
+            else:
+                wanted[each] = max(wanted[each], int(first.offset))
         return {each.partition: now - age for each, age in record_ages(there, now, older).items()}
 
     def committed(self, group: str, topic: str) -> list[Committed | None]:

@@ -95,8 +95,9 @@ def test_records_compacted_away_end_a_worker_with_the_true_reason(
     echo.wait_until(lambda: len(echo.read(Role.REPORTS, 0)) < 15, "records are compacted away")
 
     now = time.time()
-    (written,) = cluster.written(topic, {0: 0}, int(1000 * now)).values()
-    assert 1000 * begun - 2000 <= written <= 1000 * now
+    # Of some Kafka finds no time.
+    for written in cluster.written(topic, {0: 0}, int(1000 * now)).values():
+        assert 1000 * begun - 2000 <= written <= 1000 * now
     for _ in range(2):
         worker = echo.start("only")
         assert worker.exit_code() == 1

@@ -263,3 +263,18 @@ def test_close_names_a_topic_that_is_gone_and_keeps_what_was_drawn(
             producer.close(2)
         assert producer.closed_epoch == 2
         assert list(producer.store.outbox())
+
+
+def test_age_is_that_of_the_first_record_that_is_left(
+    cluster: Cluster, admin: KafkaAdminClient, job_name: str
+) -> None:
+    admin.create_topics([NewTopic(job_name, 1, 1)])
+    begun = time.time()
+    for _ in range(3):
+        cluster.append(job_name, b"record")
+    cluster.delete_below(job_name, 2)
+    now = time.time()
+    for offset in (0, 2):
+        written = cluster.written(job_name, {0: offset}, int(1000 * now))
+        assert 1000 * begun - 2000 <= written[0] <= 1000 * now
+    assert cluster.written(job_name, {0: 3}, int(1000 * now)) == {}
