@@ -36,6 +36,8 @@ def status_lines(
     if status.assumption is not None and status.published is not None:
         yield Text(f"95 % interval: {status.assumption}")
     counted = ", ".join(f"{count:,} {fate}" for fate, count in status.windows.items())
+    if not status.windows:
+        counted = "not counted: no shuffle worker has told how many"
     yield Text(f"windows: {counted}{_who_reports(status)}")
     yield Text()
     yield table_of(

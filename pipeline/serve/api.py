@@ -104,11 +104,12 @@ flagged ``gap``, have ``null`` in place of value, low and high; what was publish
     "lag" (records), "waiting" (seconds) or null, "epoch" (the latest one that was decided, added up
     or published), "alive" (whether a worker is)}], "windows": [{"epoch", "reports", "devices",
     "waits_for": [producer, ...], "grace_left" (seconds)}], "open_windows", "decided": {fate:
-    count}, "producers" (null where devices report for themselves), "silent": [producer, ...],
-    "collectors": [{"name", "alive", "age", "stored" (reports), "stored_per_second", "waiting"
-    (requests), "refused": {reason: requests}}] or null where producers report, "dead_letters":
-    {reason: count}, "late_reports", "unusable_reports", "problems": [sentence, ...], "notes":
-    [sentence, ...]}`` or ``{"at": null}`` before anything is known; a replay has no shuffle stage.
+    count} (of a long history {} until a shuffle worker has told them), "producers" (null where
+    devices report for themselves), "silent": [producer, ...], "collectors": [{"name", "alive",
+    "age", "stored" (reports), "stored_per_second", "waiting" (requests), "refused": {reason:
+    requests}}] or null where producers report, "dead_letters": {reason: count}, "late_reports",
+    "unusable_reports", "problems": [sentence, ...], "notes": [sentence, ...]}`` or ``{"at": null}``
+    before anything is known; a replay has no shuffle stage.
     Where the guarantee rests on the shuffle stage, records and reports of it are null: they would
     be counts of raw messages. Devices and seconds are told.
 

@@ -229,10 +229,6 @@ class Site:
             else ()
         )
 
-    async def truths_loaded(self) -> None:
-        """Wait until all inputs that are being read have been."""
-        await asyncio.gather(*self._loading)
-
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(function, *arguments)

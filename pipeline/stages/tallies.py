@@ -1,8 +1,9 @@
 """What has been decided of a deployment in a few numbers, which shuffle workers tell.
 
 A tally is of all manifests before an offset of their log, and names the record right before it by
-its checksum. Whoever believes one reads the log from some way before that offset, which says
-whether it is of this log; and then knows of all that is decided later as if it had read everything.
+its checksum. A reader that begins some way before that offset sees whether it is of this log, and
+then knows as much as if it had read everything. Without a tally, the end of the log says as much,
+except for how many windows were decided before it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from crc32c import crc32c
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions, manifest_reader
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
 from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import DECIDED_FATES
+from dpstream.topics.manifests import DECIDED_FATES, read_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ class Tally:
         """Of what lies before an offset: the last record, and how many windows, by fate."""
         return cls(offset, crc32c(last), windows)
 
+    def ends_with(self, record: LogRecord) -> bool:
+        """Whether a record is the last one before the offset."""
+        return (record.offset, crc32c(record.value)) == (self.offset - 1, self.checksum)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {"offset": self.offset, "checksum": self.checksum, "windows": dict(self.windows)}
@@ -62,60 +67,65 @@ class TalliedDecisions:
 
     Attributes:
         log: of all that was read, or of the last `EPOCHS_AHEAD` decisions at least.
-        windows: how many there are, by fate.
+        windows: how many there are, by fate; of those that were read if not `counted`.
+        counted: whether those before them are counted, too.
     """
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
         self.windows: Counter[str] = Counter()
+        self.counted = True
         self.log = DecisionLog(job, self._note, self._note_all)
-
-    def apply(self, record: LogRecord) -> None:
-        """Take in one record of the manifest log."""
-        self.log.apply(record)
 
     def apply_all(self, records: Iterable[LogRecord]) -> None:
         """Take in records of the manifest log, in less time than one by one."""
         self.log.apply_all(records)
 
-    @staticmethod
-    def begins(tally: Tally) -> int:
-        """Where to begin reading the log in order to believe a tally."""
-        return tally.offset - 4 * EPOCHS_AHEAD
+    @property
+    def enough(self) -> int:
+        """How many records right before an offset say what was decided up to there."""
+        return 4 * EPOCHS_AHEAD * self._job.window_parts
 
-    def believe(self, tally: Tally, records: Sequence[LogRecord]) -> bool:
-        """Begin with a tally, if that is of this log; else nothing is changed.
+    def begin(
+        self, records: Sequence[LogRecord], earlier: Iterable[LogRecord], tally: Tally | None
+    ) -> bool:
+        """Begin near the end of the log, if that says enough; else nothing is changed.
 
         No epoch is decided that lies more than `EPOCHS_AHEAD` beyond the oldest that is not. So
         where one is that lies twice as far beyond another, all before the middle are.
 
         Args:
-            tally: that somebody has told.
-            records: all of the log from `begins` to the offset of the tally.
+            records: `enough` of the log.
+            earlier: manifests that these name; see `dpstream.topics.short_manifests`.
+            tally: of all up to the last of them, which must be of this log; None: how many windows
+                were decided before them is not known.
         """
-        if not records or records[-1].offset != tally.offset - 1:
-            return False
-        if crc32c(records[-1].value) != tally.checksum:
+        if not records or (tally is not None and not tally.ends_with(records[-1])):
             return False
         first = self._first(records)
         if first is None:
             return False
         later = DecisionLog(self._job, self._note, self._note_all, after=first + EPOCHS_AHEAD)
+        for record in earlier:
+            with suppress(CodecError):
+                later.recall(record)
+        before, self.windows = self.windows, Counter()
         later.apply_all(records)
-        self.windows.clear()
         if later.decided.highest <= first + 2 * EPOCHS_AHEAD:
+            self.windows = before
             return False
-        self.log, self.windows = later, Counter(tally.windows)
+        self.log, self.counted = later, tally is not None
+        if tally is not None:
+            self.windows = Counter(tally.windows)
         return True
 
     def _first(self, records: Sequence[LogRecord]) -> int | None:
-        job, reader = self._job, manifest_reader(self._job)
+        own = self._job.deployment, self._job.fingerprint, 1
         for record in records:
             with suppress(CodecError):
-                manifest = reader.decode(record.offset, record.value)
-                own = (manifest.deployment, manifest.fingerprint, manifest.instance)
-                if own == (job.deployment, job.fingerprint, 1):
-                    return manifest.epoch
+                head = read_head(record.value)
+                if (head.deployment, head.fingerprint, head.instance) == own:
+                    return head.epoch
         return None
 
     def _note(self, decision: Decision) -> None:

@@ -102,7 +102,7 @@ class LivePage:
 
     async def truths_loaded(self) -> None:
         """Wait until the inputs have been read."""
-        await self.site.truths_loaded()
+        await asyncio.gather(*self.site._loading)
 
     async def get(self, path: str, status: int = 200, **headers: str) -> Any:
         """The JSON of an answer."""

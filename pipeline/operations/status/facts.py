@@ -192,7 +192,7 @@ class JobStatus:
         assumption: in words, what the interval of the headline assumes; None if nothing.
         phase: what an operator wants it to do.
         replay_of: of a replay, the job that ran.
-        windows: decided so far, by fate.
+        windows: decided so far, by fate; empty until a worker has told how many, of a long history.
         producers: how many have registered; None where devices report for themselves.
         silent: names of producers that are not waited for until they are back.
         redriven: dead letters that were fed back.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from dpstream.pipeline.actions import LogRecord
@@ -40,11 +41,12 @@ from dpstream.pipeline.operations.status.lags import Lags
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
-from dpstream.pipeline.stages.tallies import TalliedDecisions
+from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import DECIDED_FATES, Fate
 from dpstream.topics.names import SUMS, Role
 from dpstream.topics.partials import decode_partial
+from dpstream.topics.short_manifests import base_of
 from dpstream.topics.topic_checks import wrong_clock
 
 # Heartbeats are compacted away; reading more of them tells nothing new.
@@ -109,6 +111,7 @@ class JobWatch:
         self._refused: list[tuple[tuple[str, int, int], str]] = []
         self._roster = Roster(job)
         self._decided = TalliedDecisions(job)
+        self._tally: Tally | None = None
         self._silent: tuple[tuple[int, int], tuple[str, ...]] = (-1, -1), ()
 
     def status(self, now: int, phase: Phase = Phase.RUNNING) -> JobStatus:
@@ -132,7 +135,7 @@ class JobWatch:
         workers = sorted(
             self._heartbeats.workers(now), key=lambda worker: (not worker.alive, worker.worker)
         )
-        letters = self._dead_letters
+        letters, known = self._dead_letters, self._decided
         settled = letters.redriven | letters.dismissed
         refused = Counter(reason for place, reason in self._refused if place not in settled)
         stages = tuple(self._stage(stage, workers, now) for stage in stages_of(job))
@@ -157,7 +160,7 @@ class JobWatch:
             assumption=None if job.change_limit is None else str(job.change_limit),
             phase=phase,
             replay_of=None if job.replay_of is None else job.replay_of.job,
-            windows={fate.value: self._decided.windows[fate.value] for fate in DECIDED_FATES},
+            windows={f.value: known.windows[f.value] for f in DECIDED_FATES if known.counted},
             producers=len(self._roster) if job.devices is None else None,
             silent=self._silent_producers(),
             redriven=len(letters.redriven),
@@ -191,8 +194,7 @@ class JobWatch:
                 self._note_partial(stage, record.value)
         for record in self._new(Role.PRODUCERS):
             self._roster.apply(record)
-        if Role.MANIFESTS not in self._positions and self._exists(Role.MANIFESTS):
-            self._believe_tally()
+        self._pass_over_manifests()
         self._decided.apply_all(self._new(Role.MANIFESTS))
         if self._exists(Role.DEAD_LETTERS) and not self._hidden:
             try:
@@ -221,16 +223,33 @@ class JobWatch:
             self._positions[role] = record.offset + 1
         self._positions[role] = max(start, end)
 
-    def _believe_tally(self) -> None:
-        """Where a worker has told how much was decided: read the end of the manifests alone."""
-        tally = self._heartbeats.tally
-        begin = 0 if tally is None else self._decided.begins(tally)
-        if tally is None or begin <= self._job.start_offset(Role.MANIFESTS):
+    def _pass_over_manifests(self) -> None:
+        """Read only the latest manifests: of those before, a worker tells how many there are."""
+        known, tally = Role.MANIFESTS in self._positions, self._heartbeats.tally
+        told = tally is not None and tally != self._tally and not self._decided.counted
+        if not self._exists(Role.MANIFESTS) or (known and not told):
             return
-        topic = self._job.topic(Role.MANIFESTS)
-        records = list(self._cluster.read(topic, start=begin, stop=tally.offset))
-        if self._decided.believe(tally, records):
-            self._positions[Role.MANIFESTS] = tally.offset
+        self._tally = tally
+        topic, enough = self._job.topic(Role.MANIFESTS), self._decided.enough
+        (end, *_) = self._cluster.end_offsets(topic)
+        for each in (tally,) if known or tally is None else (tally, None):
+            stop = end if each is None else each.offset
+            if stop - enough <= self._job.start_offset(Role.MANIFESTS):
+                continue
+            records = list(self._cluster.read(topic, start=stop - enough, stop=stop))
+            if self._decided.begin(records, self._named_before(topic, records), each):
+                self._positions[Role.MANIFESTS] = stop
+                return
+
+    def _named_before(self, topic: str, records: list[LogRecord]) -> list[LogRecord]:
+        """Manifests before some records, of which these say only what differs."""
+        named, start = set[int](), self._job.start_offset(Role.MANIFESTS)
+        for each in records:
+            with suppress(CodecError):
+                base = base_of(each.value)
+                if base is not None and start <= base < records[0].offset:
+                    named.add(base)
+        return [m for at in sorted(named) for m in self._cluster.read(topic, start=at, stop=at + 1)]
 
     @property
     def _decisions(self) -> DecisionLog:
@@ -253,7 +272,7 @@ class JobWatch:
 
     def _silent_producers(self) -> tuple[str, ...]:
         state, _ = self._silent
-        now = len(self._roster), self._decided.windows.total()
+        now = len(self._roster), self._positions.get(Role.MANIFESTS, 0)
         if state != now:
             following = self._decisions.decided.highest + 1
             self._silent = (

@@ -43,7 +43,7 @@ export class Operators {
     const facts = [["Protocol", detail.protocol], ["Phase", phaseOf(detail) || detail.phase], ["Behind", seconds(detail.behind_seconds)], ["Deployment", detail.deployment], ["Deployed", moment(detail.deployed_at)],
       ["Replay of", detail.replay_of ?? "no other job"], ["Position", detail.position ?? "no epoch yet"], ["Domain", detail.domain.kind], ["Horizon", `${count(detail.horizon)} epochs`]];
     if (pipeline?.stages) {
-      facts.push(["Windows decided", reasons(pipeline.decided ?? {}) || "none"]);
+      facts.push(["Windows decided", reasons(pipeline.decided ?? {}) || "not counted: no shuffle worker has told how many"]);
       if (collectors) facts.push(["Collectors", `${count(collectors.filter((each) => each.alive).length)} alive`], ["Reports of no use", count(pipeline.unusable_reports)]);
       else if (known(pipeline.producers)) facts.push(["Producers", count(pipeline.producers)], ["Silent producers", pipeline.silent?.join(", ") || "none"]);
       facts.push(["Late reports", count(pipeline.late_reports)]);

@@ -12,14 +12,25 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.actions import Append, LogRecord
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.cli.status_lines import status_lines
+from dpstream.pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.status import gather_status
+from dpstream.pipeline.operations.status import JobStatus, JobWatch, gather_status
 from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.manifests import (
+    DECIDED_FATES,
+    Fate,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+)
 from dpstream.topics.names import Role
-from tests.support.histories import NOW, fill, history_job
+from dpstream.topics.records import Registration
+from dpstream.topics.short_manifests import base_of
+from tests.support.histories import NOW, fill, history_job, history_values
 from tests.support.memory_cluster import MemoryCluster
 
 EPOCHS, AHEAD = 160, 6
@@ -71,8 +82,7 @@ def _too_small(base: Manifest, epoch: int) -> Manifest:
 def tally_at(job: DeployedJob, records: list[LogRecord], offset: int) -> Tally:
     """What somebody tells who has read so many records."""
     known = TalliedDecisions(job)
-    for record in records[:offset]:
-        known.apply(record)
+    known.apply_all(records[:offset])
     return Tally.after(offset, records[offset - 1].value, known.windows)
 
 
@@ -81,25 +91,31 @@ def test_whoever_believes_a_tally_knows_what_the_whole_log_says(job: DeployedJob
     for seed in range(3):
         records = list(decided(job, seed))
         whole = TalliedDecisions(job)
-        for record in records:
-            whole.apply(record)
+        whole.apply_all(records)
         for offset in range(1, len(records) + 1, 7):
             tally, found = tally_at(job, records, offset), TalliedDecisions(job)
-            begin = found.begins(tally)
-            if begin <= 0 or not found.believe(tally, records[begin:offset]):
+            begin, uncounted = offset - found.enough, TalliedDecisions(job)
+            if begin <= 0 or not found.begin(records[begin:offset], (), tally):
                 assert found.windows.total() == 0
                 continue
             believed += 1
-            for record in records[offset:]:
-                found.apply(record)
+            assert uncounted.begin(records[begin:offset], (), None)
+            assert found.counted
+            assert not uncounted.counted
+            uncounted.apply_all(records[offset:])
+            assert _known(uncounted) == _known(whole)
+            found.apply_all(records[offset:])
             assert +found.windows == +whole.windows
-            assert found.log.decided.highest == whole.log.decided.highest
-            following = whole.log.decided.highest + 1
-            for index in range(3):
-                assert found.log.missed(index, 1, following) == whole.log.missed(
-                    index, 1, following
-                )
+            assert _known(found) == _known(whole)
     assert believed > 30
+
+
+def _known(decisions: TalliedDecisions) -> list[object]:
+    """What status looks up, beside how many windows there are."""
+    log, following = decisions.log, decisions.log.decided.highest + 1
+    outcomes = [log.recent(following - each) for each in range(1, AHEAD + 1)]
+    missed = [log.missed(index, 1, following) for index in range(3)]
+    return [following, [each and (each.fate, each.cut_offset) for each in outcomes], missed]
 
 
 def test_a_tally_is_not_believed_where_an_epoch_may_still_be_open(job: DeployedJob) -> None:
@@ -109,10 +125,10 @@ def test_a_tally_is_not_believed_where_an_epoch_may_still_be_open(job: DeployedJ
     values = [ours[epoch] for epoch in range(1, 95)] + 5 * AHEAD * [ours[96]]
     records = [LogRecord(offset, value) for offset, value in enumerate(values)]
     tally, found = tally_at(job, records, len(records)), TalliedDecisions(job)
-    near = records[found.begins(tally) :]
-    assert not found.believe(tally, near)
-    for record in [*records, LogRecord(len(records), ours[95])]:
-        found.apply(record)
+    near = records[-found.enough :]
+    for told in (tally, None):
+        assert not found.begin(near, (), told)
+    found.apply_all([*records, LogRecord(len(records), ours[95])])
     assert found.windows.total() == 96
 
 
@@ -120,23 +136,22 @@ def test_a_tally_is_not_believed_where_an_epoch_may_still_be_open(job: DeployedJ
 def test_a_tally_of_something_else_is_thrown_away(job: DeployedJob, kind: str) -> None:
     records = list(decided(job, 1))
     tally, found = tally_at(job, records, 100), TalliedDecisions(job)
-    near = records[found.begins(tally) : 100]
+    near = records[100 - found.enough : 100]
     match kind:
         case "stale":  # of the log as it was before its end was written anew
             near[-1] = LogRecord(99, records[100].value)
         case "other log":
             other = list(decided(job, 2))
-            near = other[found.begins(tally) : 100]
+            near = other[100 - found.enough : 100]
         case "torn":
             tally = replace(tally, checksum=tally.checksum ^ 1)
         case "too far":
             near = near[:-1]
         case "nothing near it":
             near = []
-    assert not found.believe(tally, near)
+    assert not found.begin(near, (), tally)
     assert found.windows.total() == 0
-    for record in records:
-        found.apply(record)
+    found.apply_all(records)
     assert found.windows.total() == EPOCHS
 
 
@@ -153,28 +168,110 @@ class CountingCluster(MemoryCluster):
             yield record
 
 
+def _cluster(job: DeployedJob, records: list[LogRecord]) -> CountingCluster:
+    cluster = CountingCluster(clock=lambda: NOW)
+    cluster.create_topics(job.topic_settings().values())
+    for record in records:
+        cluster.append(job.topic(Role.MANIFESTS), record.value)
+    return cluster
+
+
+def _tell(cluster: MemoryCluster, job: DeployedJob, tally: Tally, *, stopped: bool = False) -> None:
+    beat = {
+        "deployment": job.deployment.hex(), "stage": "shuffle", "worker": "w",
+        "partitions": [0], "records_per_second": 0.0, "windows": [], "counts": {},
+        "decided": tally.to_json(), **({"stopped": True} if stopped else {}),
+    }  # fmt: skip
+    cluster.append(job.topic(Role.STATUS), json.dumps(beat).encode(), b"shuffle/w")
+
+
+def _seen(status: JobStatus) -> list[object]:
+    return [status.silent, status.withheld, status.stages[0].epoch]
+
+
 @pytest.mark.parametrize("stopped", [False, True])
-def test_status_reads_the_end_of_what_was_decided(job: DeployedJob, stopped: bool) -> None:
-    records, read, windows = list(decided(job, 3)), [], []
-    tally = tally_at(job, records, 120)
-    for told in (None, tally):
-        cluster = CountingCluster(clock=lambda: NOW)
-        cluster.create_topics(job.topic_settings().values())
-        for record in records:
-            cluster.append(job.topic(Role.MANIFESTS), record.value)
-        beat = {
-            "deployment": job.deployment.hex(), "stage": "shuffle", "worker": "w",
-            "partitions": [0], "records_per_second": 0.0, "windows": [], "counts": {},
-            **({} if told is None else {"decided": told.to_json()}),
-            **({"stopped": True} if stopped else {}),
-        }  # fmt: skip
-        cluster.append(job.topic(Role.STATUS), json.dumps(beat).encode(), b"shuffle/w")
-        status = gather_status(cast(Cluster, cluster), job, NOW)
-        read.append(cluster.manifests)
-        windows.append((status.windows, status.silent, status.stages[0].epoch, status.problems))
-    assert windows[0] == windows[1]
-    assert windows[0][0]["released"] + windows[0][0]["too small"] == EPOCHS
-    assert read == [len(records), len(records) - 120 + 4 * AHEAD]
+def test_status_reads_only_the_end_of_what_was_decided(job: DeployedJob, stopped: bool) -> None:
+    records = list(decided(job, 3))
+    whole = TalliedDecisions(job)
+    whole.apply_all(records)
+    cluster = _cluster(job, records)
+    watch = JobWatch(cast(Cluster, cluster), job)
+    untold = watch.status(NOW)
+    assert cluster.manifests == 4 * AHEAD
+    assert untold.windows == {}
+    assert any("not counted" in str(line) for line in status_lines(untold, NOW))
+    _tell(cluster, job, tally_at(job, records, 120), stopped=stopped)
+    told = watch.status(NOW)
+    end = len(records) - 120 + 4 * AHEAD
+    assert cluster.manifests == 4 * AHEAD + end
+    assert told.windows == {fate.value: whole.windows[fate.value] for fate in DECIDED_FATES}
+    assert _seen(untold) == _seen(told)
+    assert told.stages[0].epoch == EPOCHS
+    assert watch.status(NOW).windows == told.windows
+    assert cluster.manifests == 4 * AHEAD + end
+    assert JobWatch(cast(Cluster, cluster), job).status(NOW).windows == told.windows
+    assert cluster.manifests == 4 * AHEAD + 2 * end
+
+
+def test_status_reads_only_the_end_where_a_tally_is_of_another_log(job: DeployedJob) -> None:
+    records, other = list(decided(job, 3)), list(decided(job, 4))
+    cluster = _cluster(job, records)
+    _tell(cluster, job, tally_at(job, other, 120))
+    watch = JobWatch(cast(Cluster, cluster), job)
+    for _ in range(3):
+        assert watch.status(NOW).windows == {}
+        assert cluster.manifests == 8 * AHEAD
+
+
+def test_status_reads_all_of_what_was_decided_where_that_is_little(job: DeployedJob) -> None:
+    records = list(decided(job, 3))[: 4 * AHEAD]
+    cluster = _cluster(job, records)
+    status = gather_status(cast(Cluster, cluster), job, NOW)
+    assert cluster.manifests == len(records)
+    assert status.windows["released"] > 0
+
+
+def test_status_reads_the_manifest_that_many_later_ones_name() -> None:
+    values = history_values(EPOCHS, renew=False)
+    values["shuffle"]["producers"] = MANY_PRODUCERS
+    job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
+    inside = tuple(index != 7 for index in range(MANY_PRODUCERS))
+    log, records = DecisionLog(job), list[LogRecord]()
+    for epoch in range(1, EPOCHS + 1):
+        manifest = Manifest(
+            job.fingerprint, job.deployment, epoch, Fate.RELEASED, epoch - 1, epoch, 1, inside,
+            (3,) * sum(inside), 9, 3 * sum(inside), NOW,
+        )  # fmt: skip
+        records.append(LogRecord(epoch - 1, log.encode(manifest)))
+        log.apply(records[-1])
+    assert {base_of(each.value) for each in records[1:]} == {0}
+    cluster = _cluster(job, records)
+    for index in range(MANY_PRODUCERS):
+        registration = Registration(job.deployment, f"p{index}", index.to_bytes(16, "big"), 1)
+        cluster.append(job.topic(Role.PRODUCERS), registration.to_bytes())
+    status = gather_status(cast(Cluster, cluster), job, NOW)
+    assert cluster.manifests == 4 * AHEAD + 1
+    assert (status.silent, status.stages[0].epoch) == (("p7",), EPOCHS)
+
+
+def test_status_reads_as_many_manifests_of_each_instance() -> None:
+    values = history_values(EPOCHS, renew=False)
+    values["protocol"] = "shuffled_counts"
+    values["parameters"] = {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]}
+    values["shuffle"] |= {"instances": 2}
+    job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
+    records = list[LogRecord]()
+    for epoch in range(1, EPOCHS + 1):
+        for instance in (1, 2):
+            manifest = Manifest(
+                job.fingerprint, job.deployment, epoch, Fate.RELEASED, epoch - 1, epoch, 1,
+                (True,), (3,), 3, 3, NOW, instance, (bytes(8),),
+            )  # fmt: skip
+            records.append(LogRecord(len(records), encode_manifest(manifest)))
+    cluster = _cluster(job, records)
+    status = gather_status(cast(Cluster, cluster), job, NOW)
+    assert cluster.manifests == 8 * AHEAD
+    assert status.stages[0].epoch == EPOCHS
 
 
 def test_a_shuffle_worker_tells_how_much_was_decided(job: DeployedJob) -> None:
