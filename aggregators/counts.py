@@ -137,8 +137,8 @@ class EstimatedCounts(Counts):
 
     Attributes:
         standard_deviation: of the noise of each estimate; None where nothing can be said.
-        found_above: an item that more users hold is among its items, as good as certainly; None
-            where it is about all items of a domain.
+        found_above: an item that more users hold is among its items with a probability of 95 %;
+            None where it is about all items of a domain.
     """
 
     __slots__ = ()

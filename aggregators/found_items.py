@@ -22,7 +22,7 @@ class FoundItems(EstimatedCounts):
         values: float64, of the same shape, in users.
         standard_deviation: of the noise of each value.
         half_width: of the 95 % interval around each value.
-        found_above: an item that more users hold is among them, as good as certainly.
+        found_above: an item that more users hold is among them with a probability of 95 %.
         reports: how many contributors the estimates rest on.
         population: how many users they are about.
         flags: what a reader has to know.

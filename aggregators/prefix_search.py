@@ -25,9 +25,9 @@ from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 MOST_CANDIDATES: Final = 1 << 22
 """How many prefixes of a level are looked at, at most."""
 
-# Noise hides an item above `FoundItems.found_above` with this probability at most. It may also be
-# taken for others, which share all of their cells with items of nearly the same count: levels made
-# by `plan_prefixes` keep this so rare that it is listed with a probability of 95 %.
+# Noise hides an item above `FoundItems.found_above` with this probability at most. Where counts are
+# nearly equal, an item may also be taken for another one that shares a cell with each of several:
+# what these have in their other cells is then left unexplained, and `found_above` is larger.
 _HIDDEN_BY_NOISE: Final = 0.01
 _FALSE_CANDIDATES: Final = 0.05
 _FALSE_PREFIXES: Final = 8.0
@@ -185,15 +185,9 @@ def _listed(
     accepted: list[int] = []
     taken: list[float] = []
     cut, least = max(cuts), np.array(cuts)[:, None]
+    left = _left(cells, buckets)
+    highest = left.min(axis=0)
     while len(candidates):
-        left = np.stack(
-            [
-                level[cell] - background
-                for level, cell, background in zip(
-                    cells.counts, buckets, cells.background, strict=True
-                )
-            ]
-        )
         scores = np.where((left > least).all(axis=0), left.min(axis=0), -math.inf)
         best = int(scores.argmax())
         if scores[best] == -math.inf or len(accepted) == room:
@@ -203,8 +197,13 @@ def _listed(
         taken.append(float(scores[best]))
         for level, cell in zip(cells.counts, buckets[:, best], strict=True):
             level[cell] -= taken[-1]
+        left = _left(cells, buckets)
     shortfall = max(cells.shortfall(index) for index in range(code.messages))
-    found_above = cut + shortfall
+    # An item one of whose cells was taken for another leaves what it has in the others unexplained.
+    by_level = zip(cells.counts, buckets, strict=True)
+    unexplained = np.max([level[cell] - np.median(level) for level, cell in by_level], axis=0)
+    others = np.delete(np.minimum(highest + shortfall, unexplained + cells.noise), accepted)
+    found_above = float(others.max(initial=cut + shortfall))
     if not accepted:
         deviation = cells.with_users(cells.deviation)
         none = np.zeros(0, np.int64), np.zeros(0), deviation, NORMAL_95 * deviation
@@ -224,6 +223,12 @@ def _listed(
     errors = deviation, NORMAL_95 * deviation
     items = candidates[accepted][first] + 1
     return FoundItems(items, values[first], *errors, found_above, contributors, contributors)
+
+
+def _left(cells: _Cells, buckets: Numbers) -> Array:
+    """What is not explained in the cells of candidates, shape (levels, candidates)."""
+    levels = zip(cells.counts, buckets, cells.background, strict=True)
+    return np.stack([level[cell] - background for level, cell, background in levels])
 
 
 def _measured(cells: _Cells, own: Numbers) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.count_min import CountMinAggregator
 from dpstream.pipeline.protocols.describe_code import describe_code
-from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR
+from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
@@ -81,7 +81,10 @@ class CountMinForecast(PerEpochForecast):
 
     def found_caveats(self, users: int) -> tuple[str, ...]:
         """See `SearchedForecast.found_caveats`."""
-        return _found_caveats(self._law, users)
+        law = self._law
+        if not isinstance(law.code, PrefixCells):
+            return ()
+        return (found_caveat(law.code.levels, users, law.noise.moments(users)[1], law.items),)
 
     def predicted_error(self, users: int) -> float:
         """See `CellForecast.predicted_error`."""
@@ -184,23 +187,6 @@ class CountMinForecast(PerEpochForecast):
 def _deviations(axis: AxisCode) -> NDArray[np.float64]:
     starts = np.arange(axis.size)
     return np.asarray(np.sqrt(range_variances(axis, starts, starts + 1)), np.float64)
-
-
-def _found_caveats(law: CountMinLaw, users: int) -> tuple[str, ...]:
-    """Of a domain too large to be listed: how many hold an item that is found."""
-    if not isinstance(law.code, PrefixCells):
-        return ()
-    # Nothing that a device runs imports the accounting.
-    from dpstream.randomizers.accounting.prefix_levels import predict
-
-    _, variance = law.noise.moments(users)
-    predicted = predict(law.code.levels, users, variance, law.items)
-    if predicted is None:
-        return (f"with {users:,} users no item is reliably found: raise messages_per_user",)
-    return (
-        f"of {users:,} users about {math.ceil(predicted[0]):,} have to hold an item for it to be "
-        "found reliably, if counts are as skewed as Zipf's law; `query --top` says what is claimed",
-    )
 
 
 def _noise_caveats(law: CountMinLaw) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.freezing import FreezingModel
+from dpstream.randomizers.cell_codes.prefixes import PrefixLevel
 
 NORMAL_ERROR = math.sqrt(2 / math.pi)
 """The mean absolute error of a normal one, in standard deviations."""
@@ -98,6 +99,21 @@ class SearchedForecast(Forecast, typing.Protocol):
     def found_caveats(self, users: int) -> tuple[str, ...]:
         """How many of so many users have to hold an item for it to be found, in sentences."""
         ...
+
+
+def found_caveat(levels: tuple[PrefixLevel, ...], users: int, variance: float, items: int) -> str:
+    """How many users have to hold an item for a search of its prefixes to find it."""
+    # Nothing that a device runs imports the accounting.
+    from dpstream.randomizers.accounting.prefix_levels import predict
+
+    found = predict(levels, users, variance, items)
+    if found is None:
+        return f"with {users:,} users no item is found if counts are as skewed as Zipf's law"
+    return (
+        f"of {users:,} users about {math.ceil(found[0]):,} have to hold an item to be found "
+        "if counts are as skewed as Zipf's law; of nearly equal counts fewer are found, and "
+        "`query --top` says from which count on every item is listed"
+    )
 
 
 @typing.runtime_checkable

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
 from dpstream.pipeline.protocols.describe_code import describe_code
-from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR
+from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, Protocol
@@ -91,17 +91,8 @@ class ProjectiveGeometryForecast(PerEpochForecast):
         law = self._law
         if law.prefixes is None:
             return ()
-        # Nothing that a device runs imports the accounting.
-        from dpstream.randomizers.accounting.prefix_levels import predict
-
         variance = self._noise_deviation(users) ** 2
-        found = predict(law.prefixes.levels, users, variance, law.slots)
-        if found is None:
-            return (f"with {users:,} users no item is reliably found",)
-        return (
-            f"of {users:,} users about {math.ceil(found[0]):,} have to hold an "
-            "item for it to be found reliably, if counts are as skewed as Zipf's law",
-        )
+        return (found_caveat(law.prefixes.levels, users, variance, law.slots),)
 
 
 PROTOCOL = Protocol(

@@ -93,10 +93,6 @@ class CellNoise(ABC):
         Returns:
             float64, and the logarithm of how many times larger or smaller they may be.
         """
-        logs, error = self._weighed(low, high)
-        return np.exp(logs), error
-
-    def _weighed(self, low: int, high: int) -> tuple[NDArray[np.float64], float]:
         anchor = min(max(math.floor(self.turn[0]), low), high)
         ratios = self.log_ratios(np.arange(low + 1, high + 1))
         falling, rising = ratios[: anchor - low], ratios[anchor - low :]
@@ -108,7 +104,8 @@ class CellNoise(ABC):
         logs -= math.log(float(np.exp(logs).sum()))
         # The sum is one of pairs, after blocks of 128.
         total = rounding.of_sum(256) + 4 * rounding.FUNCTION
-        return logs, (_OF_RATIO + rounding.of_sum(added) + rounding.FUNCTION) * largest + total
+        error = (_OF_RATIO + rounding.of_sum(added) + rounding.FUNCTION) * largest + total
+        return np.exp(logs), error
 
 
 @dataclass(frozen=True, slots=True)

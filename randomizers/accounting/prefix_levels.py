@@ -4,10 +4,11 @@ More levels mean more messages and more noise in every cell, since a user is see
 levels mean more bits between them, so more candidates, and more that share a cell with a heavy item
 by chance. What is best is found by trying: all plans within the messages are predicted at once.
 
-The prediction takes items to lie at random among the numbers, and their counts to follow a stated
-skew. A plan finds items of a count if on each level the count stands out from noise and smaller
-items, true and false candidates together are few enough to be extended, and on the last level
-hardly any item is mistaken for another one of nearly the same count.
+The prediction takes items to lie at random among the numbers, and their counts to follow Zipf's
+law: of nearly equal ones fewer are found, as the search says of each window. A plan finds items of
+a count if on each level the count stands out from noise and smaller items, true and false
+candidates together are few enough to be extended, and on the last level hardly any item is mistaken
+for another one of nearly the same count.
 """
 
 from __future__ import annotations
@@ -72,12 +73,6 @@ class Skew:
         weights = ranks**-exponent
         return cls(weights / float(weights @ many), many)
 
-    @classmethod
-    def of(cls, counts: NDArray[np.int64]) -> Self:
-        """That of known counts, one for each item."""
-        values, many = np.unique(counts[counts > 0], return_counts=True)
-        return cls((values / counts.sum())[::-1], many[::-1].astype(np.float64))
-
     def above(self, share: Array) -> Array:
         """How many items have more than this share, same shape."""
         totals = np.concatenate([[0.0], np.cumsum(self.items)])
@@ -98,7 +93,7 @@ class PrefixPlan:
         levels: of the code.
         noise_mean: lambda, of the Poisson noise of every cell, with the fewest contributors.
         messages_per_user: real ones and dummies, with the fewest contributors.
-        smallest_found: the least count of an item that is reliably found, as predicted.
+        smallest_found: the least count of an item that is found, if counts follow Zipf's law.
         standard_deviation: of the estimate of such an item, as predicted.
     """
 
@@ -117,7 +112,6 @@ def plan_prefixes(
     messages_per_user: float,
     items: int = 1,
     minimum: int | None = None,
-    skew: Skew | None = None,
 ) -> PrefixPlan:
     """The levels that find the smallest counts.
 
@@ -129,7 +123,6 @@ def plan_prefixes(
         messages_per_user: at most, real ones and dummies.
         items: k, the most that a user holds.
         minimum: the fewest contributors, which the noise is sized on; those expected by default.
-        skew: of the counts; Zipf's with exponent 1.1 by default.
 
     Raises:
         ValueError: something is out of range, or nothing is found with so few messages.
@@ -141,7 +134,7 @@ def plan_prefixes(
     minimum = contributors if minimum is None else minimum
     if not 1 <= minimum <= contributors:
         raise ValueError(f"minimum is {minimum}, must be from 1 to the {contributors} expected")
-    skew = Skew.zipf(DEFAULT_EXPONENT, 1 << bits) if skew is None else skew
+    skew = Skew.zipf(DEFAULT_EXPONENT, 1 << bits)
     best: PrefixPlan | None = None
     for count in range(1, min(bits, _MOST_LEVELS) + 1):
         room = (messages_per_user - items * count) * minimum
@@ -152,7 +145,7 @@ def plan_prefixes(
         plans = [
             PrefixPlan(levels, noise, items * count + noise * _cells(levels) / minimum, *found)
             for levels in _arrangements(bits, count, int(room / noise))
-            if (found := _predict(levels, skew, contributors, items, variance))
+            if (found := predict(levels, contributors, variance, items, skew))
         ]
         better = min([*plans, best] if best else plans, key=_merit, default=None)
         # Each further level adds noise to all: once it does not pay, more of them do not either.
@@ -173,29 +166,6 @@ def _cells(levels: tuple[PrefixLevel, ...]) -> int:
 
 def _merit(plan: PrefixPlan) -> tuple[float, float]:
     return plan.smallest_found, plan.standard_deviation
-
-
-def predict(
-    levels: tuple[PrefixLevel, ...],
-    contributors: int,
-    noise_variance: float,
-    items: int = 1,
-    skew: Skew | None = None,
-) -> tuple[float, float] | None:
-    """The least count that these levels reliably find and the deviation of its estimate.
-
-    Args:
-        levels: of the code.
-        contributors: expected.
-        noise_variance: of a cell, with so many contributors.
-        items: k.
-        skew: as for `plan_prefixes`.
-
-    Returns:
-        None where nothing is reliably found.
-    """
-    skew = Skew.zipf(DEFAULT_EXPONENT, 1 << levels[-1].length) if skew is None else skew
-    return _predict(levels, skew, contributors, items, noise_variance)
 
 
 def _arrangements(bits: int, count: int, cells: int) -> Iterator[tuple[PrefixLevel, ...]]:
@@ -237,9 +207,26 @@ def _lengths(bits: int, count: int) -> Iterator[tuple[int, ...]]:
                 yield tuple(accumulate([first, *parts, last]))
 
 
-def _predict(
-    levels: tuple[PrefixLevel, ...], skew: Skew, contributors: int, items: int, variance: float
+def predict(
+    levels: tuple[PrefixLevel, ...],
+    contributors: int,
+    variance: float,
+    items: int = 1,
+    skew: Skew | None = None,
 ) -> tuple[float, float] | None:
+    """The least count that these levels find with such a skew, and the deviation of its estimate.
+
+    Args:
+        levels: of the code.
+        contributors: expected.
+        variance: of the noise of a cell, with so many contributors.
+        items: k.
+        skew: of the counts; Zipf's with exponent 1.1 by default.
+
+    Returns:
+        None where nothing is found.
+    """
+    skew = Skew.zipf(DEFAULT_EXPONENT, 1 << levels[-1].length) if skew is None else skew
     held = contributors * items
     counts = np.geomspace(1.0, contributors, _COUNTS)
     heavy = skew.above(counts / held)
@@ -265,7 +252,5 @@ def _predict(
         length = level.length
     found &= (twins <= _TWINS) & (light <= _MISTAKEN * (heavy + 1))
     # Of this count and of all larger ones.
-    reliable = np.flatnonzero(np.logical_and.accumulate(found[::-1])[::-1])
-    if not len(reliable):
-        return None
-    return float(counts[reliable[0]]), float(deviation[reliable[0]])
+    every = np.flatnonzero(np.logical_and.accumulate(found[::-1])[::-1])
+    return (float(counts[every[0]]), float(deviation[every[0]])) if len(every) else None

@@ -144,6 +144,40 @@ def test_frequent_words_are_found_among_rare_ones() -> None:
     assert [domain.value(item) for item in found.items.tolist()] == list(words)
 
 
+@pytest.mark.parametrize(
+    ("heavy", "spread"),
+    [(16, 0.0), (32, 0.0), (32, 0.05), (48, 0.3)],
+    ids=["16 equal", "32 equal", "32 nearly equal", "48 of similar counts"],
+)
+def test_every_item_above_the_stated_count_is_listed_whatever_the_counts(
+    heavy: int, spread: float
+) -> None:
+    """On levels as planned for Zipf's law."""
+    above = missed = 0
+    for seed in range(12):
+        rng = seeded_generator(seed, heavy)
+        items = rng.choice(1 << 20, heavy + 20_000, replace=False) + 1
+        held = np.ones(len(items), np.int64)
+        held[:heavy] = 80_000 / heavy * (1 + spread * rng.uniform(-1, 1, heavy))
+        code = code_of((12, 797), (18, 797), (20, 1594), seed=f"equal {seed}")
+        counts = dict(zip(items.tolist(), held.tolist(), strict=True))
+        found = search(code, counts, top=64, seed=seed)
+        surely = items[held > found.found_above]
+        above += len(surely)
+        missed += len(set(surely.tolist()) - set(found.items.tolist()))
+    # A probability of 95 % is stated; of items without a stated count nothing is.
+    assert missed <= 0.05 * 12 * heavy / 2
+    if heavy == 16 and not spread:
+        assert above > 40
+
+
+def test_items_that_are_far_apart_are_listed_from_small_counts_on() -> None:
+    counts = population(9, bits=20, heavy=20)
+    found = search(code_of((12, 797), (18, 797), (20, 1594)), counts, top=64)
+    assert found.items.tolist()[:20] == list(counts)[:20]
+    assert found.found_above < 500
+
+
 def test_wrong_questions_are_refused() -> None:
     code = code_of((8, 256))
     with pytest.raises(ValueError, match="for 256 cells"):

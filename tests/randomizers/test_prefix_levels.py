@@ -65,12 +65,6 @@ def test_zipf_is_summarised_without_loss() -> None:
         assert squares == pytest.approx((shares[shares <= share] ** 2).sum(), rel=0.01)
 
 
-def test_known_counts_are_a_skew() -> None:
-    skew = Skew.of(np.array([5, 0, 1, 5, 1, 1, 7]))
-    assert (skew.shares * 20).tolist() == pytest.approx([7, 5, 1])
-    assert skew.items.tolist() == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("minimum", "messages", "message"),
     [(0, 6.5, "minimum"), (2000, 6.5, "minimum"), (None, 1.0, "messages"), (None, 3, "messages")],
