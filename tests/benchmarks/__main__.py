@@ -116,14 +116,11 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
             status.update(f"two open windows, {name}")
             held[name] = pass_through(connection, folder, load)
         _print_held(held)
-    status.update("a whole horizon in memory")
-    horizon = _longitudinal()
     replays = _replays(runs, folder, status)
     page = _page(status)
     peers = _peers(folder, status)
     points = _many_epochs(folder, status)
     return {
-        "longitudinal": horizon,
         "one_core": [rate.to_json() for rate in rates],
         "end_to_end": {
             name: {
@@ -207,32 +204,6 @@ def _print_held(held: dict[str, Passage]) -> None:
     for process in next(iter(held.values())).peaks:
         table.add_row(process, *(f"{passage.peaks[process]:.0f} MB" for passage in held.values()))
     console.print(table)
-
-
-def _longitudinal() -> list[dict[str, Any]]:
-    with on_cores(1):
-        done = subprocess.run(
-            python_module("tests.benchmarks.longitudinal"),
-            stdout=subprocess.PIPE,
-            text=True,
-            env=_environment(),
-            check=False,
-        )
-    if done.returncode != 0:
-        raise BenchmarkError(f"longitudinal has ended with exit code {done.returncode}")
-    figures = [json.loads(line) for line in done.stdout.splitlines()]
-    table = Table(title="longitudinal, in memory, one core", caption="by processor time")
-    table.add_column("")
-    table.add_column("measured")
-    for figure in figures:
-        measured = (
-            f"{name.replace('_', ' ')} {value:g}"
-            for name, value in figure.items()
-            if name != "what"
-        )
-        table.add_row(figure["what"], ", ".join(measured))
-    console.print(table)
-    return figures
 
 
 def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:

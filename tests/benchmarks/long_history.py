@@ -5,7 +5,7 @@
 The topics lie in files of FOLDER, which are kept: another run measures on the same ones. Manifests,
 partials, estimates and documents are made by what makes them in a job, of drawn reports. Every role
 and verb is measured in a process of its own that reads the files in place of a broker. Prints a
-`Restart` a line, in JSON. `tests.benchmarks.long_history_on_kafka` asks a broker.
+`Restart` a line, in JSON.
 """
 
 from __future__ import annotations

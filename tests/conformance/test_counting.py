@@ -149,6 +149,18 @@ def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
                 assert (again and again.to_json()) == (estimate and estimate.to_json())
 
 
+@every_case
+def test_estimates_do_not_depend_on_when_they_are_asked_for(case: Case) -> None:
+    """Nor on the order in which windows come in: those asked for earlier are made anew."""
+    at_once, step_by_step = case.aggregator(), case.aggregator()
+    for epoch, words in _numbered(case):
+        at_once.add(epoch, words, None)
+    for epoch, words in reversed(_numbered(case)):
+        estimates(case, step_by_step)
+        step_by_step.add(epoch, words, None)
+    assert estimates(case, step_by_step) == estimates(case, at_once)
+
+
 def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
     without = {
         case.protocol.name
