@@ -335,7 +335,7 @@ def _succeed(folder: Path, tests: Sequence[dict[str, Any]]) -> bool:
     file = folder / "test.yaml"
     rules = [*map(str, RULES)]
     file.write_text(
-        yaml.safe_dump({"rule_files": rules, "evaluation_interval": "30s", "tests": [*tests]})
+        yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": [*tests]})
     )
     return promtool("test", "rules", file).returncode == 0
 
@@ -352,13 +352,12 @@ def test_alerts_fire_when_they_are_to_and_at_no_other_time(tmp_path: Path) -> No
 
 
 def test_an_alert_that_fires_or_does_not_is_noticed_among_others(tmp_path: Path) -> None:
-    names = list(SCENARIOS)[:4]
-    tests = {name: fired(name, SCENARIOS[name], SCENARIOS[name].fires) for name in names}
-    assert SCENARIOS[names[2]].fires
-    missing = fired(names[0], SCENARIOS[names[0]], {"LagOverTwoEpochs"})
-    unwanted = fired(names[2], SCENARIOS[names[2]], set())
-    wrong = tests | {names[0]: missing, names[2]: unwanted}
-    assert failing(tmp_path, *wrong.values()) == [names[0], names[2]]
+    quiet, between, loud = list(SCENARIOS)[:3]
+    assert SCENARIOS[loud].fires
+    missing = fired(quiet, SCENARIOS[quiet], {"LagOverTwoEpochs"})
+    right = fired(between, SCENARIOS[between], SCENARIOS[between].fires)
+    unwanted = fired(loud, SCENARIOS[loud], set())
+    assert failing(tmp_path, missing, right, unwanted) == [quiet, loud]
 
 
 @pytest.mark.parametrize(

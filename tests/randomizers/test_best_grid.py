@@ -65,12 +65,12 @@ def test_the_choice_is_the_best_of_those_that_are_affordable() -> None:
     def affordable(grid: Grid, mean: float) -> bool:
         return grid.messages + grid.cells * mean / 100_000 <= 10
 
-    best = best_grid([16, 16], noise_mean, affordable)
+    best = best_grid([12, 12], noise_mean, affordable)
     assert affordable(best, noise_mean(best.messages, best.shared))
     error = box_error(best, noise_mean(best.messages, best.shared))
     better = 0
-    for one, _ in best_shapes(16):
-        for other, _ in best_shapes(16):
+    for one, _ in best_shapes(12):
+        for other, _ in best_shapes(12):
             grid = Grid((one, other))
             mean = noise_mean(grid.messages, grid.shared)
             if box_error(grid, mean) < error * (1 - 1e-9):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,21 @@ HONEST: list[Callable[[], Devices[Any]]] = [
     lambda: messages(response="rappor"),
     lambda: messages(response="rappor", items=2),
 ]
+
+
+@cache
+def honest(number: int) -> Devices[Any]:
+    """Calibrating takes most of the time of a test."""
+    return HONEST[number]()
+
+
 TIGHT = {0, 1, 2, 7, 8}
 """Where the test of an attacker is the best one there is."""
 
 
 @pytest.mark.parametrize("number", range(len(HONEST)))
 def test_the_bound_lies_below_the_delta_of_calibrated_laws(number: int) -> None:
-    devices = HONEST[number]()
+    devices = honest(number)
     least = devices.least_delta()
     assert 0 <= least <= DELTA * least_delta.SLACK
     assert number not in TIGHT or least > 0.98 * DELTA
@@ -124,7 +133,7 @@ def quieter(law: Any, factor: float) -> Any:
 
 @pytest.mark.parametrize("number", range(14))
 def test_laws_with_too_little_noise_lie_above_their_delta(number: int) -> None:
-    devices = HONEST[number]()
+    devices = honest(number)
     factor = 0.9 if number in TIGHT else 0.15
     assert type(devices)(quieter(devices.law, factor)).least_delta() > 1.5 * DELTA
 

@@ -30,7 +30,6 @@ from dpstream.pipeline.operations.deployed_jobs import DeploymentError
 from dpstream.pipeline.protocols.registry import OWN, module_of
 from dpstream.pipeline.state import FolderInUse
 from tests.support.commands import Commands
-from tests.support.small_run import job_text
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = [
@@ -158,12 +157,6 @@ def test_a_wrong_job_file_names_the_lines_and_what_is_allowed(
         assert len(said.errors.splitlines()) == 2
 
 
-def test_a_missing_job_file(dpstream: Commands, tmp_path: Path) -> None:
-    said = dpstream("plan", tmp_path / "nowhere.yaml")
-    assert (said.code, said.output) == (2, "")
-    assert "nowhere.yaml: cannot read the job file" in said.errors
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -269,22 +262,6 @@ def test_plan_draws_the_error_of_every_epoch(
     said = dpstream("plan", job_file, "--plot", tmp_path / "plan.foo")
     assert said.code == 2
     assert said.errors.startswith(f"error: --plot {tmp_path / 'plan.foo'}: Format 'foo' is not")
-
-
-def renewing(path: Path, more: str = "", name: str = "small") -> Path:
-    path.write_text(job_text(name, more=", renew: true") + more)
-    return path
-
-
-def test_plan_counts_the_horizons_of_a_fresh_budget(dpstream: Commands, job_file: Path) -> None:
-    for budget, said in ((2.5, "budget epsilon 2.5: 1 horizon, 2 in all"), (1, None)):
-        renewing(job_file, f"budget: {{epsilon: {budget}}}\n")
-        output = " ".join(dpstream("plan", job_file).output.split())
-        assert ("what was charged before" in output) == (said is not None)
-        assert said is None or said in output
-    renewing(job_file, "budget: {epsilon: 5}\n")
-    found = dpstream("plan", job_file, "--json").json["budget"]
-    assert found == {"epsilon": 5.0, "horizons": 2, "charged": pytest.approx(4, rel=1e-4)}
 
 
 def test_bad_rows_are_to_be_skipped_only_where_they_can_be(

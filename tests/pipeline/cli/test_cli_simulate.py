@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -98,24 +97,6 @@ def test_seeds_of_trials() -> None:
     assert seeds[0] == 1
     assert len({*seeds, *(trial_seed(2, trial) for trial in range(1000))}) == 2000
     assert trial_seed(None, 3) is None
-
-
-def test_bad_rows_are_refused_with_their_lines(
-    dpstream: Commands, job_file: Path, changes: Path
-) -> None:
-    with changes.open("a") as file:
-        file.write("somebody,3,maybe\nsomebody,soon,1\n")
-    said = dpstream("simulate", job_file, "--input", changes, "--json")
-    assert (said.code, said.output) == (2, "")
-    assert "2 bad rows" in said.errors
-    assert "--skip-bad-rows" in said.errors
-    assert f"{changes}:{USERS + 2}: value 'maybe' is not 0 or 1" in said.errors
-    assert f"{changes}:{USERS + 3}:" in said.errors
-
-    said = dpstream("simulate", job_file, "--input", changes, "--json", "--skip-bad-rows")
-    assert said.code == 0
-    assert len(json.loads(said.output)["epochs"]) == EPOCHS
-    assert f"{changes}:{USERS + 2}: value 'maybe' is not 0 or 1" in said.errors
 
 
 def test_epochs_have_dates_where_the_job_has_a_calendar(

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.future_rand import predicted_variances
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.rows import InputError
@@ -215,36 +213,6 @@ def test_the_job_s_own_budget_is_weighed_too_and_large_ones_in_steps() -> None:
     assert budgets_to_try(45) == [*range(1, 33), 36, 40, 44, 45]
     assert len(budgets_to_try(10**6)) < 80
     assert max(budgets_to_try(10**6)) == 1024
-
-
-def test_the_foretold_error_is_the_one_that_jobs_have_with_frozen_users() -> None:
-    """Simulated with the real randomizer: noise and bias together, of 10,000 users."""
-    users, epochs, trials = 10_000, 32, 12
-    planned = job(epochs, 2, epsilon=8)
-    rng = seeded_generator(11)
-    steps = np.zeros((users, epochs), np.int8)
-    chosen = np.argpartition(rng.random((users, epochs)), 5, axis=1)[:, :6]
-    np.put_along_axis(steps, chosen[:, :2], 1, axis=1)
-    restless = steps[: users // 2]
-    np.put_along_axis(restless, chosen[: users // 2], 1, axis=1)
-    values = np.cumsum(steps, axis=1, dtype=np.int16).astype(np.int8) & 1
-    law, attendance = planned.calibrate(), Attendance.constant(epochs, users)
-    squares = []
-    for _ in range(trials):
-        devices = planned.protocol_entry.randomizer(law)
-        devices.enrol(users, rng)
-        aggregator = planned.protocol_entry.aggregator(law, planned.parameters)
-        for epoch in range(1, epochs + 1):
-            now = values[:, epoch - 1]
-            aggregator.add(epoch, written_out(devices.report(epoch, now, None, rng)), None)
-            estimate = aggregator.estimate(epoch, attendance)
-            assert isinstance(estimate, Estimate)
-            assert estimate.value is not None
-            squares.append((estimate.value - int(now.sum())) ** 2)
-    made = plan(planned, users, changes=shares(0, 0, 1, 0, 0, 0, 1)).changes
-    choice = next(each for each in made if each.changes == 2)
-    assert choice.bias > 2 * choice.noise
-    assert math.sqrt(np.mean(squares)) == pytest.approx(choice.rmse, rel=0.1)
 
 
 @pytest.mark.parametrize("header", ["changes,share", "Changes, share", "changes,users"])

@@ -100,26 +100,6 @@ def test_every_epoch_is_charged() -> None:
     assert (guarantee.epsilon, guarantee.stream_epsilon, guarantee.unit) == (1.0, 4.0, "epoch")
 
 
-@pytest.mark.parametrize("protocol", ["count_min", "projective_geometry"])
-def test_what_can_be_found_is_planned_for_the_users_asked_about(protocol: str) -> None:
-    """Not for the fewest that a window is released with."""
-    queries = {"queries": "top", "delta": 1e-6} if protocol == "count_min" else {}
-    job = make_job(
-        {
-            "name": "drinks",
-            "protocol": protocol,
-            "parameters": {"epsilon": 4, "domain": {"bits": 24}, **queries},
-            "epochs": {"count": 1},
-            "shuffle": {"minimum": 1_000},
-        }
-    )
-    said = [
-        next(caveat for caveat in plan(job, users).caveats if f"{users:,} users" in caveat)
-        for users in (200_000, 1_000_000)
-    ]
-    assert all("have to hold an item" in each for each in said)
-
-
 def test_an_open_domain_is_planned_by_what_can_be_found() -> None:
     made = planned(domain={"bits": 24}, epsilon=4, users=1_000_000)
     assert made.cells is not None

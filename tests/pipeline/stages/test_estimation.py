@@ -34,15 +34,6 @@ def estimate_of(estimation: Estimation, epoch: int, fate: Fate, letters: list[in
     return estimation.estimate()
 
 
-def test_an_epoch_without_reports_has_no_estimate() -> None:
-    """An earlier one is not repeated, also where the protocol remembers it."""
-    estimation = Estimation(JOB)
-    assert isinstance(estimate_of(estimation, 1, Fate.RELEASED, [80] * 13), Estimate)
-    assert estimate_of(estimation, 2, Fate.EMPTY, []) is None
-    assert estimate_of(estimation, 3, Fate.TOO_SMALL, [80] * 5) is None
-    assert isinstance(estimate_of(estimation, 4, Fate.RELEASED, [80] * 13), Estimate)
-
-
 def test_an_estimate_that_cannot_be_is_marked_and_kept() -> None:
     """Thirteen devices of 202 send the least, the middle or the largest letter."""
     found = [estimate_of(Estimation(JOB), 1, Fate.RELEASED, [each] * 13) for each in LETTERS]

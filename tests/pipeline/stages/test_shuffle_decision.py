@@ -12,7 +12,6 @@ from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
 from dpstream.pipeline.stages.timeline import Timeline
-from dpstream.pipeline.stages.window_decision import Verdict
 from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.batches import Punctuation
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
@@ -21,7 +20,6 @@ from dpstream.topics.records import Drain, Farewell, Registration
 DEPLOYMENT = bytes(range(16))
 NORTH, SOUTH = bytes([1] * 16), bytes([2] * 16)
 MINIMUM = 10
-GRACE = 60.0
 PARTITIONS = 2
 PARTITION = 1
 """Of the epochs 1 and 3."""
@@ -75,66 +73,6 @@ class Worker:
                 fingerprint, DEPLOYMENT, enrolment, epoch, 0, contributors, population, bytes(8)
             )
         )
-
-
-def test_a_window_is_complete_once_every_producer_is_in() -> None:
-    worker = Worker()
-    window = worker.window()
-    worker.close(window, NORTH)
-    assert worker.decision.verdict(window, 4, 0.0) is Verdict.OPEN
-    assert [producer.name for producer in worker.decision.missing(window)] == ["south"]
-    worker.close(window, SOUTH)
-    assert worker.decision.verdict(window, 5, 0.0) is Verdict.COMPLETE
-    assert not [*worker.decision.missing(window)]
-
-
-def test_a_window_is_not_complete_before_enough_producers_have_registered() -> None:
-    worker = Worker(("north", NORTH))
-    window = worker.window()
-    worker.close(window, NORTH)
-    assert worker.decision.verdict(window, 4, 0.0) is Verdict.OPEN
-
-
-def test_a_window_is_overdue_when_grace_has_passed_since_its_time_has_come() -> None:
-    worker = Worker()
-    window = worker.window()
-    worker.close(window, NORTH)
-    assert worker.decision.verdict(window, 4, 10 * GRACE) is Verdict.OPEN
-    window.due_at = 5.0
-    assert worker.decision.verdict(window, 4, 4.9 + GRACE) is Verdict.OPEN
-    assert worker.decision.verdict(window, 4, 5.0 + GRACE) is Verdict.OVERDUE
-    window.closing_end = 7
-    assert worker.decision.verdict(window, 4, 5.0 + GRACE) is Verdict.OPEN
-
-
-def test_a_drain_decides_what_began_before_it_once_that_is_read() -> None:
-    worker = Worker()
-    worker.read(Drain(DEPLOYMENT, PARTITION, 5))
-    before, after = worker.window(offset=3), worker.window(offset=5)
-    for window in (before, after):
-        worker.close(window, NORTH)
-    assert worker.decision.verdict(before, 4, 0.0) is Verdict.OPEN
-    assert worker.decision.verdict(before, 5, 0.0) is Verdict.DRAINED
-    assert worker.decision.verdict(after, 6, 0.0) is Verdict.OPEN
-
-
-def test_a_window_is_abandoned_once_all_whose_records_it_holds_are_retired() -> None:
-    worker = Worker()
-    window = worker.window(3)
-    worker.close(window, NORTH)
-    worker.read(Farewell(DEPLOYMENT, SOUTH, 1))
-    assert worker.decision.verdict(window, 4, 0.0) is Verdict.COMPLETE
-    worker.read(Farewell(DEPLOYMENT, NORTH, 2))
-    assert worker.decision.verdict(window, 4, 0.0) is Verdict.ABANDONED
-
-
-def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
-    worker = Worker()
-    window = worker.window()
-    for enrolment in (NORTH, SOUTH):
-        worker.close(window, enrolment)
-    worker.append(worker.decision.manifest(window, 5, 0))
-    assert worker.decision.verdict(window, 5, 0.0) is Verdict.SETTLED
 
 
 @pytest.mark.parametrize(

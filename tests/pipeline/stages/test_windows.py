@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.pipeline.stages.attempts import Attempts
@@ -102,13 +101,6 @@ def test_more_batches_than_announced_are_refused() -> None:
         one.add(punctuation(OTHER, 1, 5))
 
 
-def test_a_producer_with_nothing_to_report_is_in() -> None:
-    one = window()
-    assert one.add(punctuation(ONE, 0, 5))
-    assert one.complete(PRODUCER) == punctuation(ONE, 0, 5)
-    assert words_of(one) == []
-
-
 ID = bytes(16)
 
 
@@ -132,23 +124,6 @@ def test_a_chunk_that_contradicts_the_first_one_is_refused_and_changes_nothing()
 
 
 epochs = st.lists(st.integers(1, 40))
-
-
-@given(epochs, st.integers(1, 45), st.integers(1, 45))
-def test_epoch_set_behaves_as_a_set(added: list[int], first: int, last: int) -> None:
-    reference: set[int] = set()
-    tested = EpochSet()
-    for epoch in added:
-        assert tested.add(epoch) == (epoch not in reference)
-        reference.add(epoch)
-    assert [epoch for epoch in range(50) if epoch in tested] == sorted(reference)
-    assert bool(tested) == bool(reference)
-    assert tested.lowest == min(reference, default=0)
-    assert tested.highest == max(reference, default=0)
-    absent = [epoch for epoch in range(first, last + 1) if epoch not in added]
-    assert list(tested.missing(first, last)) == absent
-    assert tested.first_missing(first) == next(e for e in range(first, 100) if e not in added)
-    assert list(tested.below(first)) == sorted(each for each in reference if each < first)[::-1]
 
 
 def test_the_set_stays_small_over_many_epochs() -> None:
