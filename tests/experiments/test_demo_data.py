@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import hashlib
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +10,6 @@ import pytest
 from dpstream.pipeline.demo import demo_change_log, demo_job_file, demo_run
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.jobs.job_files import load_job, make_job, parse_job
-from experiments.preparation import write_change_log
-from experiments.prepare_oulad import enrolments, main, weekly_changes
 from tests.support.changes_per_user import changes_per_user
 
 
@@ -86,78 +80,3 @@ def test_the_job_file_is_a_tour_of_keys_that_all_work() -> None:
     assert toured.epochs.model_copy(update=examples) == short.epochs
     assert toured.topics.model_copy(update={"replication": None}) == short.topics
     assert (toured.shuffle, toured.parameters) == (short.shuffle, short.parameters)
-
-
-COURSES = [
-    ("code_module", "code_presentation", "module_presentation_length"),
-    ("AAA", "2013B", "20"),
-    ("BBB", "2013B", "10"),
-    ("CCC", "2013J", "7"),
-]
-REGISTRATIONS = [
-    ("code_module", "code_presentation", "id_student", "date_registration", "date_unregistration"),
-    # Friday 1 February 2013 is day 0 of both courses, and of week 1.
-    ("AAA", "2013B", "500", "0", ""),  # to day 20: at the ends of weeks 1 and 2
-    ("AAA", "2013B", "7", "6", "7"),  # over the end of week 1
-    ("AAA", "2013B", "8", "7", "13"),  # within week 2: never at the end of a week
-    ("BBB", "2013B", "9", "", "7"),  # no day of registration: day 0
-    ("AAA", "2013B", "9", "13", ""),  # again in week 2
-    ("BBB", "2013B", "10", "3", "-5"),  # left before registering
-    ("CCC", "2013J", "11", "-1", ""),  # from 30 September, day 241, to 8 October
-    ("BBB", "2013B", "12", "0", ""),  # two courses at a time
-    ("AAA", "2013B", "12", "5", "19"),
-]
-CHANGES = [
-    # By week, then by user; users 7 8 9 10 11 12 500 are 1 to 7.
-    ("1", "1", "1"),
-    ("2", "1", "0"),
-    ("3", "1", "1"),
-    ("4", "1", "0"),
-    ("6", "1", "1"),
-    ("7", "1", "1"),
-    ("1", "2", "0"),
-    ("3", "3", "0"),
-    ("6", "3", "0"),
-    ("7", "3", "0"),
-    ("5", "35", "1"),
-    ("5", "36", "0"),
-]
-
-
-def write_tables(folder: Path, *, packed: bool) -> None:
-    for name, table in (("courses", COURSES), ("studentRegistration", REGISTRATIONS)):
-        path = folder / (f"{name}.csv.gz" if packed else f"{name}.csv")
-        with gzip.open(path, "wt", newline="") if packed else path.open("w", newline="") as file:
-            csv.writer(file, quoting=csv.QUOTE_ALL).writerows(table)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_weeks_are_cut_as_stated(
-    tmp_path: Path, packed: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_tables(tmp_path, packed=packed)
-    output = tmp_path / "log.csv.gz"
-    main([str(tmp_path), "--output", str(output)])
-    with gzip.open(output, "rt", newline="") as file:
-        header, *rows = (tuple(row) for row in csv.reader(file))
-    assert header == ("user", "epoch", "value")
-    assert rows == CHANGES
-    assert "12 rows" in capsys.readouterr().out
-
-
-def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
-    write_tables(tmp_path, packed=False)
-    digests = set()
-    for name in ("one.csv.gz", "another.csv.gz"):
-        write_change_log(weekly_changes(enrolments(tmp_path)), tmp_path / name)
-        digests.add(hashlib.sha256((tmp_path / name).read_bytes()).digest())
-    assert len(digests) == 1
-
-
-def test_without_the_tables_the_command_says_which_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        main([str(tmp_path), "--output", str(tmp_path / "log.csv.gz")])
-    assert leaving.value.code == 1
-    assert capsys.readouterr().err.endswith("courses.csv.gz: No such file or directory\n")

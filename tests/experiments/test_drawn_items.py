@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.pipeline.devices.item_log import ItemLog
-from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from experiments.command import main
@@ -22,7 +20,6 @@ from experiments.evaluation.drawn_items import (
     ZipfQueries,
 )
 from experiments.evaluation.experiment import parse_experiment
-from experiments.evaluation.results import Finished, summarize
 from experiments.evaluation.trial import run_trial
 from tests.support.commands import Commands
 
@@ -120,18 +117,6 @@ def test_the_chance_of_a_right_selection_is_how_often_it_is_right(
     assert right / trials == pytest.approx(expected, abs=0.08)
 
 
-def test_other_values_than_sets_are_refused() -> None:
-    text = (
-        "name: drawn\nprotocol: future_rand\nparameters: {epsilon: 1, changes: 1}\n"
-        "epochs: {count: 1}\n"
-    )
-    boolean = deploy_job(parse_job(text), deployed_at=0)
-    with pytest.raises(InputError, match="zipf data are sets of at most 65,536 items"):
-        ZipfItems(10, 1).check(boolean)
-    with pytest.raises(InputError, match="give the experiment a change_log"):
-        SelectionSets(10, 1).check(job(20))
-
-
 EXPERIMENT = """\
 name: drawn
 data:
@@ -178,13 +163,6 @@ def test_the_command_says_what_was_sent_and_selected_beside_what_was_foretold(
     assert all(line.split()[-1].endswith("%") for line in lines)
 
 
-def test_a_log_of_drawn_items_is_of_one_epoch() -> None:
-    log = ZipfItems(5, 1).load(job(4))
-    assert isinstance(log, ItemLog)
-    assert (log.last_epoch, len(log.users), log.slots) == (1, 5, 1)
-    assert log.truth(job(4).domain).sum() == 5
-
-
 def test_answers_are_rounded_to_bits_that_add_up_to_them() -> None:
     source = ZipfQueries(20_000, 1, exponent=0.5, held=4).of_trial(3)
     taken = job(4, 4)
@@ -221,38 +199,3 @@ seeds: 1
     assert predicted > rounding > 10
     assert measured == pytest.approx(predicted, rel=0.3)
     assert measured > 0.7 * rounding
-
-
-def of_streams(parameters: str = "") -> str:
-    return f"""
-name: streams
-data: [{{zipf: {{users: 3000{parameters}}}}}]
-jobs:
-  - protocol: shuffled_counts
-    parameters: {{epsilon: 1, delta: 1.0e-6, domain: [a, b, c, d]}}
-    shuffle: {{minimum: users}}
-seeds: 1
-"""
-
-
-def test_protocols_of_streams_are_asked_once_about_what_is_drawn() -> None:
-    (case,) = parse_experiment(of_streams()).cases
-    assert case.source.check(case.job) == ()
-    trial = run_trial(case.job.to_bytes(), case.source, 1)
-    assert list(trial.accuracies) == ["all items"]
-    one = trial.accuracies["all items"]
-    assert one.predicted_rmse is not None
-    assert one.rmse < 4 * one.predicted_rmse
-    (line,) = summarize([Finished(case, 1, trial)])
-    assert trial.messages is not None
-    assert trial.messages == pytest.approx(line.predicted_messages, rel=0.05)
-    counts = np.bincount(case.source.of_trial(1).load(case.job).values, minlength=5)  # type: ignore[union-attr]
-    assert counts[0] == 0
-    assert counts[1] > counts[4] > 0
-
-
-@pytest.mark.parametrize("more", [", held: 2", ", answers: true"])
-def test_who_has_one_value_at_a_time_holds_no_set(more: str) -> None:
-    (case,) = parse_experiment(of_streams(more)).cases
-    with pytest.raises(InputError, match="sets of several items"):
-        case.source.check(case.job)

@@ -119,23 +119,6 @@ def test_a_seed_is_that_of_simulate(
     assert list(said.json["rmse_by_column"].values()) == pytest.approx(found)
 
 
-def test_stopped_by_ctrl_c_it_says_what_is_kept_and_goes_on_from_there(
-    experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert experiments(experiment, "--output", "whole").code == 0
-    monkeypatch.setattr(pending_trials, "run_trial", stopping(4, KeyboardInterrupt))
-    said = experiments(experiment, "--output", "parts")
-    assert (said.code, said.output) == (130, "")
-    assert said.errors == (
-        "stopped: 4 of 6 trials are kept in parts; the same command goes on from there\n"
-    )
-
-    monkeypatch.setattr(pending_trials, "run_trial", stopping(2, AssertionError))
-    said = experiments(experiment, "--output", "parts")
-    assert (said.code, said.errors) == (0, "4 of 6 trials are in parts already\n")
-    assert Path("parts/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
-
-
 def test_killed_while_it_writes_it_loses_that_trial_alone(
     experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,26 +179,6 @@ def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
     assert active_children() == []
 
 
-def test_the_table_says_what_was_varied_and_what_came_of_it(
-    experiments: Commands, experiment: Path
-) -> None:
-    said = experiments(experiment)
-    lines = said.output.splitlines()
-    assert lines[0].split() == ["epsilon", "estimate", "rmse", "predicted", "mean", "covered"]
-    assert [line.split()[0] for line in lines[1:13]] == ["2"] * 6 + ["4"] * 6
-    assert "small: 6 trials, 3 seeds each" in lines
-    assert max(map(len, lines)) <= 80
-
-    again = experiments(experiment, "--json").json
-    assert (again["experiment"], again["seeds"], len(again["results"])) == ("small", 3, 12)
-    rows = read_rows(Path("small-results/results.csv"))
-    for line, first in zip(again["results"], [*range(6), *range(18, 24)], strict=True):
-        errors = [float(row["rmse"]) for row in rows[first : first + 18 : 6]]
-        assert line["mean_rmse"] == pytest.approx(sum(errors) / 3)
-        assert line["rmse"] == pytest.approx(math.sqrt(sum(error**2 for error in errors) / 3))
-    assert all(Path(path).exists() for path in again["files"])
-
-
 def test_items_are_measured_together(experiments: Commands, experiment: Path) -> None:
     rows = [f"{user},{user % 4 + 1},{'ab'[user % 2]}\n" for user in range(USERS)]
     Path("changes.csv").write_text("user,epoch,value\n" + "".join(rows))
@@ -236,15 +199,6 @@ def test_items_are_measured_together(experiments: Commands, experiment: Path) ->
     drawn = {str(line.get_label()): np.asarray(line.get_ydata()) for line in axes.lines[::2]}
     assert list(drawn) == ["a", "b", "truth"]
     assert drawn["b"] == pytest.approx(series_of(simulation, "online").values[:, 1])
-
-
-def test_withheld_windows_are_named(experiments: Commands, experiment: Path) -> None:
-    experiment.write_text(
-        EXPERIMENT.replace("changes: 2}", "changes: 2}\n    shuffle: {minimum: 1000}")
-    )
-    said = experiments(experiment)
-    assert said.code == 0
-    assert f"{6 * EPOCHS}: fewer devices than shuffle.minimum" in said.output
 
 
 def test_what_cannot_be_run_is_one_line(experiments: Commands, experiment: Path) -> None:

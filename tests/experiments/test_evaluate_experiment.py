@@ -139,41 +139,6 @@ def problems(text: str, folder: Path) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_everything_wrong_with_the_file_is_listed_with_its_line(tmp_path: Path) -> None:
-    text = """\
-name: Wrong
-data:
-  - change_log: log.csv
-    epochs: {count: 0}
-  - synthetic: {users: [10, 0], epochs: []}
-  - name: nothing
-jobs: []
-seedz: 3
-"""
-    found = problems(text, tmp_path)
-    assert [line.partition(" is ")[0] for line in found[:4]] == [
-        'e.yaml:1: name: "Wrong"',
-        "e.yaml:4: data.0.epochs.count: 0",
-        "e.yaml:5: data.1.synthetic.users.1: 0",
-        "e.yaml:5: data.1.synthetic.epochs: []",
-    ]
-    assert found[4:] == [
-        "e.yaml:6: data.2: give one of change_log, synthetic, zipf and selection",
-        "e.yaml:8: seedz: unknown key; did you mean seeds? allowed: name, title, "
-        "reproduces, data, jobs, seeds, beside",
-    ]
-    assert problems("name: a\ndata: []\njobs: []\nseeds: 1\n", tmp_path) == [
-        "e.yaml:2: data: is empty: give at least one entry"
-    ]
-    nothing_to_try = (
-        "name: a\ndata: [{synthetic: {users: 1, epochs: 1}}]\nseeds: 1\n"
-        "jobs:\n  - {protocol: future_rand, parameters: {epsilon: [], changes: 1}}\n"
-    )
-    assert problems(nothing_to_try, tmp_path) == [
-        "e.yaml:5: jobs.0.parameters: have an empty list for epsilon: give values to try"
-    ]
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -198,23 +163,3 @@ def test_shipped_experiments_can_be_run(name: str, tmp_path: Path) -> None:
     assert experiment.seeds >= 20
     for case in experiment.cases:
         assert isinstance(case.source, ChangeLogFile | SyntheticChanges | DrawnItems)
-
-
-def test_data_say_how_their_rows_are_written(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("wer;epoch;value\nann;2;ja\n")
-    text = (
-        "name: foreign\ndata: [{change_log: log.csv, epochs: {count: 4}, input: {separator: ';', "
-        "columns: {user: wer}, true: [ja]}}]\n"
-        "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}]\nseeds: 1\n"
-    )
-    (case,) = parse_experiment(text, folder=tmp_path).cases
-    log = case.source.load(case.job)
-    assert log.truth(case.job.domain).tolist() == [0, 1, 1, 1]
-    assert isinstance(case.source, ChangeLogFile)
-    assert case.source.identity()["input"] == case.source.form.model_dump(mode="json")
-    assert "input" not in ChangeLogFile(case.source.path).identity()
-    with pytest.raises(JobError, match="input: is about the rows of a change_log: leave it out"):
-        parse_experiment(
-            "name: a\ndata: [{synthetic: {users: 9, epochs: 4}, input: {clamp: true}}]\n"
-            "jobs: [{protocol: future_rand, parameters: {epsilon: 1, changes: 1}}]\nseeds: 1\n"
-        )

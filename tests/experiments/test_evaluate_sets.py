@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import CellWindow
@@ -34,7 +33,6 @@ from experiments.evaluation.counted_answers import (
     item_intervals,
 )
 from experiments.evaluation.experiment import Case, load_experiment
-from experiments.evaluation.pictures import draw_picture
 from experiments.evaluation.trial import accuracy, run_trial
 from tests.support.commands import Commands
 
@@ -231,31 +229,3 @@ def test_a_row_for_each_trial_and_question_and_a_picture(
         ("2", "top 100"),
     ]
     assert {json.loads(row["parameters"])["domain"] for row in rows} == {"120 values"}
-
-
-def test_withheld_windows_leave_nothing_to_measure_or_draw(
-    experiment: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment.write_text(experiment.read_text().replace(f"minimum: {USERS}", "minimum: 500"))
-    (case,) = load_experiment(experiment).cases
-    trial = run_trial(case.job.to_bytes(), case.source, 1)
-    assert (trial.withheld, trial.accuracies) == (1, {})
-    found = Commands(capsys, ("--processes", "1"), main)(experiment, "--json").json
-    assert (found["results"], len(found["files"])) == ([], 1)
-
-
-def test_the_picture_of_items(experiment: Path) -> None:
-    (case,) = load_experiment(experiment).cases
-    epoch = counted(case)
-    listed, scattered = draw_picture(case.job, epoch, case.axes).axes
-    assert isinstance(epoch.counts, CellWindow)
-    estimates = item_intervals(epoch.counts.estimates)[0]
-    shown = [LABELS.index(label.get_text()) for label in listed.get_yticklabels()]
-    widths = [bar.get_width() for bar in listed.patches if isinstance(bar, Rectangle)]
-    assert widths == pytest.approx(estimates[shown])
-    assert widths == pytest.approx(np.sort(estimates)[:-21:-1])
-    assert len(set(shown)) == 20
-    assert listed.get_ylabel() == "letter"
-    truth, values = map(np.asarray, scattered.lines[0].get_data())
-    assert (truth == epoch.truth).all()
-    assert values == pytest.approx(estimates)

@@ -85,30 +85,6 @@ def test_each_unit_of_light_becomes_a_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("main", "source", "says"),
-    [
-        (prepare_retail.main, b"1 x\n", "invalid literal"),
-        (prepare_words.main, b"word\n", "give a file with lines WORD COUNT"),
-        (prepare_words.main, b"a 1\na 2\n", "a word is there twice"),
-        (prepare_flights.main, b"distance\n1\n", "give a CSV file with columns delay"),
-        (prepare_adult.main, b"age\n1\n", "columns age, hours_per_week"),
-        (prepare_image.main, b"P6\n", "give a PGM file (P5) of 8 bits"),
-        (prepare_image.main, b"P5 2 2 255\n123", "3 pixels, must be 2 x 2"),
-    ],
-)
-def test_what_cannot_be_read_is_one_line(
-    main: Main, source: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        prepared(main, tmp_path, source)
-    said = capsys.readouterr().err
-    assert (leaving.value.code, says in said, said.count("\n")) == (1, True, 1)
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "missing"), str(tmp_path / "log.csv.gz")])
-    assert capsys.readouterr().err == f"{tmp_path / 'missing'}: No such file or directory\n"
-
-
-@pytest.mark.parametrize(
     "main",
     [
         # A million users hold words.

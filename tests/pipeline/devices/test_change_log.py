@@ -168,22 +168,6 @@ def test_a_log_is_what_a_slow_reading_finds(
     assert log.bad_rows.total == len(in_time) - len(kept)
 
 
-@given(st.data())
-def test_the_order_of_rows_does_not_matter(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    rows, calendar, write, column = data.draw(logs(contradictions=False))
-    path = tmp_path_factory.getbasetemp() / "log"
-    read = []
-    for order in (rows, data.draw(st.permutations(rows))):
-        path.write_bytes(data.draw(files(order, write, column)))
-        log = load_change_log(path, calendar=calendar, last_epoch=LAST_EPOCH)
-        read.append(
-            (log.users, log.epochs.tolist(), log.user_indices.tolist(), log.values.tolist())
-        )
-    assert read[0] == read[1]
-
-
 def load(folder: Path, text: str, last_epoch: int | None = LAST_EPOCH) -> ChangeLog:
     path = folder / "members.csv"
     path.write_text(text, encoding="utf-8")

@@ -56,13 +56,6 @@ def test_times_outside_the_calendar_are_refused_with_the_likely_reason(text: str
         parse_time(text)
 
 
-@given(moments)
-def test_what_datetime_writes_is_read_back(moment: datetime) -> None:
-    naive_is_utc = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    assert parse_time(moment.isoformat()) == microseconds(naive_is_utc)
-    assert microseconds(moment) == microseconds(naive_is_utc)
-
-
 @given(st.decimals(-(10**10), 10**11, places=9).map(lambda number: f"{number:f}"))
 def test_unix_times_are_exact(text: str) -> None:
     assert parse_time(text) == math.floor(Fraction(text) * 1_000_000)

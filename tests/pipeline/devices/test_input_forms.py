@@ -21,7 +21,6 @@ from dpstream.pipeline.devices.example_log import load_example_log
 from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
 from dpstream.pipeline.devices.live import Change, LiveSource
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
-from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.examples import ExampleDomain
@@ -362,12 +361,6 @@ def test_examples_are_read_by_the_form_too(tmp_path: Path) -> None:
     assert (log.users, log.examples.tolist()) == (("ann",), [[2, 2048]])
     with pytest.raises(InputError, match=r"input: duplicates is last, .* examples"):
         load_example_log(path, domain=domain, last_epoch=1, form=form_of(duplicates="last"))
-
-
-def test_a_roster_may_be_in_utf_16(tmp_path: Path) -> None:
-    path = tmp_path / "roster.txt"
-    path.write_bytes("zoë\nann\n".encode("utf-16"))
-    assert load_users(path) == ("ann", "zoë")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -72,11 +72,6 @@ def test_what_is_no_set_is_refused_and_nothing_is_taken_in(
     assert not producer._values.any()
 
 
-def test_a_report_of_nobody_marks_nobody_present(producer: Producer) -> None:
-    producer.report(1, {})
-    assert not producer._present.any()
-
-
 def test_sets_of_all_users_are_given_as_rows(producer: Producer) -> None:
     producer.report_all(1, np.array([[2, 0], [1, 4]]))
     assert producer._values.tolist() == [[2, 0], [1, 4]]

@@ -45,10 +45,6 @@ def test_a_user_in_braces_is_one(tmp_path: Path) -> None:
     assert users_of(tmp_path, "{3F2504E0}\n[ann\n") == ("[ann", "{3F2504E0}")
 
 
-def test_an_input_is_a_roster_too(tmp_path: Path) -> None:
-    assert users_of(tmp_path, "user,epoch,value\nann,1,1\nzoe,9,x\nann,2,0\n") == ("ann", "zoe")
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [

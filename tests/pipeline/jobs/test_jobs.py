@@ -188,28 +188,6 @@ def test_a_wrong_value_is_named_with_what_is_allowed(line: str, message: str) ->
     assert message in said
 
 
-def test_words_that_yaml_knows_are_words_of_the_input() -> None:
-    job = parse_job(
-        f"{SHORT}input: {{true: [yes, true, 1], false: [no, false, 0, n], values: {{2: 1}}}}"
-    )
-    assert job.input is not None
-    assert (job.input.true, job.input.false) == (("yes", "true", "1"), ("no", "false", "0", "n"))
-    assert job.input.values == {"2": "1"}
-
-
-def test_only_what_an_input_says_is_written() -> None:
-    assert "input" not in parse_job(SHORT).to_json()
-    job = parse_job(f"{SHORT}input: {{separator: tab, encoding: Latin-1, columns: {{user: id}}}}")
-    written = {"separator": "\t", "encoding": "iso8859-1", "columns": {"user": "id"}}
-    assert job.to_json()["input"] == written
-    assert make_job(job.to_json()).input == job.input
-    assert describe_difference(parse_job(SHORT), job) == [
-        'input.columns.user: left out -> "id"',
-        'input.separator: left out -> "\\t"',
-        'input.encoding: left out -> "iso8859-1"',
-    ]
-
-
 def test_a_missing_key_is_asked_for_at_its_section_or_where_that_would_be() -> None:
     said = only_problem(
         "name: a\nprotocol: future_rand\nepochs: {count: 1}\nparameters:\n  epsilon: 1"
@@ -327,14 +305,6 @@ def test_a_changed_job_is_described_key_by_key() -> None:
         "epochs.length: left out -> 7 d",
         "shuffle.grace: 1 min -> 90 s",
     ]
-
-
-def test_the_same_length_of_time_in_other_words_is_no_difference() -> None:
-    weeks, days = (
-        changed(epochs={"count": 9, "start": start, "length": length})
-        for start, length in [("2013-10-01", "P1W"), ("2013-10-01T02:00+02:00", "7d")]
-    )
-    assert describe_difference(weeks, days) == []
 
 
 PLAIN = """

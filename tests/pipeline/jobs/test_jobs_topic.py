@@ -94,13 +94,6 @@ def test_charges_stay_when_jobs_go_and_the_last_of_a_deployment_counts() -> None
     assert state.charges == [fewer, charges[1]]
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_a_phase_travels_as_it_is(phase: Phase) -> None:
-    record = JobPhase("small", FIRST, phase, 1_700_000_000_000)
-    assert JobPhase.from_bytes(record.to_bytes()) == record
-    assert phase.works == (phase.value in ("running", "draining"))
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -182,20 +182,6 @@ def test_a_budget_that_cannot_be_set_is_refused_and_nothing_is_written(
     assert len(cluster.records[JOBS_TOPIC, 0]) == before
 
 
-def test_a_stated_budget_travels_as_it_is() -> None:
-    golden = (
-        b'{"at": 5, "composed": false, "delta": 0.0, '
-        b'"deployment": "abababababababababababababababab", "epsilon": 4, "job": "first", '
-        b'"operator": false, "population": "students", "reason": ""}'
-    )
-    assert stating(4).to_bytes() == golden
-    assert stating(4).key == b"budget/ac44f4384b855246342dac926cc58dbe"
-    for stated in (stating(4), stating(2.5, operator=True)):
-        assert StatedBudget.from_bytes(stated.to_bytes()) == stated
-    lifted = replace(stating(4, operator=True), epsilon=None, delta=None)
-    assert StatedBudget.from_bytes(lifted.to_bytes()) == lifted
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.ledger.chain import Chain, Problem
 from dpstream.pipeline.ledger.entries import GENESIS, Draft, Kind, hash_of, read_entry
 from dpstream.pipeline.ledger.presence import Presence
@@ -51,20 +50,6 @@ def charged(chain: Chain) -> list[int]:
 
 def problems(chain: Chain) -> list[Problem]:
     return [each.problem for each in chain.oddities]
-
-
-def test_an_entry_travels_as_it_is() -> None:
-    budget = StatedBudget("students", 2.5, 0.0, "first", "ab" * 16, 5, reason="agreed in June")
-    said = Draft(Kind.BUDGET, 7, (charge(1),), (budget,), {"job": "first", "more": [1, None]})
-    record = said.under("a" * 64, nonce="n", software="9")
-    entry = read_entry(record)
-    assert entry.said == said
-    assert (entry.previous, entry.software, entry.hash) == ("a" * 64, "9", hash_of(record))
-    golden = Draft(Kind.ENDED, 7, facts={"job": "a"}).under(GENESIS, nonce="n", software="9")
-    assert golden == (
-        b'{"at":7,"job":"a","kind":"ended","nonce":"n","previous":"' + b"0" * 64 + b'",'
-        b'"software":"9","version":1}'
-    )
 
 
 @pytest.mark.parametrize(

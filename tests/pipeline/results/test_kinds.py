@@ -18,10 +18,10 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results.asked import Asked, make_query
 from dpstream.pipeline.results.kinds.registry import kind_of
-from dpstream.pipeline.results.questions import QUARTILES, Boxes, Quantiles, Query
+from dpstream.pipeline.results.questions import QUARTILES, Quantiles, Query
 from dpstream.pipeline.results.series import QUARTILE_SERIES, SeriesError, triples_of, truth_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.boxes import Box, QueryError
+from dpstream.pipeline.values.boxes import QueryError
 from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 from dpstream.topics.manifests import Fate
@@ -159,16 +159,6 @@ def record_of(estimate: Estimate | ItemEstimates | None, epoch: int = 3) -> Esti
     return EstimateRecord(bytes(16), epoch, Fate.RELEASED, 0, 90, 100, estimate, {"epsilon": 1.0})
 
 
-def test_items_come_in_the_order_in_which_they_were_asked_for() -> None:
-    query = asked(MODE_DOMAIN, items=["bus", "car, own", "walk", "bus"])
-    answers = query.answers(ITEMS, TRUTH)
-    assert [answer.name for answer in answers] == ["bus", "car, own", "walk"]
-    assert [answer.value for answer in answers] == [75, -25, 40]
-    assert [answer.truth for answer in answers] == [40, 0, 20]
-    assert (answers[0].low, answers[0].high) == (75 - 19.6, 75 + 19.6)
-    assert answers[0].norm_sub is None
-
-
 def test_the_largest_items_come_with_their_simultaneous_interval() -> None:
     query = asked(MODE_DOMAIN, top=2)
     assert [answer.name for answer in query.answers(ITEMS)] == ["bus", "walk"]
@@ -199,16 +189,6 @@ def test_ranges_are_sums_of_buckets_with_their_own_deviation() -> None:
     assert 0 <= answers[0].norm_sub <= 100
 
 
-def test_ends_of_buckets_may_be_written_as_decimals() -> None:
-    domain = NumericDomain(0, 1, 8)
-    assert asked(domain, ranges=["0.125:0.375"]).question == Boxes(
-        (Box("0.125:0.375", (1,), (3,)),)
-    )
-    assert asked(NumericDomain(-1, 1, 10), ranges=["-0.8:-0.2"]).question == Boxes(
-        (Box("-0.8:-0.2", (1,), (4,)),)
-    )
-
-
 def test_quantiles_are_values_with_intervals() -> None:
     low, median = asked(HOUR_DOMAIN, quantiles=["0.1", "0.5"]).answers(VALUES, TRUTH)
     assert (low.name, median.name) == ("0.1", "0.5")
@@ -218,15 +198,6 @@ def test_quantiles_are_values_with_intervals() -> None:
     assert median.standard_deviation is None
     assert low.truth == 10
     assert median.truth == 35
-
-
-def test_where_there_is_no_estimate_there_is_no_answer() -> None:
-    query = asked(HOUR_DOMAIN, quantiles=["0.5"])
-    assert query.answers(None) == ()
-    body = query.to_json(record_of(None))
-    assert body["quantiles"] == []
-    empty = RangeEstimates(np.zeros(4), 0.0, 0.0, 0, 0, level_variances=(0.0, 0.0))
-    assert query.answers(empty) == ()
 
 
 @pytest.mark.parametrize(

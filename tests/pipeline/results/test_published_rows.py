@@ -113,12 +113,6 @@ def test_days_are_days_of_the_job_s_time_zone() -> None:
     assert table["ends"][1].as_py() == datetime(2024, 3, 31, 22, tzinfo=UTC)
 
 
-def test_an_epoch_after_the_last_year_has_no_end() -> None:
-    job = job_of(COUNTING, "epochs: {count: 1, start: 9998-06-01, length: P1Y, renew: true}\n")
-    (row,) = rows_in(PublishedRows.of_everything(job), [record(2, None, Fate.EMPTY)])
-    assert (row["begins"], row["ends"]) == ("9999-06-01T00:00:00Z", "")
-
-
 def test_a_table_has_real_types() -> None:
     table = table_of(PublishedRows.of_everything(job_of(ITEMS)), MODES)
     text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
@@ -177,12 +171,6 @@ def test_the_truth_is_the_last_column_and_ends_with_the_input() -> None:
         "41.0",
         "",
     ]
-
-
-def test_a_table_of_nothing_has_its_columns() -> None:
-    rows = PublishedRows.of_everything(job_of(ITEMS))
-    table = table_of(rows, [])
-    assert (table.num_rows, tuple(table.column_names)) == (0, rows.columns)
 
 
 @pytest.mark.parametrize("text", [COUNTING, ITEMS])
@@ -267,16 +255,6 @@ def test_a_data_frame_has_moments_and_categories() -> None:
     assert str(frame["fate"].dtype) == "category"
     assert frame["fate"].tolist() == ["released", "too small"]
     assert frame["estimate"].isna().tolist() == [False, True]
-
-
-@pytest.mark.usefixtures("asked")
-def test_a_file_is_the_same_table(tmp_path: Path) -> None:
-    results, path = read("logins"), tmp_path / "logins.parquet"
-    parquet.write_table(results.to_arrow(), path)
-    again = read(path)
-    assert again.to_arrow().equals(results.to_arrow())
-    assert (again.job, again.guarantee) == (results.job, results.guarantee)
-    assert (again.title, again.unit, again.labels) == (None, "users", {})
 
 
 @pytest.mark.usefixtures("asked")

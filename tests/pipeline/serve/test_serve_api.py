@@ -82,12 +82,6 @@ async def test_the_list_sums_every_job_up(cluster: MemoryCluster) -> None:
         assert jobs["hours"]["headline"].startswith("median ")
 
 
-async def test_only_the_jobs_that_were_named_are_shown(cluster: MemoryCluster) -> None:
-    async with live_page(cluster, jobs=["modes"]) as page:
-        assert [job["job"] for job in (await page.get("/api/jobs"))["jobs"]] == ["modes"]
-        await page.get("/api/jobs/count", 404)
-
-
 @pytest.mark.parametrize("answers", [True, False])
 async def test_whoever_asks_before_the_first_look_waits_for_it(
     cluster: MemoryCluster, answers: bool

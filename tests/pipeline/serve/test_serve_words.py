@@ -15,9 +15,7 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair
-from dpstream.pipeline.serve.privacy_sentences import guarantee_words
 from dpstream.pipeline.serve.trust_view import parties_of, trust_body
-from dpstream.randomizers.guarantee import Guarantee
 from tests.support import shown_jobs
 from tests.support.live_page import deploy_text, live_page, publish
 from tests.support.memory_cluster import MemoryCluster
@@ -111,11 +109,6 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
         words = " ".join(body["guarantee_words"])
         assert "one person's whole stream of 4 horizons by at most a factor of" in words
         assert "protects nothing" not in words
-
-
-def test_a_sentence_is_not_cut_at_the_comma_of_a_number() -> None:
-    streams = Guarantee(1e-3, 0.0, "stream", "any two streams", "nobody", "exact").over(7_911)
-    assert "whole stream of 7,911 horizons by at most" in " ".join(guarantee_words(streams))
 
 
 @pytest.mark.parametrize(

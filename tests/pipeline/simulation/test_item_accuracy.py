@@ -26,14 +26,6 @@ def held(*counts: int) -> ItemSums:
     return ItemSums(items[present], np.array(counts, np.int64)[present])
 
 
-def test_counts_of_items_nobody_holds_are_0() -> None:
-    some = held(3, 0, 7, 0, 5)
-    assert some.of(np.array([5, 2, 3, 9, 1])).tolist() == [5, 0, 7, 0, 3]
-    assert some.most(2).tolist() == [3, 5]
-    assert held(0, 0).of(np.array([1, 2])).tolist() == [0, 0]
-    assert held(0, 0).most(2).tolist() == []
-
-
 @pytest.mark.parametrize(("size", "known"), [(20, 5), (500, 200), (505, 200), (2**24, 200)])
 def test_the_most_held_are_looked_at_and_others_at_random(size: int, known: int) -> None:
     counts = np.arange(known, 0, -1)
