@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 from dpstream.pipeline.stages.attempts import Attempts
 from dpstream.pipeline.stages.epochs import EpochSet
@@ -121,9 +120,6 @@ def test_a_chunk_that_contradicts_the_first_one_is_refused_and_changes_nothing()
     done = attempts.take_in(9, chunk(2, 3))
     assert done is not None
     assert (done.first_offset, done.indices) == (5, {0, 1, 2})
-
-
-epochs = st.lists(st.integers(1, 40))
 
 
 def test_the_set_stays_small_over_many_epochs() -> None:
