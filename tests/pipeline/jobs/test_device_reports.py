@@ -157,7 +157,7 @@ def test_horizons_are_counted_from_the_first_epoch_of_the_deployment() -> None:
     counted = [job.guarantee_at(epoch, 30) for epoch in (30, 32, 33, 64, 65)]
     assert [each.horizons for each in counted] == [1, 1, 2, 5, 6]
     assert [round(each.epsilon, 1) for each in counted] == [4, 4, 8, 20, 24]
-    assert job.position_of(33) == "epoch 33 (horizon 2)"
+    assert job.position_of(33) == "epoch 33 (horizon 2, 2026-02-02)"
     # A budget for two horizons is spent in the two that devices can take part in.
     fitted = job.model_copy(update={"horizons": 2})
     assert fitted.last_epoch == 40

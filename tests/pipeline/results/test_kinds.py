@@ -164,8 +164,8 @@ def test_the_largest_items_come_with_their_simultaneous_interval() -> None:
     assert [answer.name for answer in query.answers(ITEMS)] == ["bus", "walk"]
     body = query.to_json(record_of(ITEMS))
     assert body["simultaneous_half_width"] == pytest.approx(19.6 / NORMAL_95 * 2.4977, rel=1e-4)
-    assert [each["name"] for each in body["items"]] == ["bus", "walk"]
-    assert body["flags"] == [GAP]
+    assert [each.name for each in body["items"]] == ["bus", "walk"]
+    assert body["flags"] == (GAP,)
 
 
 def test_norm_sub_stands_beside_the_estimates_and_adds_up() -> None:
