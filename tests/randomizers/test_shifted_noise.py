@@ -130,7 +130,7 @@ def test_epsilon_and_delta_are_two_ways_to_say_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("last_epoch", "ups"),
-    [(3, range(4)), (16, range(17)), (64, range(65)), (1024, (0, 1, 2, 16, 512, 1022, 1023))],
+    [(3, range(4)), (16, range(17)), (64, range(0, 65, 4)), (1024, (0, 1, 2, 16, 512, 1022, 1023))],
 )
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
 def test_shifts_in_mixed_directions_are_no_worse(
