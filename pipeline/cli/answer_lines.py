@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.cli.answer_table import AnswerTable
 from dpstream.pipeline.cli.errors import UsageProblem
-from dpstream.pipeline.cli.estimate_lines import epoch_cells, json_lines, table_lines
+from dpstream.pipeline.cli.estimate_lines import EpochTable, json_lines, table_lines
 from dpstream.pipeline.cli.output import number, tell
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.json_values import json_text
@@ -46,15 +47,20 @@ Plot = Annotated[
 ]
 
 
-def answer_table(query: Query, *, truth: bool = False) -> AnswerTable:
+def answer_table(query: Query, *, truth: bool = False, value: str = "estimate") -> AnswerTable:
     """How the answers to a query are shown."""
+    width = query.domain.width
     return AnswerTable(
-        query.question, norm_sub=query.norm_sub, truth=truth, width=query.domain.width
+        query.question, norm_sub=query.norm_sub, truth=truth, width=width, value=value
     )
 
 
 def printed_lines(
-    job: DeployedJob, query: Query | None, format: str, records: Iterable[EstimateRecord]
+    job: DeployedJob,
+    query: Query | None,
+    format: str,
+    records: Iterable[EstimateRecord],
+    change: int | None = None,
 ) -> Iterator[str]:
     """Lines of records as ``dpstream estimates`` prints them.
 
@@ -63,56 +69,70 @@ def printed_lines(
         query: that is answered; None for what is usual, in JSON for the records themselves.
         format: "table", "csv" or "json".
         records: in the order in which they are printed.
+        change: of records of changes, since how many epochs ago.
     """
     if query is None and format == "csv":
-        return csv_lines(PublishedRows.of_everything(job), records)
-    if query is None and format == "json":
-        return json_lines(records, job.domain)
-    query = query or usual_query(job.domain)
-    if query is None:
-        return table_lines(records, job)
-    return answer_lines(job, query, format, records)
+        query = PublishedRows.of_everything(job).query
+    elif query is None and format == "table":
+        query = usual_query(job.domain)
+    if query is not None:
+        lines = answer_lines(job, query, format, records, change)
+    elif format == "json":
+        lines = json_lines(records, job.domain, _since(change))
+    else:
+        lines = table_lines(records, job, _value(change))
+    if change is None or format != "table":
+        return lines
+    epochs = "the epoch before" if change == 1 else f"{change:,} epochs ago"
+    return chain(lines, [f"\nchange: since {epochs}; ± sd, low and high are its own"])
+
+
+def _value(change: int | None) -> str:
+    return "estimate" if change is None else "change"
+
+
+def _since(change: int | None) -> dict[str, int]:
+    return {} if change is None else {"change_since": change}
 
 
 def answer_lines(
-    job: DeployedJob, query: Query, format: str, records: Iterable[EstimateRecord]
+    job: DeployedJob,
+    query: Query,
+    format: str,
+    records: Iterable[EstimateRecord],
+    change: int | None = None,
 ) -> Iterator[str]:
     """Lines of answers: "table", "csv" or "json" as of ``dpstream estimates``."""
     if format == "csv":
-        return csv_lines(PublishedRows(job, query), records)
+        return csv_lines(PublishedRows(job, query, _value(change)), records)
     if format == "table":
-        return _table_lines(job, query, records)
-    return _json_lines(query, records)
+        return _table_lines(job, query, records, _value(change))
+    return (json_text({**query.to_json(record), **_since(change)}) for record in records)
 
 
 def _table_lines(
-    job: DeployedJob, query: Query, records: Iterable[EstimateRecord]
+    job: DeployedJob, query: Query, records: Iterable[EstimateRecord], value: str
 ) -> Iterator[str]:
-    table = answer_table(query)
+    table = answer_table(query, value=value)
     name, *columns = table.columns()
     names = query.question.names(query.domain)
     least = len(name) if query.domain.slots is None else max(len(name), 12)
     width = max(least, *map(len, names), 0)
-    line = "{} {:<" + str(width) + "}" + " {:>10}" * len(columns) + " {}"
-    header = [each[1:] for each in columns]
-    epochs = epoch_cells(job)
-    first = epochs(0)
-    yield line.format(first, name, *header, notes_column(query)).rstrip()
-    for record in records:
-        cells = [table.cells(answer) for answer in query.answers(record.estimate)]
-        for epoch, *row in answer_rows(query, record, cells, len(header) + 1):
-            begins = epochs(record.epoch) if epoch else " " * len(first)
-            yield line.format(begins, *row).rstrip()
+    headers = [name.ljust(width), *(f">{each[1:]:>10}" for each in columns), notes_column(query)]
+    return EpochTable(job, headers).lines(
+        row for record in records for row in answer_rows(query, table, record)
+    )
 
 
 def answer_rows(
-    query: Query, record: EstimateRecord, answers: Sequence[list[str]], width: int
+    query: Query,
+    table: AnswerTable,
+    record: EstimateRecord,
+    truth: NDArray[np.int64] | None = None,
 ) -> Iterator[list[str]]:
     """The rows of an epoch in a table: its number, the cells of an answer each, and its notes."""
-    epoch, notes = str(record.epoch), ", ".join(_notes(query, record))
-    for cells in answers or [["-"] * width]:
-        yield [epoch, *cells, notes]
-        epoch = notes = ""
+    notes = ", ".join(_notes(query, record))
+    return table.rows(record.epoch, query.answers(record.estimate, truth), notes)
 
 
 def notes_column(query: Query) -> str:
@@ -125,11 +145,6 @@ def _notes(query: Query, record: EstimateRecord) -> Iterator[str]:
     if width is not None:
         yield number(width)
     yield from record.notes
-
-
-def _json_lines(query: Query, records: Iterable[EstimateRecord]) -> Iterator[str]:
-    for record in records:
-        yield json_text(query.to_json(record))
 
 
 def plot_answers(

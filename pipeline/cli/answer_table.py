@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dpstream.pipeline.cli.output import number
@@ -19,6 +20,7 @@ class AnswerTable:
         norm_sub: whether estimates after Norm-Sub are shown.
         truth: whether the truth is shown.
         width: of a bucket, where the answers are values of the domain.
+        value: what the numbers are, see `PublishedRows`.
     """
 
     question: Question
@@ -26,17 +28,25 @@ class AnswerTable:
     norm_sub: bool = False
     truth: bool = False
     width: float = 1.0
+    value: str = "estimate"
 
     def columns(self) -> list[str]:
         """The headers, in the order of `cells`."""
         return [
             self.question.kind,
-            ">estimate",
+            f">{self.value}",
             *([">± sd"] if self.deviation else []),
             *(">95 % low", ">high"),
             *([">norm-sub"] if self.norm_sub else []),
             *([">truth"] if self.truth else []),
         ]
+
+    def rows(self, epoch: int, answers: Iterable[Answer], *notes: str) -> Iterator[list[str]]:
+        """The rows of an epoch, behind its number and before its notes."""
+        first, last = str(epoch), notes
+        for cells in [*map(self.cells, answers)] or [["-"] * len(self.columns())]:
+            yield [first, *cells, *last]
+            first, last = "", ("",) * len(notes)
 
     def cells(self, answer: Answer) -> list[str]:
         """The row of an answer."""

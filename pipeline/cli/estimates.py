@@ -15,7 +15,6 @@ from dpstream.pipeline.cli.answer_lines import (
     plot_answers,
     printed_lines,
 )
-from dpstream.pipeline.cli.change_lines import change_lines
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.errors import UsageProblem
 from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFiles, JsonLinesFile, ParquetFile
@@ -166,8 +165,7 @@ def estimates(
         if limit is not None and form == "table":
             tell(f"95 % intervals: {limit}")
         records = _explained(records, deployed)
-        lines = printed_lines(deployed, query, form, records)
-        lines = lines if change is None else change_lines(lines, form, change)
+        lines = printed_lines(deployed, query, form, records, change)
         if follow:
             for line in lines:
                 say_line(line, flush=True)

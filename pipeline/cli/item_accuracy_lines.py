@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dpstream.pipeline.cli.answer_table import AnswerTable
-from dpstream.pipeline.cli.estimate_lines import say_epoch_table
+from dpstream.pipeline.cli.estimate_lines import EpochTable
 from dpstream.pipeline.cli.output import number, say
 from dpstream.pipeline.results.questions import Items
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy
@@ -25,21 +25,15 @@ def show_accuracies(simulations: Sequence[Simulation]) -> None:
     width = first.job.domain.width
     table = AnswerTable(question, deviation=not question.in_values, truth=True, width=width)
     shown = _some(epochs, most)
-    say_epoch_table(
-        first.job,
-        table.columns(),
-        (row for record, accuracy in shown for row in _answer_rows(record, accuracy, table)),
+    EpochTable(first.job, table.columns()).say(
+        row for record, accuracy in shown for row in table.rows(record.epoch, accuracy.estimates)
     )
     say()
     recalled = any(accuracy.recall is not None for _, accuracy in epochs)
     recall = [">found of most held"] if recalled else []
-    say_epoch_table(
-        first.job,
-        [
-            *(">reports", ">of a user", ">mean error", ">predicted", ">largest"),
-            *(*recall, ""),
-        ],
-        (_accuracy_row(record, accuracy, recalled) for record, accuracy in _some(epochs, 1)),
+    errors = (">reports", ">of a user", ">mean error", ">predicted", ">largest")
+    EpochTable(first.job, [*errors, *recall, ""]).say(
+        _accuracy_row(record, accuracy, recalled) for record, accuracy in _some(epochs, 1)
     )
     if len(shown) < len(epochs):
         say(f"some of the epochs are shown, --json prints all {len(epochs):,}")
@@ -50,17 +44,6 @@ def _some(
 ) -> list[tuple[EstimateRecord, ItemAccuracy]]:
     step = -(-len(epochs) * max(rows, 1) // _ROWS_SHOWN)
     return list(epochs[:: -max(step, 1)][::-1])
-
-
-def _answer_rows(
-    record: EstimateRecord, accuracy: ItemAccuracy, table: AnswerTable
-) -> Iterator[list[str]]:
-    epoch = str(record.epoch)
-    for answer in accuracy.estimates:
-        yield [epoch, *table.cells(answer)]
-        epoch = ""
-    if not accuracy.estimates:
-        yield [epoch, *["-"] * len(table.columns())]
 
 
 def _accuracy_row(record: EstimateRecord, accuracy: ItemAccuracy, recall: bool) -> list[str]:

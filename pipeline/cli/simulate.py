@@ -12,7 +12,7 @@ import typer
 from dpstream.aggregators.cell_window import FOUND
 from dpstream.pipeline.cli.answer_lines import NormSub, Plot, plot_answers
 from dpstream.pipeline.cli.errors import UsageProblem
-from dpstream.pipeline.cli.estimate_lines import say_epoch_table
+from dpstream.pipeline.cli.estimate_lines import EpochTable
 from dpstream.pipeline.cli.input_flags import InputFlags, takes_input_flags
 from dpstream.pipeline.cli.inputs import Roster, ToEpoch, load_input, progress_bar
 from dpstream.pipeline.cli.item_accuracy_lines import show_accuracies
@@ -194,11 +194,8 @@ def _to_json(simulations: list[Simulation]) -> dict[str, Any]:
 def _show_epochs(first: Simulation) -> None:
     epochs = first.to_json()["epochs"]
     step = -(-len(epochs) // _ROWS_SHOWN)
-    say_epoch_table(
-        first.job,
-        [">estimate", ">± sd", ">95 % low", ">high", ">truth", ">reports", ""],
-        map(_row, epochs[::-step][::-1]),
-    )
+    columns = (">estimate", ">± sd", ">95 % low", ">high", ">truth", ">reports", "")
+    EpochTable(first.job, columns).say(map(_row, epochs[::-step][::-1]))
     if step > 1:
         say(f"one epoch in {step} is shown, --json prints all {len(epochs):,}")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from dpstream.pipeline.cli.answer_lines import answer_rows, answer_table, notes_column
-from dpstream.pipeline.cli.estimate_lines import say_epoch_table
+from dpstream.pipeline.cli.estimate_lines import EpochTable
 from dpstream.pipeline.cli.output import number, plural, say, say_pairs
 from dpstream.pipeline.results.questions import Query
 from dpstream.pipeline.simulation.query_trials import accuracy
@@ -18,21 +19,12 @@ def show_simulations(query: Query, simulations: Sequence[Simulation], expected: 
     """Print the answers of the first of several trials, and how accurate all of them are."""
     first = simulations[0]
     table = answer_table(query, truth=True)
-    columns = table.columns()
     answered = [
-        (record, query.answers(record.estimate, first.truth[record.epoch]))
-        for record in first.records
+        [*answer_rows(query, table, record, first.truth[record.epoch])] for record in first.records
     ]
-    most = max((len(answers) for _, answers in answered), default=0)
-    step = -(-len(answered) * max(most, 1) // _ROWS_SHOWN)
-    say_epoch_table(
-        first.job,
-        [*columns, notes_column(query)],
-        (
-            row
-            for record, answers in answered[::-step][::-1]
-            for row in answer_rows(query, record, [*map(table.cells, answers)], len(columns))
-        ),
+    step = -(-len(answered) * max(map(len, answered), default=1) // _ROWS_SHOWN)
+    EpochTable(first.job, [*table.columns(), notes_column(query)]).say(
+        chain.from_iterable(answered[::-step][::-1])
     )
     if step > 1:
         say(f"one epoch in {step} is shown, --json prints all {len(answered):,}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from dpstream.aggregators.estimate import GAP
-from dpstream.pipeline.cli.estimate_lines import epoch_cells
+from dpstream.pipeline.cli.estimate_lines import EpochTable
 from dpstream.pipeline.cli.output import number
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.estimate_csv import csv_row
 from dpstream.pipeline.results.smoothing import BIASED, SmoothedHorizon, columns, epoch_json
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -43,34 +43,32 @@ FOOTNOTE = (
     "* biased: the estimate, shrunk by what was known then, within 0 to the population",
     "** biased: smoothed, within 0 to the population; and shrunk besides",
 )
-_TABLE = "{} {:>8} {:>8} {:>8} {:>7} {:>8} {:>8} {:>9} {:>8} {}"
+_COLUMNS = (
+    *(">estimate", "> shrunk*", ">smoothed", ">   ± sd", ">95 % low", ">    high"),
+    *(">clipped**", ">shrunk**", ""),
+)
+_SHOWN = ("smoothed low", "smoothed high", "smoothed clipped", "smoothed shrunk")
 
 
 def table_lines(
     records: Iterable[EstimateRecord], horizon: SmoothedHorizon, job: Job
 ) -> Iterator[str]:
     """Columns for people, and what the asterisks mean, of a job that counts one value."""
-    cells = epoch_cells(job)
-    yield _TABLE.format(
-        *(cells(0), "estimate", "shrunk*", "smoothed", "± sd", "95 % low", "high"),
-        *("clipped**", "shrunk**", ""),
-    ).rstrip()
-    for record in records:
-        (numbers,) = _numbers(record, horizon)
-        notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
-        values = (
-            *(numbers.get(name) for name in ("online", "online shrunk", "smoothed")),
-            _deviation(record, horizon),
-            *(
-                numbers.get(name)
-                for name in ("smoothed low", "smoothed high", "smoothed clipped", "smoothed shrunk")
-            ),
-        )
-        yield _TABLE.format(
-            cells(record.epoch), *map(number, values), ", ".join([*notes, *_flags(record, horizon)])
-        ).rstrip()
+    yield from EpochTable(job, _COLUMNS).lines(_row(record, horizon) for record in records)
     yield ""
     yield from FOOTNOTE
+
+
+def _row(record: EstimateRecord, horizon: SmoothedHorizon) -> list[str]:
+    (numbers,) = _numbers(record, horizon)
+    notes = [] if record.fate is Fate.RELEASED else [record.fate.value]
+    values = (
+        *(numbers.get(name) for name in ("online", "online shrunk", "smoothed")),
+        _deviation(record, horizon),
+        *map(numbers.get, _SHOWN),
+    )
+    notes += _flags(record, horizon)
+    return [str(record.epoch), *map(number, values), ", ".join(notes)]
 
 
 def csv_lines(
@@ -109,7 +107,7 @@ def json_lines(
     """One object a line: as in the topic, with two keys more."""
     for record in records:
         body = EpochSpans(job).dated({**record.to_json(), **epoch_json(record, horizon)})
-        yield json.dumps(body, allow_nan=False)
+        yield json_text(body)
 
 
 LINES: Mapping[str, Callable[[Iterable[EstimateRecord], SmoothedHorizon, Job], Iterator[str]]] = {
