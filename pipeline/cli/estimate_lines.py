@@ -79,7 +79,7 @@ def json_lines(
     domain: ValueDomain = BOOLEAN,
     more: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
-    """One object a line, as in the topic, with `more` keys; items that were found have labels too."""
+    """One object a line, as in the topic, with `more` keys; found items have labels too."""
     for record in records:
         body, estimate = record.to_json(), record.estimate
         if estimate is not None and estimate.found_above is not None:

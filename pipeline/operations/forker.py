@@ -3,8 +3,8 @@
 It has one thread, no generator of randomness and nothing that belongs to one process, so that what
 is forked begins as any other process would. It ends with whoever has started it.
 
-``python -m dpstream.pipeline.operations.forker DESCRIPTOR MODULE...`` imports the modules, says so
-on the socket of that number, and forks a process for every request on it (`Request`).
+``python -m dpstream.pipeline.operations.forker MODULE...`` imports the modules, says so on the
+socket that `CHANNEL_VARIABLE` names, and forks a process for every request on it (`Request`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from dpstream.pipeline.operations import lifeline
 
 IMPORTED = b"imported"
 """What the forker says first."""
+
+CHANNEL_VARIABLE = "DPSTREAM_FORKER_CHANNEL"
+"""The variable of the environment that names the descriptor of its socket."""
 
 REQUEST_BYTES = 1 << 17
 """No request is longer."""
@@ -162,13 +165,12 @@ def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
 
 def main() -> None:
     """Be the forker, or what it has forked."""
-    number, *modules = sys.argv[1:]
     # It ends with its channel. What is forked has lifelines of its own.
     os.close(int(os.environ.pop(lifeline.VARIABLE)))
-    channel = socket.socket(fileno=int(number))
+    channel = socket.socket(fileno=int(os.environ.pop(CHANNEL_VARIABLE)))
     # Where the kernel has no such descriptors, this ends before anybody relies on it.
     os.close(os.pidfd_open(os.getpid()))
-    for module in modules:
+    for module in sys.argv[1:]:
         import_module(module)
     # Who asks where a frame is from, as Faust does, has the paths of all modules looked up once.
     inspect.getmodule(sys._getframe())

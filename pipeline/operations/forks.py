@@ -15,22 +15,21 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from dpstream.pipeline.operations import lifeline
-from dpstream.pipeline.operations.forker import Request
+from dpstream.pipeline.operations.forker import CHANNEL_VARIABLE, Request
 from dpstream.pipeline.operations.processes import (
+    OnLifeline,
     Process,
     Running,
     end_all,
     module_and_arguments,
     python_module,
+    start_process,
 )
-from dpstream.pipeline.operations.restarted_processes import Child, start_process
 from dpstream.pipeline.state import private_folder
 
 POSSIBLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
@@ -60,9 +59,9 @@ class Forks:
         with handed_down:
             if not POSSIBLE:
                 return
-            number = handed_down.fileno()
-            command = python_module("dpstream.pipeline.operations.forker", str(number), *modules)
-            self._forker = Process(command, log=log, descriptors=(number,))
+            command = python_module("dpstream.pipeline.operations.forker", *modules)
+            descriptors = {CHANNEL_VARIABLE: handed_down.fileno()}
+            self._forker = Process(command, log=log, descriptors=descriptors)
 
     def __enter__(self) -> Self:
         return self
@@ -86,35 +85,37 @@ class Forks:
         with suppress(OSError, ValueError):
             select.select([self._channel], [], [])
 
-    def start(self, child: Child) -> Running:
-        """Start what a child is to run: one of our modules.
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path | None = None,
+        on_line: Callable[[str], None] | None = None,
+        descriptors: Mapping[str, int] | None = None,
+    ) -> Running:
+        """Start one of our modules: see `Starter`.
 
         Raises:
             OSError: the system has no room for it.
         """
-        if child.on_line is None:
-            with suppress(OSError), child.log.open("ab") as log:
-                return self.fork(child.name, child.command, log.fileno())
-        return start_process(child)
+        if log is None or on_line is None:
+            with suppress(OSError), ExitStack() as opened:
+                if on_line is None:
+                    output = opened.enter_context((log or Path(os.devnull)).open("ab"))
+                    return self._fork(name, command, output.fileno(), descriptors)
+                heard, said = os.pipe()
+                printed = opened.enter_context(os.fdopen(heard, errors="replace"))
+                with os.fdopen(said, "wb"):
+                    forked = self._fork(name, command, said, descriptors)
+                opened.pop_all()
+                forked.relay(printed, on_line)
+                return forked
+        return start_process(name, command, log=log, on_line=on_line, descriptors=descriptors)
 
-    def fork(
-        self,
-        name: str,
-        command: Sequence[str],
-        log: int,
-        descriptors: Mapping[str, int] | None = None,
+    def _fork(
+        self, name: str, command: Sequence[str], output: int, descriptors: Mapping[str, int] | None
     ) -> _Forked:
-        """Fork a process.
-
-        Args:
-            name: that the system shows.
-            command: of one of our modules.
-            log: a descriptor that takes what it prints.
-            descriptors: that are handed down, by the variable of the environment that names each.
-
-        Raises:
-            OSError: it cannot be forked; perhaps it can be started.
-        """
         more = descriptors or {}
         module, *arguments = module_and_arguments(command)
         request = Request(name, module, arguments, tuple(more))
@@ -124,16 +125,17 @@ class Forks:
             answers, for_answers = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.enter_context(answers)
             with held, for_answers:
-                request.send(self._channel, for_answers, held, log, tuple(more.values()))
+                request.send(self._channel, for_answers, held, output, tuple(more.values()))
             forked = _Forked(lifeline_end, answers)
             ours.pop_all()
             return forked
 
 
-class _Forked:
+class _Forked(OnLifeline):
     """A process that the forker has forked. The sockets are its own until it has ended."""
 
     def __init__(self, lifeline_end: socket.socket, answers: socket.socket) -> None:
+        super().__init__(lifeline_end)
         answers.settimeout(_ANSWER_SECONDS)
         number, descriptors, _, _ = socket.recv_fds(answers, _ANSWER_BYTES, 1)
         if not number:
@@ -142,9 +144,7 @@ class _Forked:
         self.pid = int(number)
         self.returncode: int | None = None
         self._descriptor = descriptors[0]
-        self._lifeline = lifeline_end
         self._answers = answers
-        self.relay: threading.Thread | None = None
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -168,14 +168,6 @@ class _Forked:
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
-
-    def reason(self, seconds: float = 1.0) -> str:
-        if self.relay is not None:
-            self.relay.join(seconds)
-        return lifeline.told(self._lifeline)
-
-    def let_go(self) -> None:
-        self._lifeline.close()
 
     def _signal(self, number: int) -> None:
         if self.poll() is None:

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from dpstream.pipeline.operations import lifeline
 
@@ -90,53 +90,16 @@ class Running(Protocol):
         """Let its lifeline go: it is to end, or has ended."""
 
 
-class Process(subprocess.Popen[str]):
-    """A process on a lifeline, see `dpstream.pipeline.operations.lifeline`.
-
-    It is the leader of a session of its own, so that Ctrl-C and the end of the terminal reach it
-    only through whoever started it.
+class OnLifeline:
+    """A process on a lifeline, as far as what it says reaches whoever started it.
 
     Args:
-        command: the command line.
-        log: the file that takes what it prints, after what is there.
-        on_line: is given what it prints, line by line, in another thread; with a log, what it
-            prints on standard output.
-        descriptors: that are handed down.
-
-    Raises:
-        OSError: the system has no room for it.
+        lifeline_end: the starter's own.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        log: Path | None = None,
-        on_line: Callable[[str], None] | None = None,
-        descriptors: Collection[int] = (),
-    ) -> None:
-        self._lifeline, handed_down = socket.socketpair()
+    def __init__(self, lifeline_end: socket.socket) -> None:
+        self._lifeline = lifeline_end
         self._relay: threading.Thread | None = None
-        number = handed_down.fileno()
-        try:
-            with handed_down, nullcontext() if log is None else log.open("ab") as output:
-                super().__init__(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output if on_line is None else subprocess.PIPE,
-                    stderr=subprocess.STDOUT if output is None else output,
-                    env={**_environment(), lifeline.VARIABLE: str(number)},
-                    pass_fds=(number, *descriptors),
-                    start_new_session=True,
-                    text=True,
-                    errors="replace",
-                )
-        except OSError:
-            self._lifeline.close()
-            raise
-        if on_line is not None:
-            assert self.stdout is not None
-            self._relay = relay(self.stdout, on_line)
 
     def reason(self, seconds: float = 1.0) -> str:
         """See `Running`."""
@@ -148,19 +111,87 @@ class Process(subprocess.Popen[str]):
         """See `Running`."""
         self._lifeline.close()
 
+    def relay(self, printed: IO[str], on_line: Callable[[str], None]) -> None:
+        """Pass on what the process prints, line by line, in another thread."""
 
-def relay(lines: IO[str], on_line: Callable[[str], None]) -> threading.Thread:
-    """Pass on lines in a thread, which ends with them."""
+        def pass_on() -> None:
+            with printed:
+                for line in printed:
+                    if text := line.rstrip():
+                        on_line(text)
 
-    def pass_on() -> None:
-        with lines:
-            for line in lines:
-                if text := line.rstrip():
-                    on_line(text)
+        self._relay = threading.Thread(target=pass_on, daemon=True)
+        self._relay.start()
 
-    thread = threading.Thread(target=pass_on, daemon=True)
-    thread.start()
-    return thread
+
+class Process(OnLifeline, subprocess.Popen[str]):
+    """A process on a lifeline, see `dpstream.pipeline.operations.lifeline`.
+
+    It is the leader of a session of its own, so that Ctrl-C and the end of the terminal reach it
+    only through whoever started it.
+
+    Args:
+        command: the command line.
+        log: the file that takes what it prints, after what is there.
+        on_line: is given what it prints, line by line, in another thread; with a log, what it
+            prints on standard output.
+        descriptors: that are handed down, by the variable of the environment that names each.
+
+    Raises:
+        OSError: the system has no room for it.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path | None = None,
+        on_line: Callable[[str], None] | None = None,
+        descriptors: Mapping[str, int] | None = None,
+    ) -> None:
+        lifeline_end, handed_down = socket.socketpair()
+        OnLifeline.__init__(self, lifeline_end)
+        named = {lifeline.VARIABLE: handed_down.fileno(), **(descriptors or {})}
+        try:
+            with handed_down, nullcontext() if log is None else log.open("ab") as output:
+                subprocess.Popen.__init__(
+                    self,
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output if on_line is None else subprocess.PIPE,
+                    stderr=subprocess.STDOUT if output is None else output,
+                    env=_environment() | {name: str(number) for name, number in named.items()},
+                    pass_fds=tuple(named.values()),
+                    start_new_session=True,
+                    text=True,
+                    errors="replace",
+                )
+        except OSError:
+            self.let_go()
+            raise
+        if on_line is not None:
+            assert self.stdout is not None
+            self.relay(self.stdout, on_line)
+
+
+class Starter(Protocol):
+    """Starts processes; arguments as of `Process`, and the name that the system may show."""
+
+    def __call__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path | None = None,
+        on_line: Callable[[str], None] | None = None,
+        descriptors: Mapping[str, int] | None = None,
+    ) -> Running:
+        """Start one."""
+
+
+def start_process(name: str, command: Sequence[str], **more: Any) -> Running:
+    """Start a `Process`: see `Starter`."""
+    return Process(command, **more)
 
 
 def end_all(

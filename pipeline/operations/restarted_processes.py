@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Self
 
 from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
-from dpstream.pipeline.operations.processes import BackOff, Process, Running, end_all, how_it_ended
+from dpstream.pipeline.operations.processes import (
+    BackOff,
+    Running,
+    Starter,
+    end_all,
+    how_it_ended,
+    start_process,
+)
 from dpstream.pipeline.state import private_folder
 
 BACK_OFF_FIRST = 0.5
@@ -66,11 +73,6 @@ class Child:
             return "".join(f"\n  {line.rstrip()}" for line in deque(lines, maxlen=_LOG_LINES))
 
 
-def start_process(child: Child) -> Running:
-    """Start what a child is to run."""
-    return Process(child.command, log=child.log, on_line=child.on_line)
-
-
 class RestartedProcesses:
     """Starts processes, and ends them when it is closed.
 
@@ -78,7 +80,7 @@ class RestartedProcesses:
         notify: is told of processes that failed and are started again.
         patience: seconds between asking the processes to end and ending them by force.
         hurry: says whether to be done with patience.
-        start: starts what a child is to run.
+        start: starts each of them.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class RestartedProcesses:
         *,
         patience: float = 5.0,
         hurry: Callable[[], bool] = lambda: False,
-        start: Callable[[Child], Running] = start_process,
+        start: Starter = start_process,
     ) -> None:
         self.children: list[Child] = []
         self._notify = notify
@@ -155,5 +157,5 @@ class RestartedProcesses:
         )
 
     def _launch(self, child: Child) -> None:
-        child.process = self._start(child)
+        child.process = self._start(child.name, child.command, log=child.log, on_line=child.on_line)
         child.started_at = time.monotonic()

@@ -49,6 +49,9 @@ def main(what: str) -> int:
             tell("no noise key")
             print("a complaint", file=sys.stderr)
             return 3
+        case "write":
+            with os.fdopen(int(os.environ["DPSTREAM_TEST_DESCRIPTOR"]), "w") as handed_down:
+                handed_down.write("written")
         case "sleep" | "stubborn":
             print("ready", flush=True)
             time.sleep(1000)

@@ -6,7 +6,6 @@ runs out, Linux ends a worker before it ends the supervisor, and none but the wo
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,13 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from dpstream.pipeline.operations.forks import Forks
 from dpstream.pipeline.operations.processes import (
-    Process,
     Running,
+    Starter,
     dpstream_command,
     end_all,
-    relay,
+    start_process,
 )
 
 METRICS_VARIABLE = "DPSTREAM_METRICS_DESCRIPTOR"
@@ -43,23 +41,21 @@ class Children:
     """Starts workers and ends them; none is left when it is closed, or killed.
 
     Args:
-        command: the dpstream command of a job's worker, given the descriptor of the socket that it
-            is to serve its metrics on; None where it is to serve none.
+        command: the dpstream command of a job's worker.
         on_line: is given what workers print, job and line, in other threads.
-        monitored: whether workers serve metrics.
-        forks: has workers forked from a process that has imported all that they need; without it
-            each imports that itself.
+        monitored: whether workers serve metrics, each on a socket that `METRICS_VARIABLE` names.
+        start: starts them.
     """
 
     def __init__(
         self,
-        command: Callable[[str, int | None], Sequence[str]],
+        command: Callable[[str], Sequence[str]],
         on_line: Callable[[str, str], None],
         *,
         monitored: bool,
-        forks: Forks | None = None,
+        start: Starter = start_process,
     ) -> None:
-        self._forks = forks
+        self._start = start
         self._command = command
         self._on_line = on_line
         self._monitored = monitored
@@ -81,11 +77,11 @@ class Children:
             OSError: the system has no room for it.
         """
         listening = self._socket_of(job) if self._monitored else None
-        descriptor = None if listening is None else listening.fileno()
-        process = self._fork(job, descriptor) or Process(
-            dpstream_command(*self._command(job, descriptor)),
+        process = self._start(
+            job,
+            dpstream_command(*self._command(job)),
             on_line=partial(self._on_line, job),
-            descriptors=() if descriptor is None else (descriptor,),
+            descriptors={} if listening is None else {METRICS_VARIABLE: listening.fileno()},
         )
         _offer_to_the_oom_killer(process.pid)
         self._processes[job] = process
@@ -125,22 +121,6 @@ class Children:
         """There will be no worker of a job for now."""
         if listening := self._sockets.pop(job, None):
             listening.close()
-
-    def _fork(self, job: str, descriptor: int | None) -> Running | None:
-        """Have the worker of a job forked; None where that is not possible."""
-        if self._forks is None:
-            return None
-        heard, said = os.pipe()
-        more = {} if descriptor is None else {METRICS_VARIABLE: descriptor}
-        try:
-            forked = self._forks.fork(job, dpstream_command(*self._command(job, None)), said, more)
-        except OSError:
-            os.close(heard)
-            return None
-        finally:
-            os.close(said)
-        forked.relay = relay(os.fdopen(heard, errors="replace"), partial(self._on_line, job))
-        return forked
 
     def _socket_of(self, job: str) -> socket.socket:
         if job not in self._sockets:

@@ -21,7 +21,7 @@ from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
 from dpstream.pipeline.kafka.workers.pulses import PULSE_SECONDS, pulse_of
 from dpstream.pipeline.operations.forks import Forks
-from dpstream.pipeline.operations.processes import how_it_ended
+from dpstream.pipeline.operations.processes import Starter, how_it_ended, start_process
 from dpstream.pipeline.operations.signals import Signals
 from dpstream.pipeline.operations.supervisor.children import Children, Ended
 from dpstream.pipeline.operations.supervisor.lines import Lines
@@ -103,7 +103,7 @@ class SupervisorSettings:
         """The file of a job's noise key."""
         return noise_key_file(job) if self.noise_keys is None else self.noise_keys / job
 
-    def command(self, job: str, connection: Connection, descriptor: int | None) -> Sequence[str]:
+    def command(self, job: str, connection: Connection) -> Sequence[str]:
         """The dpstream command of a job's worker."""
         command = ["run", self.stage, job, "--name", self.name]
         command += ["--log-format", "json" if self.as_json else "text"]
@@ -113,8 +113,6 @@ class SupervisorSettings:
             command += ["--keys", str(self.keys)]
         if self.rest_after is not None:
             command += ["--rest-after", str(self.rest_after)]
-        if descriptor is not None:
-            command += ["--metrics-descriptor", str(descriptor)]
         return [*command, *connection.arguments()]
 
 
@@ -183,20 +181,21 @@ class _Supervisor:
 
     def _make_children(self) -> Children:
         """Workers, and where they may rest what that takes: closed with `_stack`."""
-        settings, connection, forks = self._settings, self._connection, None
+        settings, connection = self._settings, self._connection
+        start: Starter = start_process
         if settings.rest_after is not None:
             # They come and go: none is to import everything anew.
             log = supervisor_folder(settings.stage, settings.name) / "forker.log"
-            forks = self._stack.enter_context(Forks(WORKER_MODULES, log))
+            start = self._stack.enter_context(Forks(WORKER_MODULES, log)).start
             self._rests = self._stack.enter_context(
                 closing(RestWatch(connection, settings.stage, settings.name, self._note_woken))
             )
         return self._stack.enter_context(
             Children(
-                lambda job, descriptor: settings.command(job, connection, descriptor),
+                lambda job: settings.command(job, connection),
                 self._lines.relay,
                 monitored=settings.monitor is not None,
-                forks=forks,
+                start=start,
             )
         )
 

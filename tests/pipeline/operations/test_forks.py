@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ import pytest
 from dpstream.pipeline.operations import forks as tested
 from dpstream.pipeline.operations.forker import IMPORTED
 from dpstream.pipeline.operations.forks import Forks
-from dpstream.pipeline.operations.processes import Process, Running, how_it_ended, python_module
-from dpstream.pipeline.operations.restarted_processes import (
-    Child,
-    RestartedProcesses,
+from dpstream.pipeline.operations.processes import (
+    Process,
+    Starter,
+    how_it_ended,
+    python_module,
     start_process,
 )
+from dpstream.pipeline.operations.restarted_processes import Child, RestartedProcesses
 from tests.support.ended import still_running
 from tests.support.thinned import thinned
 
@@ -43,7 +45,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 
 
 @pytest.fixture(params=WAYS)
-def start(request: pytest.FixtureRequest, forks: Forks) -> Callable[[Child], Running]:
+def start(request: pytest.FixtureRequest, forks: Forks) -> Starter:
     return forks.start if request.param == "forked" else start_process
 
 
@@ -97,7 +99,7 @@ def test_no_two_that_were_forked_draw_the_same(forks: Forks, tmp_path: Path) -> 
     assert len({each[which] for each in seen for which in ("drawn", "drawn anew")}) == 6
 
 
-def test_exit_codes_reasons_and_logs(start: Callable[[Child], Running], tmp_path: Path) -> None:
+def test_exit_codes_reasons_and_logs(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         telling, failing = (run(processes, tmp_path, what) for what in ("tell", "fail"))
         assert (telling.process.wait(PATIENCE), telling.process.reason()) == (3, "no noise key")
@@ -112,7 +114,7 @@ def test_exit_codes_reasons_and_logs(start: Callable[[Child], Running], tmp_path
     thinned([("stubborn", 0.0, signal.SIGKILL), ("sleep", PATIENCE, signal.SIGTERM)], 2),
 )
 def test_closing_leaves_no_process(
-    start: Callable[[Child], Running], tmp_path: Path, what: str, patience: float, number: int
+    start: Starter, tmp_path: Path, what: str, patience: float, number: int
 ) -> None:
     with RestartedProcesses(print, start=start, patience=patience) as processes:
         child = run(processes, tmp_path, what)
@@ -126,9 +128,7 @@ def test_closing_leaves_no_process(
     child.process.kill()
 
 
-def test_a_process_ends_when_it_is_let_go(
-    start: Callable[[Child], Running], tmp_path: Path
-) -> None:
+def test_a_process_ends_when_it_is_let_go(start: Starter, tmp_path: Path) -> None:
     with RestartedProcesses(print, start=start) as processes:
         child = run(processes, tmp_path, "sleep")
         wait_until_ready(child)
@@ -192,6 +192,31 @@ def test_where_it_is_not_safe_nothing_is_forked(
             child = run(processes, tmp_path, "describe")
             assert isinstance(child.process, Process)
             described(child)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_printed_lines_are_passed_on(forks: Forks, way: str) -> None:
+    printed: list[str] = []
+    start: Starter = forks.start if way == "forked" else start_process
+    process = start("tell", command("tell"), on_line=printed.append)
+    assert isinstance(process, Process) == (way == "started")
+    assert (process.wait(PATIENCE), process.reason(PATIENCE)) == (3, "no noise key")
+    process.let_go()
+    assert "a complaint" in printed
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_descriptors_are_handed_down_by_their_names(forks: Forks, way: str) -> None:
+    printed: list[str] = []
+    start: Starter = forks.start if way == "forked" else start_process
+    heard, said = os.pipe()
+    with os.fdopen(heard) as lines:
+        with os.fdopen(said, "w") as kept:
+            more = {"DPSTREAM_TEST_DESCRIPTOR": kept.fileno()}
+            process = start("write", command("write"), on_line=printed.append, descriptors=more)
+        assert lines.read() == "written"
+    assert process.wait(PATIENCE) == 0, printed
+    process.let_go()
 
 
 def test_only_modules_of_ours_are_forked(forks: Forks, tmp_path: Path) -> None:

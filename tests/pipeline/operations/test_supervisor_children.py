@@ -61,7 +61,7 @@ def children(monkeypatch: pytest.MonkeyPatch, heard: Heard) -> Iterator[Children
         "dpstream_command",
         lambda *command: [sys.executable, "-c", SCRIPT, *command],
     )
-    with Children(lambda job, descriptor: [job], heard, monitored=True) as children:
+    with Children(lambda job: [job], heard, monitored=True) as children:
         yield children
 
 
@@ -106,7 +106,7 @@ def test_no_worker_is_left(monkeypatch: pytest.MonkeyPatch, heard: Heard) -> Non
         "dpstream_command",
         lambda *command: [sys.executable, "-c", SCRIPT, *command],
     )
-    with Children(lambda job, descriptor: [job], heard, monitored=False) as children:
+    with Children(lambda job: [job], heard, monitored=False) as children:
         pid = children.start("stubborn")
         heard.wait_for("stubborn", "ready")
         assert children.port("stubborn") is None
