@@ -9,7 +9,6 @@ is written later, also in between, makes an end differ.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,30 +53,6 @@ class Rest:
         return all(
             tuple(ends.get(role, ()))[: len(known)] == known for role, known in self.ends.items()
         )
-
-    def to_json(self) -> dict[str, object]:
-        """As JSON values."""
-        return {
-            "ends": {role.value: list(ends) for role, ends in self.ends.items()},
-            "seconds": None if math.isinf(self.seconds) else self.seconds,
-        }
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Rest:
-        """Read what `to_json` has written.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        try:
-            body = json.loads(text)
-            ends = {
-                Role(role): tuple(int(end) for end in known) for role, known in body["ends"].items()
-            }
-            seconds = math.inf if body["seconds"] is None else float(body["seconds"])
-        except (AttributeError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"this is no rest of a stage: {error}") from None
-        return cls(ends, seconds)
 
 
 def rest_before_all(job: DeployedJob, stage: str) -> Rest | None:

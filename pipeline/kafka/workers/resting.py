@@ -11,8 +11,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from dpstream.pipeline.stages.rests import Rest
 from dpstream.pipeline.whole_files import naming, read_whole_file
@@ -104,16 +107,10 @@ class RestNote:
 
     def write(self, folder: Path, metrics: str) -> None:
         """Write it into a worker's folder, whole or not at all."""
-        body = {
-            "rest": self.rest.to_json(),
-            "version": self.version,
-            "words": dict(self.words),
-            "metrics": metrics,
-            "since": time.time(),
-        }
         path = folder / NOTE
         fresh = path.with_suffix(".new")
         with naming(path):
+            body = asdict(replace(self, metrics=metrics, since=time.time()))
             fresh.write_text(json.dumps(body), encoding="utf-8")
         fresh.replace(path)
 
@@ -121,18 +118,16 @@ class RestNote:
     def read(cls, folder: Path) -> RestNote | None:
         """What a worker has left in its folder; None: nothing that can be read."""
         try:
-            body = json.loads(read_whole_file(folder / NOTE))
-            return cls(
-                Rest.from_json(json.dumps(body["rest"])),
-                str(body["version"]),
-                dict(body["words"]),
-                str(body["metrics"]),
-                float(body["since"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return _notes().validate_json(read_whole_file(folder / NOTE))
+        except (OSError, ValueError):
             return None
 
     @staticmethod
     def forget(folder: Path) -> None:
         """A worker works: what it has left before says nothing any more."""
         (folder / NOTE).unlink(missing_ok=True)
+
+
+@cache
+def _notes() -> TypeAdapter[RestNote]:
+    return TypeAdapter(RestNote)

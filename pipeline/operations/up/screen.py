@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -72,36 +72,39 @@ class View:
         return self.title.partition(" ")[0]
 
 
-class Screen(Protocol):
-    """Where a run is shown."""
-
-    def __enter__(self) -> Self:
-        """Begin to show."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Leave the last picture standing."""
-
-    def say(self, sentence: str) -> None:
-        """Tell something that shall stay to be read."""
-
-    def show(self, *views: View) -> None:
-        """Show the present state of every job; called many times a second."""
-
-
-class LiveScreen:
-    """A table that changes in place.
+class Screen(ABC):
+    """Where a run is shown.
 
     Args:
-        console: a terminal.
+        console: any output; a terminal for what changes in place.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027 - lines stand anyway
+        """Leave the last picture standing."""
+
+    @abstractmethod
+    def say(self, sentence: str) -> None:
+        """Tell something that shall stay to be read."""
+
+    @abstractmethod
+    def show(self, *views: View) -> None:
+        """Show the present state of every job; called many times a second."""
+
+
+class LiveScreen(Screen):
+    """A table that changes in place."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
         self._live = Live(console=console, auto_refresh=False)
         self._activity: list[str] = []
         self._views: tuple[View, ...] = ()
@@ -111,12 +114,8 @@ class LiveScreen:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """See `Screen`."""
         self._draw()
         self._live.stop()
 
@@ -137,28 +136,13 @@ class LiveScreen:
             self._live.update(render_all(self._views, *self._console.size), refresh=True)
 
 
-class LineScreen:
-    """A line for what begins, and for every so many epochs.
-
-    Args:
-        console: any output.
-    """
+class LineScreen(Screen):
+    """A line for what begins, and for every so many epochs."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self._activity: dict[int, str] = {}
         self._shown: Counter[int] = Counter()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
     def say(self, sentence: str) -> None:
         """Print a line."""

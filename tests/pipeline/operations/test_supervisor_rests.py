@@ -52,6 +52,34 @@ def test_a_note_counts_for_the_version_it_was_left_by(folder: Path) -> None:
     assert noted_rest(JOB, VERSION, "publish", "w") is None
 
 
+@pytest.mark.parametrize("seconds", [5.5, math.inf])
+def test_a_note_is_read_as_it_was_written(folder: Path, seconds: float) -> None:
+    rest = Rest({Role.REPORTS: (3, 4), Role.PARTIALS: (1,)}, seconds)
+    RestNote(rest, "version", {"words": [1, None]}).write(folder, "metrics")
+    note = RestNote.read(folder)
+    assert note is not None
+    assert (note.rest, note.version, note.words) == (rest, "version", {"words": [1, None]})
+    assert note.metrics == "metrics"
+    assert note.since == pytest.approx(time.time(), abs=60)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rest": 3},
+        {"rest": {"ends": {"nothing": [1]}, "seconds": 1}},
+        {"words": []},
+        {"since": "x"},
+    ],
+)
+def test_a_note_of_another_form_says_nothing(folder: Path, changed: dict[str, object]) -> None:
+    RestNote(ENDS, "version", {}).write(folder, "")
+    body = json.loads((folder / NOTE).read_text())
+    for text in (json.dumps(body | changed), "[]", "{}", "x", "[" * 100_000):
+        (folder / NOTE).write_text(text)
+        assert RestNote.read(folder) is None
+
+
 def test_time_goes_on_while_no_supervisor_runs(folder: Path) -> None:
     RestNote(Rest({}, 500.0), VERSION.hex(), {}).write(folder, "")
     body = json.loads((folder / NOTE).read_text())

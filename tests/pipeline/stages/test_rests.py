@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -286,14 +285,6 @@ def test_stages_of_devices_rest_for_good_after_the_last_epoch() -> None:
     assert workers.starts > starts
     assert sorted(world.published()) == [1, 2]
     world.shut()
-
-
-def test_a_rest_is_read_as_it_was_written() -> None:
-    for rest in (Rest({Role.REPORTS: (3, 4)}), Rest({Role.PARTIALS: (1,)}, 5.5)):
-        assert Rest.from_json(json.dumps(rest.to_json())) == rest
-    for text in ("[]", "{}", '{"ends": 3}', "x", '{"ends": {"nothing": [1]}, "seconds": 1}'):
-        with pytest.raises(ValueError, match=r"rest of a stage|Expecting|not a valid"):
-            Rest.from_json(text)
 
 
 def test_more_partitions_wake_nobody_and_a_topic_that_is_gone_does() -> None:
