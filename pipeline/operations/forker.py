@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import io
 import json
 import os
 import runpy
@@ -154,8 +155,12 @@ class _Forker:
 def _become(name: str, held: int, log: int, more: Mapping[str, int]) -> None:
     """Be what `operations.processes.Process` starts."""
     os.setsid()
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    for number, stream in ((1, "stdout"), (2, "stderr")):
+        os.dup2(log, number)
+        # The forker's own knows of a file that can be sought, which a pipe cannot.
+        raw = open(number, "wb", buffering=0, closefd=False)  # noqa: SIM115
+        encoding = getattr(sys, stream).encoding
+        setattr(sys, stream, io.TextIOWrapper(raw, encoding, write_through=True))
     os.close(log)
     os.environ[lifeline.VARIABLE] = str(held)
     os.environ.update({variable: str(number) for variable, number in more.items()})

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from dpstream.pipeline.cli.standard_streams import make_streams_usable
 from dpstream.pipeline.operations.lifeline import VARIABLE, follow, tell
 from dpstream.randomizers.randomness import cryptographic_generator
 
@@ -38,6 +39,7 @@ def describe() -> dict[str, object]:
 
 def main(what: str) -> int:
     """Do it; returns the exit code."""
+    make_streams_usable()
     print(json.dumps(describe()), flush=True)
     if what == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
