@@ -13,7 +13,8 @@ from kafka.errors import KafkaTimeoutError
 
 from dpstream.aggregators.estimate import GAP, Estimate
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.cli.estimate_lines import json_lines
+from dpstream.pipeline.cli.answer_lines import printed_lines
+from dpstream.pipeline.cli.estimate_lines import json_lines, table_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -133,3 +134,35 @@ RECORDS = [
 def test_json_is_one_record_a_line() -> None:
     lines = list(json_lines(RECORDS))
     assert [json.loads(line) for line in lines] == [each.to_json() for each in RECORDS]
+
+
+DATED = deploy_job(
+    parse_job(job_text().replace("epochs: {", "epochs: {start: 2024-02-28, length: P1D, ")),
+    deployed_at=0,
+    deployment=bytes(16),
+)
+
+
+def test_table_has_fixed_columns_with_dates_where_a_job_has_them() -> None:
+    assert list(table_lines([record(1), record(12, None)], JOB)) == [
+        " epoch   estimate     ± sd   95 % low       high   reports population",
+        "     1      1,235     78.9      1,080      1,389 1,000,000     28,785",
+        "    12          -        -          -          -         0     28,785",
+    ]
+    header, row = table_lines([record(2)], DATED)
+    assert header.startswith(" epoch begins       estimate ")
+    assert row.startswith("     2 2024-02-29      1,235 ")
+
+
+def test_changes_are_named_in_every_format() -> None:
+    records = [record(3)]
+    header, _, footnote = printed_lines(JOB, None, "table", records, 2)
+    assert header.startswith(" epoch     change     ± sd ")
+    assert footnote == "\nchange: since 2 epochs ago; ± sd, low and high are its own"
+    assert [*printed_lines(JOB, None, "table", records, 1)][-1].startswith("\nchange: since the ")
+    (line,) = printed_lines(JOB, None, "json", records, 2)
+    assert json.loads(line) == {**record(3).to_json(), "change_since": 2}
+    assert "change_since" not in next(printed_lines(JOB, None, "json", records))
+    header, _ = printed_lines(JOB, None, "csv", records, 2)
+    assert header.split(",")[3] == "change"
+    assert next(printed_lines(JOB, None, "csv", records)).split(",")[3] == "estimate"
