@@ -1,7 +1,7 @@
 """Noisy measurements: a device adds noise to a public matrix's column of its item, for comparison.
 
 The four mechanisms differ in the matrix, which their laws state, in how its size and its noise are
-chosen (`MECHANISMS` of `calibration`), and in what an aggregator makes of the sums:
+chosen (`calibration`), and in what an aggregator makes of the sums:
 
 - `jl_hh` (Algorithm 1) projects an item at random: the count of item p is the product of column p
   of A and the sum of all reports. Entries of A are +-1/sqrt(m), here +-1 with noise sqrt(m) times
