@@ -10,7 +10,7 @@ import time
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError
@@ -42,19 +42,14 @@ from dpstream.pipeline.operations.supervisor.children import METRICS_VARIABLE
 from dpstream.pipeline.operations.supervisor.supervise import SupervisorSettings, supervise
 from dpstream.pipeline.operations.supervisor.wanted import Task
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
-from dpstream.pipeline.stages.adding_stages import adding_stage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateListener
 from dpstream.pipeline.stages.finished_windows import WindowListener
-from dpstream.pipeline.stages.hop_stage import HopStage
-from dpstream.pipeline.stages.instance_stage import InstanceStage
-from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.rests import waking_roles
-from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.pipeline.stages.topic_uses import topic_uses
 from dpstream.pipeline.state import noise_key_file, private_folder, worker_folder
-from dpstream.randomizers.randomness import cryptographic_generator
-from dpstream.topics.names import Role
 
 _RETRY_SECONDS = 2.0
 _MOST_FILES = 1 << 16
@@ -238,6 +233,7 @@ def run(
 
 
 def _check(cluster: Cluster, job: DeployedJob, stage: str, lines: LogLines) -> None:
+    """Exit with the reason if what is kept of the job contradicts itself."""
     if stage not in job.stages:
         return
     try:
@@ -258,70 +254,41 @@ def _make_stage(
     clock: BrokerClock,
     watcher: EstimateListener,
 ) -> Stage:
-    match stage:
-        case StageName.aggregate | StageName.aggregate_a | StageName.aggregate_b:
-            _check_stage(job, stage)
-            return adding_stage(
-                job, stage, keys, listener, lambda: tempfile.TemporaryFile(dir=folder)
-            )
-        case StageName.publish:
-            return PublishStage(job, listener=listener, watcher=watcher)
-        case StageName.instance_2 | StageName.instance_3 | StageName.instance_4:
-            return InstanceStage(
-                job,
-                1 + job.report_roles.index(_role_of(stage, job)),
-                identifiers=partial(secrets.token_bytes, 16),
-                wall_clock=clock.milliseconds,
-                generator=cryptographic_generator(),
-                scratch=lambda: tempfile.TemporaryFile(dir=folder),
-                keys=keys,
-                listener=listener,
-            )
-        case StageName.shuffle_2 | StageName.shuffle_3:
-            return HopStage(
-                job,
-                1 + job.hops.index(_role_of(stage, job)),
-                keys,
-                identifiers=partial(secrets.token_bytes, 16),
-                scratch=lambda: tempfile.TemporaryFile(dir=folder),
-                listener=listener,
-            )
-        case StageName.shuffle:
-            check_has_devices(job)
-            key = None
-            if job.needs_noise_key:
-                key = NoiseKey.read(noise_key or noise_key_file(job.name))
-            return shuffling_stage(
-                job,
-                identifiers=partial(secrets.token_bytes, 16),
-                wall_clock=clock.milliseconds,
-                broker_time=clock.now,
-                generator=cryptographic_generator(),
-                scratch=lambda: tempfile.TemporaryFile(dir=folder),
-                noise_key=key,
-                keys=keys,
-                listener=listener,
-            )
+    # A replay has its aggregators and publisher only.
+    if stage is not StageName.publish and not stage.startswith("aggregate"):
+        check_has_devices(job)
+    _check_stage(job, stage)
+    key = None
+    if stage is StageName.shuffle and job.needs_noise_key:
+        key = NoiseKey.read(noise_key or noise_key_file(job.name))
+
+    def scratch() -> BinaryIO:
+        return tempfile.TemporaryFile(dir=folder)
+
+    environment = Environment(
+        identifiers=partial(secrets.token_bytes, 16),
+        wall_clock=clock.milliseconds,
+        broker_time=clock.now,
+        scratch=scratch,
+        noise_key=key,
+        keys=keys,
+        listener=listener,
+    )
+    return build_stage(job, stage, environment, watcher)
 
 
 def _resting(job: DeployedJob, stage: StageName, after: float | None) -> Resting | None:
+    """When the worker of a supervisor rests, which then reads the note of it."""
     if after is None:
         return None
     return Resting(after, waking_roles(job, stage), Task.version_of(job).hex())
 
 
-def _role_of(stage: StageName, job: DeployedJob) -> Role:
-    check_has_devices(job)
-    return _check_stage(job, stage)
-
-
-def _check_stage(job: DeployedJob, stage: StageName) -> Role:
-    role = stages_of(job).get(stage)
-    if role is None:
+def _check_stage(job: DeployedJob, stage: StageName) -> None:
+    if stage not in stages_of(job):
         raise UsageProblem(
             f"job {job.name} has no stage {stage}: its stages are {', '.join(stages_of(job))}"
         )
-    return role
 
 
 def _host_name() -> str:

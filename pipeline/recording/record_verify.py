@@ -23,7 +23,7 @@ from dpstream.pipeline.recording.recordings import (
     RecordingIndex,
     RecordKind,
 )
-from dpstream.pipeline.stages.adding_stages import adder
+from dpstream.pipeline.stages.stage_builder import adder
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Fate, Manifest
 from dpstream.topics.names import Role

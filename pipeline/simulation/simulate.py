@@ -27,15 +27,11 @@ from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy
 from dpstream.pipeline.simulation.item_comparison import ItemComparison
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.simulation.own_keys import with_own_keys
-from dpstream.pipeline.stages.adding_stages import adding_stages
 from dpstream.pipeline.stages.checkpoints import estimates_in
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
-from dpstream.pipeline.stages.hop_stage import HopStage
-from dpstream.pipeline.stages.instance_stage import InstanceStage
-from dpstream.pipeline.stages.publish_stage import PublishStage
-from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
-from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
 from dpstream.topics.names import Role
@@ -229,41 +225,26 @@ class SimulatedCluster:
         self.log = MemoryLog(clock=lambda: LAST_MOMENT) if log is None else log
         self._read = 0
         identifiers = generators("identifier", 0)
-        shuffle = shuffling_stage(
-            job,
-            identifiers=lambda: identifiers.bytes(16),
-            wall_clock=lambda: 0,
-            broker_time=self.log.clock,
-            generator=generators("shuffle", 0),
-            noise_key=noise_key,
-            keys=keys,
-            listener=listeners("shuffle"),
-        )
-        instances = [
-            InstanceStage(
-                job,
-                instance,
-                identifiers=lambda: identifiers.bytes(16),
-                wall_clock=lambda: 0,
-                generator=generators("shuffle", instance),
-                keys=keys,
-            )
-            for instance in range(2, job.instances + 1)
-        ]
-        hops = [
-            HopStage(job, index + 1, keys, identifiers=lambda: identifiers.bytes(16))
-            for index in range(len(job.hops))
-        ]
-        stages: list[Stage] = [
-            shuffle,
-            *instances,
-            *hops,
-            *adding_stages(job, keys, listeners),
-            PublishStage(job, listener=listeners("publish")),
-        ]
         self.workers = {
-            name: MemoryWorker(stage, self.log, reader=name)
-            for name, stage in zip(job.stages, stages, strict=True)
+            name: MemoryWorker(
+                build_stage(
+                    job,
+                    name,
+                    Environment(
+                        identifiers=lambda: identifiers.bytes(16),
+                        wall_clock=lambda: 0,
+                        broker_time=self.log.clock,
+                        # Of several shuffle instances each has its own.
+                        generator=generators("shuffle", number if "instance" in name else 0),
+                        noise_key=noise_key,
+                        keys=keys,
+                        listener=listeners(name),
+                    ),
+                ),
+                self.log,
+                reader=name,
+            )
+            for number, name in enumerate(job.stages, 1)
         }
         for worker in self.workers.values():
             for partition in range(len(job.start_offsets[worker.stage.role])):

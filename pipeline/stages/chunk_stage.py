@@ -1,4 +1,7 @@
-"""What stages that read windows in chunks have in common.
+"""The stage after a shuffle stage: it reads windows in chunks, and writes what it makes of them.
+
+What that is, a `WindowTransform` says: the boxes within boxes, the sum of the reports, or the sum
+of the shares of one party.
 
 Chunks are added up per attempt, an attempt being one writing of a window by the stage before. The
 first attempt that is complete is the window; all others of the epoch are dropped, so that what a
@@ -9,11 +12,8 @@ by side, the window is the first complete attempts of all of them.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic
 
 from dpstream.pipeline.actions import Commit, Flush, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -23,15 +23,13 @@ from dpstream.pipeline.stages.complete_partials import CompletePartials
 from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from dpstream.pipeline.stages.window_transform import Content, WindowTransform
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Fate
-from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
 # So long a window may take to come without being looked for among older partials.
 _LONG_SECONDS = 30.0
-
-Content = TypeVar("Content")
 
 
 @dataclass(slots=True)
@@ -50,54 +48,27 @@ class _Partition(Generic[Content]):
     written: EpochSet = field(default_factory=EpochSet)
 
 
-class ChunkStage(ABC, Generic[Content]):
+class ChunkStage(Generic[Content]):
     """Reads the chunks of one topic, and writes every window that is complete.
 
     Args:
         job: the deployed job.
-        role: of the topic.
-        writes_once: whether a window that this worker has written is through at once, and not only
-            when its partial is complete.
+        transform: what is made of windows.
         listener: is told of every window that this worker has written.
-        partials: the topic whose complete partials say which windows are through.
     """
 
     def __init__(
-        self,
-        job: DeployedJob,
-        role: Role,
-        listener: WindowListener,
-        *,
-        writes_once: bool,
-        partials: Role = Role.PARTIALS,
+        self, job: DeployedJob, transform: WindowTransform[Content], listener: WindowListener
     ) -> None:
-        self.role = role
-        self._writes_once = writes_once
-        self._instances = job.window_parts if role is job.decided_role else 1
+        self.role = transform.role
         self._job = job
+        self._transform = transform
         self._listener = listener
+        self._instances = job.window_parts if self.role is job.decided_role else 1
         self._partitions: dict[int, _Partition[Content]] = {}
-        self._partials = CompletePartials(job, partials)
+        self._partials = CompletePartials(job, transform.partials)
         self._unflushed = False
-        self.counts: Counter[str] = Counter()
-
-    @abstractmethod
-    def _begin(self) -> Content:
-        """What the chunks of an attempt are added to."""
-
-    @abstractmethod
-    def _add(self, content: Content, chunk: Chunk) -> None:
-        """Add a chunk; raises `ValueError` for one that is refused, and then leaves all as is."""
-
-    def _end(self, content: Content) -> None:
-        """Give back what an attempt holds, which nobody needs any more."""
-
-    @abstractmethod
-    def _write(self, chunk: Chunk, parts: Sequence[Content]) -> Steps[None]:
-        """Write a window that is complete with this chunk, up to what is to be flushed.
-
-        Its parts are what the shuffle instances wrote of it, first the first one's.
-        """
+        self.counts = transform.counts
 
     def assign(self, partition: int, committed: int | None, now: float) -> Steps[int]:
         """Take a partition over; returns the offset from which its records are to be shown."""
@@ -107,7 +78,8 @@ class ChunkStage(ABC, Generic[Content]):
         yield from self._partials.catch_up()
         while not self._partials.whole and self._first_complete(partition) is None:
             yield from self._partials.read_back()
-        attempts = Attempts(self._begin, self._add, self._end)
+        made = self._transform
+        attempts = Attempts(made.begin, made.add, made.end)
         self._partitions[partition] = _Partition(partition, floor, floor, attempts)
         return floor
 
@@ -150,7 +122,7 @@ class ChunkStage(ABC, Generic[Content]):
         if len(parts) < self._instances:
             return
         ordered = [parts[instance] for instance in sorted(parts)]
-        yield from self._write(chunk, [part.content for part in ordered])
+        yield from self._transform.write(chunk, [part.content for part in ordered])
         yield from self._partials.flush()
         self._unflushed = False
         state.written.add(chunk.epoch)
@@ -204,7 +176,7 @@ class ChunkStage(ABC, Generic[Content]):
         return began is not None and now - began >= _LONG_SECONDS
 
     def _through(self, state: _Partition[Content], epoch: int) -> bool:
-        written = self._writes_once and epoch in state.written
+        written = self._transform.writes_once and epoch in state.written
         return written or epoch in self._partials.complete
 
     def _refuse(

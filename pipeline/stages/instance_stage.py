@@ -16,10 +16,7 @@ of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from dpstream.pipeline.actions import (
     Append,
@@ -31,15 +28,14 @@ from dpstream.pipeline.actions import (
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.jobs.sealed import stage_party
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.boxes_of_windows import check_keys
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.epochs import EpochSet
-from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
+from dpstream.pipeline.stages.finished_windows import FinishedWindow
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
-from dpstream.pipeline.stages.scratch import Scratch, temporary_file
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.pipeline.stages.window_writer import ProducerWindows, drawings_in
 from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
@@ -73,43 +69,18 @@ class InstanceStage(RawStage[_Partition, Window]):
     Args:
         job: with several shuffle instances.
         instance: which one, from 2 on.
-        identifiers: makes the random 16-byte ids of attempts.
-        wall_clock: milliseconds since 1970, for the manifests' timestamps.
-        generator: cryptographic generator for ``order: random``.
-        scratch: opens scratch files for windows whose words do not fit a table of counts.
-        keys: of this instance, where reports are sealed.
-        listener: is told of every window whose part this worker has written.
+        environment: see there.
 
     Raises:
         WrongKeyError: reports are sealed, and the instance's private keys are not there.
     """
 
-    def __init__(
-        self,
-        job: DeployedJob,
-        instance: int,
-        *,
-        identifiers: Callable[[], bytes],
-        wall_clock: Callable[[], int],
-        generator: np.random.Generator,
-        scratch: Scratch = temporary_file,
-        keys: KeyRing = NO_KEYS,
-        listener: WindowListener = ignore_window,
-    ) -> None:
+    def __init__(self, job: DeployedJob, instance: int, environment: Environment) -> None:
         if job.seals_batches:
-            check_keys(job, stage_party(instance - 1), keys)
-        self._admission = Admission(job, keys, job.report_roles[instance - 1])
+            check_keys(job, stage_party(instance - 1), environment.keys)
+        self._admission = Admission(job, environment.keys, job.report_roles[instance - 1])
         self._instance = instance
-        super().__init__(
-            job,
-            instance,
-            StageNoise(job, None),
-            identifiers=identifiers,
-            wall_clock=wall_clock,
-            generator=generator,
-            scratch=scratch,
-            listener=listener,
-        )
+        super().__init__(job, instance, StageNoise(job, None), environment)
         self._proposed: Manifest | None = None
         self._accepted = False
         self._begin_logs()

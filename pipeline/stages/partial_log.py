@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.actions import Append, LogRecord, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import epoch_problem
 from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import SUMS, Role
-from dpstream.topics.partials import PartialPart, decode_partial, join_parts, spoiled_reason
+from dpstream.topics.partials import (
+    PartialPart,
+    decode_partial,
+    encode_partial,
+    join_parts,
+    split_partial,
+    spoiled_reason,
+)
 from dpstream.topics.shares import PartialSum
 
 
@@ -93,3 +100,33 @@ class PartialLog:
         except ValueError:
             return False
         return True
+
+
+def append_partial(
+    job: DeployedJob,
+    role: Role,
+    epoch: int,
+    manifest_offset: int,
+    attempt: bytes,
+    payload: bytes,
+) -> Steps[None]:
+    """Append the partial of a window, in as many records as it takes.
+
+    Args:
+        job: the deployed job.
+        role: of a topic of partials.
+        epoch: of the window.
+        manifest_offset: where in the manifest log the window was decided.
+        attempt: 16 bytes; parts of two attempts never mix.
+        payload: state of the job's aggregator, or a party's sum of shares.
+    """
+    parts = split_partial(
+        fingerprint=job.fingerprint,
+        deployment=job.deployment,
+        epoch=epoch,
+        manifest_offset=manifest_offset,
+        attempt=attempt,
+        payload=payload,
+    )
+    for part in parts:
+        yield Append(role, 0, encode_partial(part))

@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
-
-import numpy as np
 
 from dpstream.pipeline.actions import Commit, DeleteBelow, Flush, LogCursor, Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -22,10 +20,9 @@ from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.admission import Refusal, dead_letter
 from dpstream.pipeline.stages.decision_log import Decision, manifest_at
 from dpstream.pipeline.stages.deleted_records import needs_below
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.epochs import EpochSet
-from dpstream.pipeline.stages.finished_windows import WindowListener
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.scratch import Scratch
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.pipeline.stages.window_writer import WindowsAgain, WindowWriter
 from dpstream.pipeline.stages.windows import OpenWindow
@@ -92,11 +89,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         job: the deployed job.
         instance: of the shuffle stage, where several work side by side, from 1 on.
         noise: what this stage adds to windows.
-        identifiers: makes the random 16-byte ids of attempts.
-        wall_clock: milliseconds since 1970, for the manifests' timestamps.
-        generator: cryptographic generator for ``order: random``.
-        scratch: opens scratch files for windows whose words do not fit a table of counts.
-        listener: is told of every window for which this worker's manifest counts.
+        environment: see there.
     """
 
     _manifest_log: LogCursor
@@ -106,19 +99,14 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         job: DeployedJob,
         instance: int,
         noise: StageNoise,
-        *,
-        identifiers: Callable[[], bytes],
-        wall_clock: Callable[[], int],
-        generator: np.random.Generator,
-        scratch: Scratch,
-        listener: WindowListener,
+        environment: Environment,
     ) -> None:
         self.role = job.report_roles[instance - 1]
         self._job = job
         self._hides_messages = job.counts_devices
-        self._wall_clock = wall_clock
-        self._scratch = scratch
-        self._listener = listener
+        self._wall_clock = environment.wall_clock
+        self._scratch = environment.scratch
+        self._listener = environment.listener
         self._partitions: dict[int, Partition] = {}
         self._roster = Roster(job)
         self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
@@ -126,8 +114,8 @@ class RawStage(ABC, Generic[Partition, WindowT]):
             job,
             self._windows_again(),
             noise,
-            identifiers=identifiers,
-            generator=generator,
+            identifiers=environment.identifiers,
+            generator=environment.generator,
             multiset=self._multiset,
         )
         self._unflushed = False

@@ -1,102 +1,154 @@
-"""The shuffle stage where producers report: one window is one whole epoch, decided once.
+"""The stage that decides windows: it collects an epoch's reports, decides once, forgets the order.
 
-What it does with windows, and in which states they are, is told in `deciding_stage`.
+Raw records of epoch e lie in partition e mod P. The stage collects them until its `WindowDecision`
+says that the window is decided; writes a manifest; reads the manifest log (`decision_log`), and
+goes on under the first manifest of the epoch, its own or another worker's; has `window_writer`
+write the window's words as a multiset, without key, headers, time or order; and only then lets the
+committed offset pass the window's first record. `window_states` has the states of a window.
+
+The committed offset stays below the first record of every epoch that is not finished. A partition
+that is taken over starts there: its epochs are collected again, or owed, by what the logs say
+alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
+from typing import Final, Generic
 
 import numpy as np
 
-from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.actions import Append, LogRecord, Steps, end_offset
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.jobs.roster import EnrolledProducer
-from dpstream.pipeline.jobs.sealed import stage_party
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from dpstream.pipeline.stages.admission import Admission, Refusal
-from dpstream.pipeline.stages.boxes_of_windows import check_keys
-from dpstream.pipeline.stages.deciding_stage import WINDOWS_SHOWN, DecidingPartition, DecidingStage
-from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
-from dpstream.pipeline.stages.scratch import Scratch, temporary_file
-from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
+from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisions
+from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
 from dpstream.pipeline.stages.stage_noise import StageNoise
-from dpstream.pipeline.stages.window_writer import ProducerWindows
-from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
-from dpstream.topics.batches import Batch, Punctuation
+from dpstream.pipeline.stages.tallies import Tally
+from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.window_decision import WindowDecision
+from dpstream.pipeline.stages.window_source import RecordT, WindowSource, WindowT
+from dpstream.pipeline.stages.window_states import Event, Reaction, after_decision
+from dpstream.pipeline.stages.window_writer import WindowsAgain
+from dpstream.pipeline.stages.windows import PunctuationError
+from dpstream.topics.frames import INTEGER_MAX
+from dpstream.topics.manifests import DECIDED_FATES, Fate, Manifest
+from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
-# Of an open window a heartbeat names this many producers that it waits for.
-_NAMES_SHOWN = 8
-# Without a calendar all producers are gone through for every open window: with a thousand of them
-# at most ten times a second.
-_SECONDS_PER_PRODUCER = 1e-4
+WINDOWS_SHOWN: Final = 8
+"""A heartbeat names so many open windows at most."""
+NAMES_SHOWN: Final = 8
+"""A heartbeat names so many producers or collectors that a window waits for, at most."""
 
 
-class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
-    """Turns the batches of ``<job>.reports`` into the chunks of ``<job>.shuffled``.
+@dataclass(slots=True)
+class DecidingPartition(RawPartition[WindowT]):
+    """What the shuffle stage knows of a partition it owns.
+
+    Attributes:
+        checked_with: what was known when silent epochs were last looked for.
+    """
+
+    checked_with: object = None
+
+
+class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[WindowT, RecordT]):
+    """Turns the records of ``<job>.reports`` into the chunks of ``<job>.shuffled``.
 
     Args:
         job: the deployed job.
-        identifiers: makes the random 16-byte ids of attempts.
-        wall_clock: milliseconds since 1970, for the manifests' timestamps.
-        broker_time: the same by the broker's clock, for the calendar; None while it is not known.
-        generator: cryptographic generator for ``order: random``.
-        scratch: opens scratch files for windows whose words do not fit a table of counts.
-        noise_key: for jobs that ask this stage for dummies.
-        keys: of this stage, where reports are sealed.
-        listener: is told of every window that this worker has decided.
+        source: who reports: producers, or devices for themselves.
+        environment: see there.
 
     Raises:
-        WrongKeyError: the job asks for dummies, and this is not the key it was deployed with.
-        WrongKeyError: reports are sealed, and the stage's private keys are not there.
+        WrongKeyError: the job has this stage add noise, and this is not its noise key.
     """
+
+    _log: DecisionLog
+    _decision: WindowDecision[WindowT]
+    _furthest: dict[int, int]
+    """By partition, the largest first offset of a released window, of all that was read."""
 
     def __init__(
         self,
         job: DeployedJob,
-        *,
-        identifiers: Callable[[], bytes],
-        wall_clock: Callable[[], int],
-        broker_time: Callable[[], int | None],
-        generator: np.random.Generator,
-        scratch: Scratch = temporary_file,
-        noise_key: NoiseKey | None = None,
-        keys: KeyRing = NO_KEYS,
-        listener: WindowListener = ignore_window,
+        source: WindowSource[WindowT, RecordT],
+        environment: Environment,
     ) -> None:
-        if job.seals_batches:
-            check_keys(job, stage_party(0), keys)
-        self._admission = Admission(job, keys)
-        super().__init__(
-            job,
-            StageNoise(job, noise_key),
-            identifiers=identifiers,
-            wall_clock=wall_clock,
-            broker_time=broker_time,
-            generator=generator,
-            scratch=scratch,
-            listener=listener,
+        self._source = source
+        super().__init__(job, 1, StageNoise(job, environment.noise_key), environment)
+        self._timeline = Timeline(job, environment.broker_time)
+        self._proposed: Manifest | None = None
+        self._accepted: Decision | None = None
+        self._begin_logs()
+        self._now = self._next_time_check = 0.0
+
+    def record(
+        self, partition: int, offset: int, value: bytes, now: float, written: int | None = None
+    ) -> Steps[None]:
+        """Take in one record of the raw topic."""
+        self._now = now
+        self._timeline.note_written(written)
+        state = self._partitions[partition]
+        state.position = offset + 1
+        admitted = self._source.admit(partition, value)
+        refusal = (
+            admitted
+            if isinstance(admitted, Refusal)
+            else (yield from self._place(state, offset, admitted, now, written))
         )
+        if refusal is not None:
+            yield from self._refuse(state, offset, value, refusal)
+        for window in list(state.windows.values()):
+            yield from self._decide_if_read(state, window)
 
-    @property
-    def _decision(self) -> ShuffleDecision:
-        return self._decides
+    def tick(self, now: float) -> Steps[None]:
+        """Notice what the other workers decided and whose time is up; commit the floor."""
+        self._now = now
+        if not self._partitions:
+            return
+        yield from self._source.look(now)
+        yield from self._catch_up()
+        self._bound_memory()
+        checks_time = self._timeline.by_calendar or now >= self._next_time_check
+        if checks_time:
+            self._next_time_check = now + self._source.seconds_of_a_time_check
+        for state in list(self._partitions.values()):
+            self._open_silent_epochs(state, now)
+            for window in list(state.windows.values()):
+                if checks_time:
+                    self._check_time(window, now)
+                yield from self._react(state, window, now)
+            yield from self._write_owed(state)
+            yield from self._commit_floor(state)
 
-    def _begin_logs(self) -> None:
-        super()._begin_logs()
-        self._decides = ShuffleDecision(self._job, self._roster, self._log, self._timeline)
+    def rests(self) -> float | None:
+        """See `Stage.rests`; also of partitions of others no epoch is left out before a later one.
 
-    def _admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
-        return self._admission.admit(partition, value)
+        Such an epoch is decided when its time has come, though no record of it may ever come.
+        """
+        log, decided = self._log, self._log.decided
+        left_out = log.first_epoch is not None and (
+            decided.first_missing(log.first_epoch) <= decided.highest
+        )
+        if left_out or super().rests() is None:
+            return None
+        return self._source.seconds_of_rest()
 
-    def _windows_again(self) -> ProducerWindows:
-        return ProducerWindows(self._job, self._admission, self._roster, self._multiset, self.role)
-
-    def _new_window(self, epoch: int, now: float) -> Window:
-        return Window(epoch, now, self._multiset)
+    def unfinished(self, partition: int) -> str:
+        """Epochs that are decided and not written, or not decided."""
+        first = self._decision.oldest_undecided
+        while first in self._log.decided or self._job.partition_of(first) != partition:
+            first += 1
+        state = self._partitions.get(partition)
+        owed = () if state is None else state.owed
+        return f"epoch {min([first, *owed])} and later ones of its partition"
 
     def heartbeat(self) -> dict[str, object]:
         """Open windows (oldest first), whom they wait for, and what has been counted so far.
@@ -108,103 +160,256 @@ class ShuffleStage(DecidingStage[Window, Batch | Punctuation]):
         are is not for all to see before a window is released: devices are counted instead, who are
         no secret, also as ``reports`` and ``late_reports`` of ``counts``.
         """
-        windows = self._oldest_windows()
-        shown = [
-            {
-                "epoch": window.epoch,
-                **({} if self._hides_messages else {"reports": window.messages}),
-                "devices": window.contributors,
-                "grace_left": self._grace_left(window),
-                "waits_for": [
-                    producer.name
-                    for producer in islice(self._decision.missing(window), _NAMES_SHOWN)
-                ],
-            }
-            for window in windows[:WINDOWS_SHOWN]
-        ]
+        open_windows = [w for state in self._partitions.values() for w in state.windows.values()]
+        windows = sorted(open_windows, key=lambda window: window.epoch)
         return {
             "hides_messages": self._hides_messages,
             "open_windows": len(windows),
-            "windows": shown,
+            "windows": [
+                {
+                    "epoch": window.epoch,
+                    **self._source.arrived(window),
+                    "grace_left": self._grace_left(window),
+                    "waits_for": [*islice(self._source.awaited(window), NAMES_SHOWN)],
+                }
+                for window in windows[:WINDOWS_SHOWN]
+            ],
             "ahead": [
                 {"producer": each.producer, "epochs": each.epochs}
-                for each in islice(self._timeline.ahead(self._roster, self._log), _NAMES_SHOWN)
+                for each in islice(self._timeline.ahead(self._roster, self._log), NAMES_SHOWN)
             ],
-            "decided": self._decided_so_far(),
+            "decided": Tally.after(
+                self._manifest_log.position, self._last_manifest, self._fates
+            ).to_json(),
             "counts": dict(self.counts),
         }
 
+    def _windows_again(self) -> WindowsAgain:
+        return self._source.windows_again(self._roster, self._multiset)
+
+    def _grace_left(self, window: WindowT) -> float | None:
+        """Seconds until a window is decided without those it waits for."""
+        ends = window.grace_ends(self._job.shuffle.grace)
+        return None if ends is None else max(0.0, round(ends - self._now, 1))
+
+    def _own(self, partition: int, floor: int) -> DecidingPartition[WindowT]:
+        return DecidingPartition(partition, position=floor, floor=floor)
+
+    def _tells(self, partition: int, floor: int) -> bool:
+        held = len(self._partitions) > 1
+        return held and self._furthest.get(partition, -1) < floor
+
+    def _begin_logs(self) -> None:
+        self._furthest = {}
+        self._fates: Counter[str] = Counter()
+        self._last_manifest = b""
+        self._log = DecisionLog(self._job, self._owe, self._owe_all)
+        self._decision = self._source.begin(self._roster, self._log, self._timeline)
+        self._manifest_log = self._job.cursor(
+            Role.MANIFESTS, self._read_manifest, visit_all=self._read_manifests
+        )
+
+    def _read_manifest(self, record: LogRecord) -> None:
+        self._last_manifest = record.value
+        self._log.apply(record)
+
+    def _read_manifests(self, records: Sequence[LogRecord]) -> None:
+        self._last_manifest = records[-1].value
+        self._log.apply_all(records)
+
+    def _owe_all(self, decisions: Decisions) -> None:
+        """Many decisions were made: nearly all are finished, or lie in partitions of others."""
+        rows = decisions.rows
+        floor = min((state.floor for state in self._partitions.values()), default=INTEGER_MAX)
+        released = rows.fates == DECIDED_FATES.index(Fate.RELEASED)
+        told = released & (rows.first_offsets >= floor)
+        if self._proposed is not None:
+            told |= rows.epochs == self._proposed.epoch
+        for fate, windows in Counter(rows.fates[~told].tolist()).items():
+            self._fates[DECIDED_FATES[fate].value] += windows
+        passed = released & ~told
+        furthest = np.full(self._job.partitions, -1)
+        np.maximum.at(
+            furthest, rows.epochs[passed] % self._job.partitions, rows.first_offsets[passed]
+        )
+        for partition in np.flatnonzero(furthest >= 0).tolist():
+            self._note_first(partition, int(furthest[partition]))
+        for row in np.flatnonzero(told).tolist():
+            self._owe(decisions.decision(row))
+
+    def _owe(self, decision: Decision) -> None:
+        """A decision was made: the owner of its partition owes the words.
+
+        The floor never passes the first offset of an unfinished window, so what begins below it is
+        finished.
+        """
+        manifest = decision.manifest
+        self._fates[manifest.fate.value] += 1
+        if manifest == self._proposed:
+            self._accepted = decision
+        if after_decision(manifest.fate) is not Reaction.WRITE:
+            return
+        partition = self._job.partition_of(manifest.epoch)
+        self._note_first(partition, manifest.first_offset)
+        state = self._partitions.get(partition)
+        if (
+            state is not None
+            and manifest.first_offset >= state.floor
+            and manifest.epoch not in state.written
+        ):
+            offset = decision.offset
+            state.owed[manifest.epoch] = Owed(manifest.first_offset, offset, offset)
+
+    def _note_first(self, partition: int, first_offset: int) -> None:
+        """A window of a partition was released that begins at an offset."""
+        self._furthest[partition] = max(first_offset, self._furthest.get(partition, -1))
+
     def _place(
         self,
-        state: DecidingPartition[Window],
+        state: DecidingPartition[WindowT],
         offset: int,
-        record: Batch | Punctuation,
+        record: RecordT,
         now: float,
         written: int | None,
     ) -> Steps[Refusal | None]:
-        producer = self._roster.find(record.enrolment)
-        if producer is None:
+        """Put a record into its window, or say why it has none."""
+        source, epoch = self._source, record.epoch
+        if not source.knows_sender(record):
             yield from self._producer_log.catch_up()
-            producer = self._roster.find(record.enrolment)
-        if self._decision.too_far_ahead(record.epoch) is not None:
+        if self._decision.too_far_ahead(epoch) is not None:
             # Only as far as this worker knows: the others may have decided more.
             yield from self._manifest_log.catch_up()
-        if record.epoch in self._log.decided:
-            self._note_punctuation(record)
-            self._count_late(record.epoch, self._public_size(record), offset)
+        if epoch in self._log.decided:
+            source.note(record)
+            self._count_late(epoch, source.size(record), offset)
             return None
-        refusal = self._unexpected(producer, record.epoch, written)
+        refusal = self._unexpected(record, written)
         if refusal is not None:
             return refusal
-        self._note_punctuation(record)
-        window = self._open(state, record.epoch, now)
+        source.note(record)
+        window = self._open(state, epoch, now)
         window.note_record(offset, now)
         try:
-            new = window.add(record)
+            self.counts.update(source.add(window, record))
         except PunctuationError as error:
             return Refusal(Reason.PUNCTUATION, str(error))
-        if new:
-            self.counts["reports"] += self._public_size(record)
-        elif not self._hides_messages:
-            self.counts["duplicates"] += 1
-        if window.complete(record.enrolment) is not None and self._decision.complete(window):
+        if source.may_complete(window, record) and self._decision.complete(window):
             yield from self._decide(state, window, as_complete=True)
         return None
 
-    def _public_size(self, record: Batch | Punctuation) -> int:
-        return public_size(record, hides_messages=self._hides_messages)
+    def _unexpected(self, record: RecordT, written: int | None) -> Refusal | None:
+        refusal = self._source.refusal(record)
+        if refusal is not None:
+            return refusal
+        oldest = self._decision.oldest_undecided
+        if record.epoch < oldest:
+            return Refusal(Reason.EPOCH, f"this deployment begins with a later epoch, {oldest}")
+        problem = self._timeline.early(record.epoch, written) or self._decision.too_far_ahead(
+            record.epoch
+        )
+        return None if problem is None else self._source.ahead_of_time(record, problem)
 
-    def _note_punctuation(self, record: Batch | Punctuation) -> None:
-        if isinstance(record, Punctuation):
-            self._timeline.note_punctuation(record.enrolment, record.epoch)
+    def _open(self, state: DecidingPartition[WindowT], epoch: int, now: float) -> WindowT:
+        window = state.windows.get(epoch)
+        if window is None:
+            window = self._source.new_window(epoch, now, self._multiset)
+            state.windows[epoch] = window
+            if self._timeline.by_calendar:
+                self._check_time(window, now)
+        return window
 
-    def _unexpected(
-        self, producer: EnrolledProducer | None, epoch: int, written: int | None
-    ) -> Refusal | None:
-        if producer is None:
-            return Refusal(Reason.ENROLMENT, "nobody registered (first) under this enrolment id")
-        if not producer.reports_at(epoch):
-            return Refusal(
-                Reason.ENROLMENT,
-                f"the producer is registered from epoch {producer.first_epoch} to "
-                f"{producer.last_epoch or 'the end'}, this is epoch {epoch}",
-            )
-        if epoch < self._decision.oldest_undecided:
-            return Refusal(
-                Reason.EPOCH,
-                f"this deployment begins with a later epoch, {self._decision.oldest_undecided}",
-            )
-        problem = self._timeline.early(epoch, written) or self._decision.too_far_ahead(epoch)
-        if problem is None:
-            return None
-        self._timeline.note_refusal(producer.enrolment, epoch)
-        return Refusal(Reason.EPOCH, f"producer {producer.name} is ahead of time: {problem}")
+    def _count_late(self, epoch: int, reports: int, offset: int) -> None:
+        """Count the reports of a record of an epoch that is decided, unless it is in."""
+        outcome = self._log.recent(epoch)
+        within = outcome is not None and offset < outcome.cut_offset
+        if not within:
+            self.counts["late_reports"] += reports
+
+    def _check_time(self, window: WindowT, now: float) -> None:
+        """Note when the time of a window has come; it is checked when anything has changed."""
+        known = self._known, window.version
+        if self._timeline.by_calendar or (window.due_at is None and window.checked_with != known):
+            window.checked_with = known
+            come = self._decision.time_has_come(window.epoch, window)
+            match window.happens(Event.TIME_HAS_COME if come else Event.TIME_WITHDRAWN):
+                case Reaction.START_GRACE:
+                    window.due_at = now
+                case Reaction.STOP_GRACE:
+                    window.due_at = None
 
     @property
-    def _known(self) -> tuple[int, int, int]:
+    def _known(self) -> object:
         """Changes with all that says, without a calendar, whether an epoch's time has come."""
-        return self._roster.version, self._timeline.version, self._manifest_log.position
+        return self._manifest_log.position, self._source.known
 
-    @property
-    def _seconds_of_a_time_check(self) -> float:
-        return _SECONDS_PER_PRODUCER * len(self._roster)
+    def _open_silent_epochs(self, state: DecidingPartition[WindowT], now: float) -> None:
+        """Open the epochs of this partition without a record that are due.
+
+        Those before a decided one, once their time has come or an operator drains them.
+        """
+        known = self._known, state.position
+        unchanged = state.checked_with == known and not self._timeline.by_calendar
+        if unchanged:
+            return
+        state.checked_with = known
+        for epoch in self._decision.due_silent_epochs(state.number, state.position, state.windows):
+            self._open(state, epoch, now)
+
+    def _react(self, state: DecidingPartition[WindowT], window: WindowT, now: float) -> Steps[None]:
+        """Do what is to be done about a window now."""
+        event = self._decision.event(window, state.position, now)
+        match None if event is None else window.happens(event):
+            case Reaction.DECIDE:
+                yield from self._decide(state, window)
+            case Reaction.DECIDE_IF_COMPLETE:
+                yield from self._decide(state, window, as_complete=True)
+            case Reaction.FORGET:
+                del state.windows[window.epoch]
+                window.close()
+            case Reaction.FIND_END:
+                window.closing_end = yield from end_offset(Role.REPORTS, state.number)
+                yield from self._decide_if_read(state, window)
+
+    def _decide_if_read(self, state: DecidingPartition[WindowT], window: WindowT) -> Steps[None]:
+        """Decide a window that is closing, once everything up to its end is read."""
+        if window.closing_end is not None and state.position >= window.closing_end:
+            window.happens(Event.READ_TO_END)
+            yield from self._decide(state, window)
+
+    def _decide(
+        self, state: DecidingPartition[WindowT], window: WindowT, *, as_complete: bool = False
+    ) -> Steps[None]:
+        """Settle an epoch for good, and write its window.
+
+        Who is expected is read to its end first: a window that is decided `as_complete` stays open
+        if somebody has registered meanwhile.
+        """
+        own: Manifest | None = None
+        yield from self._source.before_decision()
+        yield from self._catch_up()
+        if self._log.exists(window.epoch) and window.epoch not in self._log.decided:
+            if as_complete and not self._decision.complete(window):
+                return
+            own = self._decision.manifest(window, state.position, self._wall_clock())
+            self._proposed, self._accepted = own, None
+            yield Append(Role.MANIFESTS, 0, self._log.encode(own))
+            yield from self._manifest_log.flush()
+        decision = self._log.recent(window.epoch)
+        if decision is not None:
+            self.counts[f"windows {decision.fate.value}"] += 1
+            self.counts.update(self._source.counts(window))
+            accepted = self._accepted
+            if own is not None and accepted is not None:
+                self._listener(
+                    FinishedWindow(own.epoch, own.fate, own.contributors, began=window.opened_at)
+                )
+                if window.epoch in state.owed and not window.set_aside:
+                    yield from self._write(state, accepted, window.words)
+        elif self._log.exists(window.epoch) and window.epoch not in self._log.decided:
+            # So many whole ones came between that what this one names is kept by nobody any more.
+            assert self._job.short_manifests, "an acknowledged manifest is in the log"
+            return
+        del state.windows[window.epoch]
+        window.close()
+        yield from self._write_owed(state)
+        yield from self._commit_floor(state)

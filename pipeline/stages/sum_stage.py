@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 from functools import partial
 
-from dpstream.pipeline.actions import Append, Steps, catch_up
+from dpstream.pipeline.actions import Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from dpstream.pipeline.stages.added_shares import window_payload
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
 from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener, ignore_window
-from dpstream.pipeline.stages.partial_log import PartialLog
-from dpstream.pipeline.stages.share_stage import window_payload
+from dpstream.pipeline.stages.partial_log import PartialLog, append_partial
 from dpstream.pipeline.stages.single_writer import SingleWriter
 from dpstream.topics.manifests import Fate, Manifest
 from dpstream.topics.names import SUMS, Role
-from dpstream.topics.partials import encode_partial, split_partial, spoiled_reason
+from dpstream.topics.partials import spoiled_reason
 
 
 class SumStage(SingleWriter):
@@ -95,17 +95,9 @@ class SumStage(SingleWriter):
         manifest = yield from manifest_at(self._job, offset)
         sums = self._sums[0].pop(epoch), self._sums[1].pop(epoch)
         payload = window_payload(self._job, manifest, sums)
-        parts = split_partial(
-            fingerprint=self._job.fingerprint,
-            deployment=self._job.deployment,
-            epoch=epoch,
-            manifest_offset=offset,
-            # Whoever writes it writes the same parts.
-            attempt=hashlib.sha256(payload).digest()[:IDENTIFIER_BYTES],
-            payload=payload,
-        )
-        for part in parts:
-            yield Append(Role.PARTIALS, 0, encode_partial(part))
+        # Whoever writes it writes the same parts.
+        attempt = hashlib.sha256(payload).digest()[:IDENTIFIER_BYTES]
+        yield from append_partial(self._job, Role.PARTIALS, epoch, offset, attempt, payload)
         self.counts["partials"] += 1
         if spoiled_reason(payload) is not None:
             self.counts["windows spoiled"] += 1

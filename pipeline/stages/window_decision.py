@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator
-from enum import Enum, auto
 from typing import Generic, TypeVar
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -17,32 +16,11 @@ from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.window_states import Event, State
 from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.manifests import Fate, Manifest
 
 WindowT = TypeVar("WindowT", bound=OpenWindow)
-
-
-class Verdict(Enum):
-    """What is to become of an open window; what stands first here goes first."""
-
-    SETTLED = auto()
-    """A manifest of its epoch is in the log: it is carried out."""
-
-    ABANDONED = auto()
-    """All that arrived is of producers that report for the epoch no more: it is forgotten."""
-
-    COMPLETE = auto()
-    """Every expected producer is in: it is decided."""
-
-    DRAINED = auto()
-    """An operator's drain closes it: it is decided."""
-
-    OVERDUE = auto()
-    """Its grace is over: it is decided once everything is read that is in the log by now."""
-
-    OPEN = auto()
-    """It goes on waiting."""
 
 
 class WindowDecision(ABC, Generic[WindowT]):
@@ -105,8 +83,8 @@ class WindowDecision(ABC, Generic[WindowT]):
             f"{oldest}"
         )
 
-    def verdict(self, window: WindowT, position: int, now: float) -> Verdict:
-        """What is to become of a window.
+    def event(self, window: WindowT, position: int, now: float) -> Event | None:
+        """What happens to an open window now; of several events the one that comes first.
 
         Args:
             window: that is open.
@@ -114,17 +92,17 @@ class WindowDecision(ABC, Generic[WindowT]):
             now: in seconds, by the clock that the window's moments are of.
         """
         if window.epoch in self._log.decided:
-            return Verdict.SETTLED
+            return Event.SETTLED
         if self._abandoned(window):
-            return Verdict.ABANDONED
+            return Event.ABANDONED
         if self.complete(window):
-            return Verdict.COMPLETE
+            return Event.COMPLETE
         if self._drained(window.epoch, window.first_offset, position):
-            return Verdict.DRAINED
+            return Event.DRAINED
         ends = window.grace_ends(self._job.shuffle.grace)
-        if window.closing_end is None and ends is not None and now >= ends:
-            return Verdict.OVERDUE
-        return Verdict.OPEN
+        if window.state is State.IN_GRACE and ends is not None and now >= ends:
+            return Event.GRACE_OVER
+        return None
 
     def due_silent_epochs(
         self, partition: int, position: int, windows: Container[int]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.window_states import Event, Reaction, State, next_state
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.frames import U4_MAX
 
@@ -95,6 +96,7 @@ class OpenWindow(ABC):
 
     Attributes:
         epoch: of the window.
+        state: see `dpstream.pipeline.stages.window_states`.
         opened_at: when its first record was read, or when it was found to have none.
         due_at: when its time was found to have come; None before.
         checked_with: what was known when its time was last checked.
@@ -105,6 +107,7 @@ class OpenWindow(ABC):
 
     def __init__(self, epoch: int, opened_at: float) -> None:
         self.epoch = epoch
+        self.state = State.COLLECTING
         self.opened_at = opened_at
         self.due_at: float | None = None
         self.checked_with: object = None
@@ -145,6 +148,11 @@ class OpenWindow(ABC):
     def close(self) -> None:
         """Give back scratch files."""
 
+    def happens(self, event: Event) -> Reaction:
+        """Enter the state that follows an event; returns what is to be done about it."""
+        self.state, reaction = next_state(self.state, event)
+        return reaction
+
     def grace_ends(self, grace: float) -> float | None:
         """When the window need not wait any longer; None while its time has not come."""
         return None if self.due_at is None else max(self.opened_at, self.due_at) + grace
@@ -152,6 +160,7 @@ class OpenWindow(ABC):
     def note_record(self, offset: int, now: float) -> None:
         """A record of the epoch was read; the first one starts the grace period."""
         if self.first_offset is None:
+            self.happens(Event.FIRST_RECORD)
             self.first_offset = offset
             self.opened_at = now
             self.closing_end = None

@@ -15,7 +15,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.jobs.sealing_keys import public_bytes
-from dpstream.pipeline.stages.share_stage import partial_of
+from dpstream.pipeline.stages.added_shares import partial_of
 from dpstream.topics.sealed_words import open_rows, seal_rows
 from dpstream.topics.sealing import Lock, sealing_context, unseal_all
 from dpstream.topics.shares import Counts, PartialSum, ShareForm, ShareSum, boxes_of, share_table

@@ -21,7 +21,8 @@ from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
+from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Punctuation, decode_batch, decode_punctuation
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import Kind, kind_of
@@ -171,14 +172,17 @@ class Scene:
 
     def worker(self, *moments: float) -> SteppedWorker:
         """A worker that takes all partitions over and works at these moments, in seconds."""
-        stage = shuffling_stage(
+        stage = build_stage(
             self.job,
-            identifiers=lambda: self.coins.bytes(16),
-            wall_clock=lambda: NOW,
-            broker_time=self.log.clock,
-            generator=self.coins,
-            noise_key=self.noise_key,
-            keys=self.keys,
+            "shuffle",
+            Environment(
+                identifiers=lambda: self.coins.bytes(16),
+                wall_clock=lambda: NOW,
+                broker_time=self.log.clock,
+                generator=self.coins,
+                noise_key=self.noise_key,
+                keys=self.keys,
+            ),
         )
         partitions = len(self.job.start_offsets[Role.REPORTS])
         return SteppedWorker(MemoryWorker(stage, self.log, _Fenced(self.log)), partitions, moments)

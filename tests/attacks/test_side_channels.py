@@ -11,6 +11,7 @@ import pytest
 from dpstream.pipeline.audit.subjects import job_of
 from dpstream.pipeline.devices import epoch_records
 from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.stages.producer_source import ProducerSource
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from tests.attacks.examples import EXAMPLES, case_of
 from tests.attacks.side_channels import compare_neighbours
@@ -86,10 +87,10 @@ def test_a_stage_that_releases_too_small_windows_is_convicted(
     case = case_of("split_budget")
     job = job_of(case, epochs=4, minimum=120)
     shuffle = job.shuffle.model_copy(update={"minimum": 1})
-    init = ShuffleStage.__init__
+    init = ProducerSource.__init__
 
-    def careless(stage: Any, job: Any, **named: Any) -> None:
-        init(stage, job.model_copy(update={"shuffle": shuffle}), **named)
+    def careless(source: Any, job: Any, *given: Any) -> None:
+        init(source, job.model_copy(update={"shuffle": shuffle}), *given)
 
-    monkeypatch.setattr(ShuffleStage, "__init__", careless)
+    monkeypatch.setattr(ProducerSource, "__init__", careless)
     assert "below the minimum" in compare_neighbours(case, seed=4, released=False)

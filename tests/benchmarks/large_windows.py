@@ -34,11 +34,12 @@ from dpstream.pipeline.actions import Action, Append, LogSlice
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryWorker
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.multisets import _MEMORY_LIMIT
 from dpstream.pipeline.stages.scratch import temporary_file
 from dpstream.pipeline.stages.sorted_runs import PAGE_BYTES
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import (
     DRAWING_BYTES,
     Batch,
@@ -202,7 +203,7 @@ def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iter
     stage = shuffle_stage(job, scratch=scratch)
     yield _measured(millions, "shuffle", stage, log, partition, Role.SHUFFLED, scratch)
     if aggregate:
-        stage_after = AggregateStage(job, scratch=scratch)
+        stage_after = build_stage(job, "aggregate", Environment(scratch=scratch))
         yield _measured(millions, "aggregate", stage_after, log, partition, Role.PARTIALS, scratch)
 
 

@@ -32,9 +32,10 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.operations.producer_checks import check_registered
 from dpstream.pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.pipeline.stages.tallies import Tally
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import JOBS_TOPIC, Role
@@ -304,7 +305,7 @@ def _verb(*arguments: str) -> Callable[[DeployedJob, HistoryLog], None]:
 
 MEASURED: dict[str, Callable[[DeployedJob, HistoryLog], object]] = {
     "shuffle": lambda job, log: _start(shuffle_stage(job), log, job),
-    "aggregate": lambda job, log: _start(AggregateStage(job), log, job),
+    "aggregate": lambda job, log: _start(build_stage(job, "aggregate", Environment()), log, job),
     "publish": lambda job, log: _start(PublishStage(job), log, job),
     "publish, with an epoch that is due": lambda job, log: _publish(log.folder, job),
     "producer": _producer,

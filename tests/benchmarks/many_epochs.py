@@ -21,9 +21,10 @@ from dpstream.pipeline.actions import Append, LogRecord, LogSlice
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.names import Role
 from tests.benchmarks.measuring import peak_megabytes
 from tests.benchmarks.one_core import DrawnReports, job_values, shuffle_stage
@@ -101,7 +102,7 @@ def main() -> None:
     log = FileLog(folder)
     stages: dict[str, Stage] = {
         "shuffle": shuffle_stage(job),
-        "aggregate": AggregateStage(job),
+        "aggregate": build_stage(job, "aggregate", Environment()),
         "publish": PublishStage(job),
     }
     partitions = {name: range(len(job.start_offsets[stages[name].role])) for name in stages}
@@ -134,7 +135,7 @@ def main() -> None:
     workers.clear()
     restarted: dict[str, Stage] = {
         "shuffle": shuffle_stage(job),
-        "aggregate": AggregateStage(job),
+        "aggregate": build_stage(job, "aggregate", Environment()),
         "publish": PublishStage(job),
     }
     for name, stage in restarted.items():

@@ -17,10 +17,10 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.scratch import Scratch, temporary_file
-from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.counted_words import CountedWords, written_out
 from dpstream.randomizers.dyadic import orders_due
@@ -255,7 +255,13 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
 
     def aggregate() -> None:
         for _ in range(windows):
-            _show(AggregateStage(job), job, MemoryLog(), job.partition_of(64), chunks)
+            _show(
+                build_stage(job, "aggregate", Environment()),
+                job,
+                MemoryLog(),
+                job.partition_of(64),
+                chunks,
+            )
 
     yield rate(
         f"aggregate, {'chunks of words' if order == 'random' else 'counted pairs'}",
@@ -266,15 +272,18 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
     )
 
 
-def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> ShuffleStage:
+def shuffle_stage(job: DeployedJob, scratch: Scratch = temporary_file) -> Stage:
     """A new shuffle stage of a job."""
-    return ShuffleStage(
+    return build_stage(
         job,
-        identifiers=lambda: secrets.token_bytes(16),
-        wall_clock=lambda: 0,
-        broker_time=lambda: 0,
-        generator=cryptographic_generator(),
-        scratch=scratch,
+        "shuffle",
+        Environment(
+            identifiers=lambda: secrets.token_bytes(16),
+            wall_clock=lambda: 0,
+            broker_time=lambda: 0,
+            generator=cryptographic_generator(),
+            scratch=scratch,
+        ),
     )
 
 

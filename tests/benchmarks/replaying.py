@@ -32,9 +32,10 @@ from dpstream.pipeline.recording.replay.recording_source import RecordingSource
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryWorker
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
@@ -108,7 +109,7 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
                 piece,
             )
             log.append(Append(Role.SHUFFLED, job.partition_of(epoch), encode_chunk(chunk)))
-    stages: tuple[Stage, ...] = (AggregateStage(job), PublishStage(job))
+    stages: tuple[Stage, ...] = (build_stage(job, "aggregate", Environment()), PublishStage(job))
     for stage in stages:
         worker = MemoryWorker(stage, log)
         for partition in range(len(job.start_offsets[stage.role])):

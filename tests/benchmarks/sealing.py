@@ -25,11 +25,9 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.adding_stages import adding_stages
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
-from dpstream.pipeline.stages.hop_stage import HopStage
-from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.names import Role
 from dpstream.topics.sealing import BOX_BYTES
@@ -125,14 +123,19 @@ def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, floa
             share_table(made, 1, form, locks, secrets.token_bytes)
 
     seconds = {"producer": _timed(seal_all)}
-    shuffle = ShuffleStage(
+    shuffle = build_stage(
         job,
-        identifiers=lambda: next(numbers).to_bytes(16, "big"),
-        wall_clock=lambda: 0,
-        broker_time=lambda: None,
-        generator=cryptographic_generator(),
+        "shuffle",
+        Environment(
+            identifiers=lambda: next(numbers).to_bytes(16, "big"),
+            wall_clock=lambda: 0,
+            broker_time=lambda: None,
+            generator=cryptographic_generator(),
+        ),
     )
-    for name, stage in zip(job.stages, (shuffle, *adding_stages(job, keys)), strict=False):
+    later = stages_after_release(job)[:-1]
+    adding = [build_stage(job, name, Environment(keys=keys)) for name in later]
+    for name, stage in zip(job.stages, (shuffle, *adding), strict=False):
         seconds[name] = _timed(lambda name=name, stage=stage: _work(name, stage, log))  # type: ignore[misc]
     assert log.values(Role.PARTIALS)
     return seconds, sent
@@ -156,16 +159,19 @@ def measure(reports: int) -> dict[str, tuple[float, float]]:
         return next(numbers).to_bytes(16, "big")
 
     stages: dict[str, Stage] = {
-        "shuffle": ShuffleStage(
+        "shuffle": build_stage(
             job,
-            identifiers=identifiers,
-            wall_clock=lambda: 0,
-            broker_time=lambda: None,
-            generator=cryptographic_generator(),
-            keys=keys,
+            "shuffle",
+            Environment(
+                identifiers=identifiers,
+                wall_clock=lambda: 0,
+                broker_time=lambda: None,
+                generator=cryptographic_generator(),
+                keys=keys,
+            ),
         ),
-        "shuffle-2": HopStage(job, 1, keys, identifiers=identifiers),
-        "aggregate": AggregateStage(job, keys),
+        "shuffle-2": build_stage(job, "shuffle-2", Environment(keys=keys, identifiers=identifiers)),
+        "aggregate": build_stage(job, "aggregate", Environment(keys=keys)),
     }
     assert [*stages, "publish"] == list(job.stages)
     producer = Producer(job, None, name="bench", transport=MemoryDriver(log))

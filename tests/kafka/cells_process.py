@@ -10,7 +10,6 @@ real ones.
 from __future__ import annotations
 
 import argparse
-import secrets
 import sys
 import time
 from pathlib import Path
@@ -26,12 +25,9 @@ from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.worker import run_worker
 from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
-from dpstream.pipeline.stages.instance_stage import InstanceStage
-from dpstream.pipeline.stages.publish_stage import PublishStage
-from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage import Stage
-from dpstream.randomizers.randomness import cryptographic_generator
+from dpstream.pipeline.stages.stage_builder import build_stage
 from tests.support import cells
 
 TIMINGS = Timings(session=3.0, heartbeat=0.5, rebalance=10.0, request=10.0, probe=1.0)
@@ -41,23 +37,7 @@ EPOCHS_AHEAD = 12
 
 def stage_of(what: str, job: DeployedJob) -> Stage:
     """A new stage."""
-    if what == "shuffle":
-        return shuffling_stage(
-            job,
-            identifiers=lambda: secrets.token_bytes(16),
-            wall_clock=own_milliseconds,
-            broker_time=lambda: None,
-            generator=cryptographic_generator(),
-        )
-    if what.startswith("instance-"):
-        return InstanceStage(
-            job,
-            int(what.removeprefix("instance-")),
-            identifiers=lambda: secrets.token_bytes(16),
-            wall_clock=own_milliseconds,
-            generator=cryptographic_generator(),
-        )
-    return AggregateStage(job) if what == "aggregate" else PublishStage(job)
+    return build_stage(job, what, Environment(wall_clock=own_milliseconds))
 
 
 def produce(

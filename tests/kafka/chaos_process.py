@@ -8,7 +8,6 @@ of turn.
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 import sys
 import time
@@ -29,12 +28,10 @@ from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.worker import run_worker
 from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
-from dpstream.pipeline.stages.publish_stage import PublishStage
-from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.pipeline.state import FolderInUse
-from dpstream.randomizers.randomness import cryptographic_generator
 from tests.support import cells
 from tests.support.fleet import LEAD, Orders
 
@@ -46,16 +43,12 @@ _PAUSE = 0.2
 
 def stage_of(orders: Orders, job: DeployedJob, clock: BrokerClock) -> Stage:
     """A new stage."""
-    if orders.what == "shuffle":
-        return ShuffleStage(
-            job,
-            identifiers=lambda: secrets.token_bytes(16),
-            wall_clock=clock.milliseconds,
-            broker_time=clock.now,
-            generator=cryptographic_generator(),
-            noise_key=NoiseKey(bytes.fromhex(orders.noise_key)) if orders.noise_key else None,
-        )
-    return AggregateStage(job) if orders.what == "aggregate" else PublishStage(job)
+    environment = Environment(
+        wall_clock=clock.milliseconds,
+        broker_time=clock.now,
+        noise_key=NoiseKey(bytes.fromhex(orders.noise_key)) if orders.noise_key else None,
+    )
+    return build_stage(job, orders.what, environment)
 
 
 class Gateway:

@@ -19,7 +19,6 @@ import pytest
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import load_job
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.errors import AccessError
@@ -32,8 +31,8 @@ from dpstream.pipeline.privileges.bindings import Binding
 from dpstream.pipeline.privileges.cluster_acls import ClusterAcls
 from dpstream.pipeline.privileges.table import Kind, Operation, Resource, roles_of
 from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.adding_stages import adding_stages
-from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release
 from dpstream.topics.envelopes import CONTENT_TYPE
 from dpstream.topics.names import Role, topic_name
 from dpstream.topics.records import Drain, Farewell
@@ -87,9 +86,9 @@ def recomputed(cluster: Cluster, job: DeployedJob) -> list[bytes]:
         for partition in range(len(job.start_offsets[role])):
             for record in cluster.read(job.topic(role), partition):
                 log.append(Append(role, partition, record.value))
-    for stage in (*adding_stages(job, NO_KEYS), PublishStage(job)):
-        held = MemoryWorker(stage, log)
-        for partition in range(len(job.start_offsets[stage.role])):
+    for name in stages_after_release(job):
+        held = MemoryWorker(build_stage(job, name, Environment()), log)
+        for partition in range(len(job.start_offsets[held.stage.role])):
             held.run(held.assign(partition))
         held.run(held.drain())
     return log.values(Role.ESTIMATES)

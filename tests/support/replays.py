@@ -27,12 +27,11 @@ from dpstream.pipeline.recording.replay.recording_source import RecordingSource
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.adding_stages import adding_stages
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.pipeline.stages.partial_log import PartialLog
-from dpstream.pipeline.stages.publish_stage import PublishStage
-from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import Manifest, decode_manifest
 from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
@@ -123,17 +122,21 @@ class LiveRun:
         if key is not None:
             deployed = deployed.model_copy(update={"noise_key": key.digest})
         log, identifiers, seconds = RetainingLog(), itertools.count(1), itertools.count(1)
-        shuffle = ShuffleStage(
+        shuffle = build_stage(
             deployed,
-            identifiers=lambda: next(identifiers).to_bytes(16, "big"),
-            wall_clock=lambda: DECIDED + 1000 * next(seconds),
-            broker_time=lambda: DECIDED,
-            generator=generators("shuffle", 0),
-            noise_key=key,
-            keys=KEYS,
+            "shuffle",
+            Environment(
+                identifiers=lambda: next(identifiers).to_bytes(16, "big"),
+                wall_clock=lambda: DECIDED + 1000 * next(seconds),
+                broker_time=lambda: DECIDED,
+                generator=generators("shuffle", 0),
+                noise_key=key,
+                keys=KEYS,
+            ),
         )
-        adding = adding_stages(deployed, KEYS)
-        workers = owners(deployed, log, shuffle, *adding, PublishStage(deployed))
+        later = stages_after_release(deployed)
+        stages = [build_stage(deployed, name, Environment(keys=KEYS)) for name in later]
+        workers = owners(deployed, log, shuffle, *stages)
         producer = Producer(
             deployed,
             None,

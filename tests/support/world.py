@@ -25,16 +25,13 @@ from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.simulation.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.adding_stages import adding_stage
 from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
-from dpstream.pipeline.stages.hop_stage import HopStage
-from dpstream.pipeline.stages.instance_stage import InstanceStage
 from dpstream.pipeline.stages.partial_log import PartialLog
-from dpstream.pipeline.stages.publish_stage import PublishStage
-from dpstream.pipeline.stages.shuffling_stage import shuffling_stage
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import Role
@@ -128,31 +125,7 @@ class World:
         return self.identifiers.to_bytes(16, "big")
 
     def stage(self, name: str) -> Stage:
-        if name.startswith("aggregate"):
-            return adding_stage(self.job, name, self.keys, self.listeners[name])
-        if name == "publish":
-            return PublishStage(self.job, listener=self.listeners[name])
-        if name.startswith("shuffle-"):
-            index = int(name.removeprefix("shuffle-")) - 1
-            return HopStage(
-                self.job,
-                index,
-                self.keys,
-                identifiers=self.identifier,
-                listener=self.listeners[name],
-            )
-        if name.startswith("instance-"):
-            return InstanceStage(
-                self.job,
-                int(name.removeprefix("instance-")),
-                identifiers=self.identifier,
-                wall_clock=lambda: BEGUN,
-                generator=seeded_generator(SEED, self.identifiers),
-                keys=self.keys,
-                listener=self.listeners[name],
-            )
-        return shuffling_stage(
-            self.job,
+        environment = Environment(
             identifiers=self.identifier,
             wall_clock=lambda: BEGUN,
             broker_time=self.broker_time,
@@ -161,6 +134,7 @@ class World:
             keys=self.keys,
             listener=self.listeners[name],
         )
+        return build_stage(self.job, name, environment)
 
     def producer(self, name: str) -> Producer:
         """A running producer, started when needed."""

@@ -12,11 +12,10 @@ from dpstream.pipeline.recording.replay.plan import ReplayPlan
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.adding_stages import adding_stages
 from dpstream.pipeline.stages.checkpoints import estimates_in
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.stages.publish_stage import PublishStage
-from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage, stages_after_release
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import Role
 
@@ -49,9 +48,10 @@ class MemoryReplay:
             plan,
             identifiers=partial(secrets.token_bytes, IDENTIFIER_BYTES),
         )
-        stages: tuple[Stage, ...] = (*adding_stages(job, keys), PublishStage(job))
+        environment = Environment(keys=keys)
         self._workers = [
-            MemoryWorker(stage, self.log, reader=str(index)) for index, stage in enumerate(stages)
+            MemoryWorker(build_stage(job, name, environment), self.log, reader=name)
+            for name in stages_after_release(job)
         ]
         for worker in self._workers:
             for partition in range(len(job.start_offsets[worker.stage.role])):

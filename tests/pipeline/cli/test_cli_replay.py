@@ -17,8 +17,9 @@ from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.recording.replay.on_cluster import ClusterReader
 from dpstream.pipeline.simulation.memory import MemoryLog
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.publish_stage import PublishStage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
@@ -68,7 +69,7 @@ def test_a_replay_from_topics_and_what_workers_make_of_it(
     job = find_deployed(cluster, "live-replay")  # type: ignore[arg-type]
     assert job.partitions == 3
     log = log_of(cluster, job)
-    settle(owners(job, log, AggregateStage(job)))
+    settle(owners(job, log, build_stage(job, "aggregate", Environment())))
     settle(owners(job, log, PublishStage(job)))
     assert results_of(job, log) == run.results
     for value in log.values(Role.ESTIMATES):

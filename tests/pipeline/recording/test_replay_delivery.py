@@ -16,9 +16,8 @@ from dpstream.pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_rep
 from dpstream.pipeline.recording.replay.sources import ReplayError, ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
-from dpstream.pipeline.stages.publish_stage import PublishStage
-from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.names import Role
 from dpstream.topics.words import split_words
 from tests.support.replays import REPLAY, LiveRun, Results, example_job, results_of
@@ -59,7 +58,7 @@ class Replay:
         self.accidents = accidents
         self.log = MemoryLog()
         self._numbers = count(1)
-        self._workers: dict[type, MemoryWorker] = {}
+        self._workers: dict[str, MemoryWorker] = {}
 
     def write(self, at_once: int) -> None:
         """Write all topics, whatever happens, with workers that are never in step."""
@@ -85,26 +84,26 @@ class Replay:
         )
 
     def _settle(self) -> None:
-        for made in (AggregateStage, PublishStage):
-            self._surviving(lambda made=made: self._drain(made), made)  # type: ignore[misc]
+        for name in ("aggregate", "publish"):
+            self._surviving(lambda name=name: self._drain(name), name)  # type: ignore[misc]
 
-    def _drain(self, made: Callable[[DeployedJob], Stage]) -> None:
-        assert isinstance(made, type)
-        if made not in self._workers:
-            worker = MemoryWorker(made(self.job), self.log, MortalDriver(self.log, self.accidents))
+    def _drain(self, name: str) -> None:
+        if name not in self._workers:
+            stage = build_stage(self.job, name, Environment())
+            worker = MemoryWorker(stage, self.log, MortalDriver(self.log, self.accidents))
             for partition in range(len(self.job.start_offsets[worker.stage.role])):
                 worker.run(worker.assign(partition))
-            self._workers[made] = worker
-        worker = self._workers[made]
+            self._workers[name] = worker
+        worker = self._workers[name]
         worker.run(worker.drain())
 
-    def _surviving(self, work: Callable[[], None], made: type | None = None) -> None:
+    def _surviving(self, work: Callable[[], None], name: str | None = None) -> None:
         while True:
             try:
                 return work()
             except CrashError:
-                if made is not None:
-                    self._workers.pop(made, None)
+                if name is not None:
+                    self._workers.pop(name, None)
 
     @property
     def results(self) -> Results:

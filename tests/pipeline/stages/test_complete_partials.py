@@ -11,10 +11,11 @@ from dpstream.pipeline import actions
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
-from dpstream.pipeline.stages.aggregate_stage import AggregateStage
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.ordered_pieces import Pieces
 from dpstream.pipeline.stages.partial_log import PartialLog
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from dpstream.topics.words import Words
@@ -59,7 +60,7 @@ class Aggregator:
         self.start()
 
     def start(self) -> None:
-        self.stage = AggregateStage(self.job)
+        self.stage = build_stage(self.job, "aggregate", Environment())
         self.worker = MemoryWorker(self.stage, self.log)
         self.worker.driver = self.driver = ReadingDriver(self.log)
         for partition in range(self.job.partitions):

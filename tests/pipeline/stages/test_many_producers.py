@@ -26,9 +26,10 @@ from dpstream.pipeline.stages.decision_log import (
     Decisions,
     manifest_reader,
 )
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
-from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
@@ -55,12 +56,15 @@ def deployed(producers: int, epochs: int = EPOCHS, **shuffle: Any) -> DeployedJo
 
 
 def worker_of(job: DeployedJob, log: MemoryLog, attempts: count[int]) -> MemoryWorker:
-    stage = ShuffleStage(
+    stage = build_stage(
         job,
-        identifiers=lambda: next(attempts).to_bytes(16, "big"),
-        wall_clock=lambda: 5,
-        broker_time=lambda: None,
-        generator=np.random.default_rng(0),
+        "shuffle",
+        Environment(
+            identifiers=lambda: next(attempts).to_bytes(16, "big"),
+            wall_clock=lambda: 5,
+            broker_time=lambda: None,
+            generator=np.random.default_rng(0),
+        ),
     )
     return MemoryWorker(stage, log)
 

@@ -17,10 +17,12 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.publish_stage import PublishStage
-from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
@@ -212,13 +214,16 @@ def test_epochs_before_the_first_wanted_need_no_partial(
     assert not list(EpochLog(job, 119).read(MemoryDriver(log).run))
 
 
-def shuffle_stage(job: DeployedJob, attempts: Iterator[int]) -> ShuffleStage:
-    return ShuffleStage(
+def shuffle_stage(job: DeployedJob, attempts: Iterator[int]) -> Stage:
+    return build_stage(
         job,
-        identifiers=lambda: next(attempts).to_bytes(16, "big"),
-        wall_clock=lambda: NOW,
-        broker_time=lambda: None,
-        generator=np.random.default_rng(0),
+        "shuffle",
+        Environment(
+            identifiers=lambda: next(attempts).to_bytes(16, "big"),
+            wall_clock=lambda: NOW,
+            broker_time=lambda: None,
+            generator=np.random.default_rng(0),
+        ),
     )
 
 

@@ -26,11 +26,11 @@ from dpstream.pipeline.recording.estimate_rows import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
 from dpstream.pipeline.simulation.memory import MemoryDriver
 from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from dpstream.pipeline.stages.added_shares import window_payload
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
-from dpstream.pipeline.stages.share_stage import window_payload
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.chunks import decode_chunk, encode_chunk
 from dpstream.topics.frames import Kind, kind_of
@@ -347,7 +347,9 @@ def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
     assert (right.headline.low, right.headline.high) == (1.0, 1.0)
     status = JobStatus(job.name, "", 0, EPOCHS, spoiled, (), {})
     (problem,) = find_problems(job, status)
-    assert problem.startswith(f"epoch 1 is spoiled: {reason}. Where shares do not open, see ")
+    assert problem.startswith(
+        f"epoch 1 (2023-01-01 00:00) is spoiled: {reason}. Where shares do not open, see "
+    )
     LiveRun(job, world.log).record(folder / "recording")
     kept = Recording.open(folder / "recording").estimates()
     rows = [published_estimate(row, job.deployment) for row in kept]
@@ -362,7 +364,7 @@ def test_a_sum_that_may_have_wrapped_around_is_not_published(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the most reports alike that the devices of the window can send, whatever the sum says."""
-    monkeypatch.setattr("dpstream.pipeline.stages.share_stage.MOST_ALIKE", CELLS - 1)
+    monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS - 1)
     world = run(begun(deployed(), folder / "too many"))
     reason = (
         f"of so many devices up to {CELLS} reports may say the same, and shares add up to "
@@ -370,7 +372,7 @@ def test_a_sum_that_may_have_wrapped_around_is_not_published(
     )
     assert [each.reason for each in world.published().values()] == [reason] * EPOCHS
     assert {each.fate for each in world.published().values()} == {Fate.SPOILED}
-    monkeypatch.setattr("dpstream.pipeline.stages.share_stage.MOST_ALIKE", CELLS)
+    monkeypatch.setattr("dpstream.pipeline.stages.added_shares.MOST_ALIKE", CELLS)
     check(run(begun(deployed(), folder / "just as many")))
 
 

@@ -17,9 +17,10 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.partial_log import PartialLog
-from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
+from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.batches import Punctuation, encode_punctuation
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
@@ -332,12 +333,15 @@ def test_without_the_brokers_clock_a_calendar_decides_nothing(folder: Path) -> N
     """Where topics have their writers' times the majority's word counts."""
     world = World(deployed(calendar=True), folder, values())
     world.now = 100 * HOUR
-    stage = ShuffleStage(
+    stage = build_stage(
         world.job,
-        identifiers=world.identifier,
-        wall_clock=lambda: 0,
-        broker_time=lambda: None,
-        generator=np.random.default_rng(1),
+        "shuffle",
+        Environment(
+            identifiers=world.identifier,
+            wall_clock=lambda: 0,
+            broker_time=lambda: None,
+            generator=np.random.default_rng(1),
+        ),
     )
     driver = MemoryDriver(world.log)
     for partition in range(2):

@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dpstream.pipeline.actions import Append, Steps
+from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes
-from dpstream.pipeline.stages.chunk_stage import ChunkStage
-from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
+from dpstream.pipeline.stages.partial_log import append_partial
+from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.names import SUMS, Role
-from dpstream.topics.partials import encode_partial, split_partial, spoiled_payload
+from dpstream.topics.names import SUMS
+from dpstream.topics.partials import spoiled_payload
 from dpstream.topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums
 from dpstream.topics.words import Words
 
@@ -35,35 +35,31 @@ class OpenedShares:
     order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
 
 
-class ShareStage(ChunkStage[OpenedShares]):
+class AddedShares(WindowTransform[OpenedShares]):
     """Turns the chunks of ``<job>.shuffled`` into ``<job>.partials-a``, or ``-b``.
 
     Args:
         job: whose reports are in two shares.
         party: 0 for ``aggregate-a``, who gets seeds, 1 for ``aggregate-b``.
         keys: of this party.
-        listener: is told of every window whose partial this worker has written.
 
     Raises:
         WrongKeyError: the party's private keys are not there.
     """
 
-    def __init__(
-        self,
-        job: DeployedJob,
-        party: int,
-        keys: KeyRing,
-        *,
-        listener: WindowListener = ignore_window,
-    ) -> None:
-        super().__init__(job, Role.SHUFFLED, listener, writes_once=False, partials=SUMS[party])
+    def __init__(self, job: DeployedJob, party: int, keys: KeyRing) -> None:
+        super().__init__()
+        self.partials = SUMS[party]
+        self._job = job
         self._party = party
         self._opener = BoxOpener(job, SHARERS[party], keys)
 
-    def _begin(self) -> OpenedShares:
+    def begin(self) -> OpenedShares:
+        """See `WindowTransform.begin`."""
         return OpenedShares(ShareSum.empty(self._job.table_form, self._party))
 
-    def _add(self, content: OpenedShares, chunk: Chunk) -> None:
+    def add(self, content: OpenedShares, chunk: Chunk) -> None:
+        """See `WindowTransform.add`."""
         content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
         before = content.sum.closed
         add_shares(content.sum, self._opener, chunk.epoch, chunk.words)
@@ -71,19 +67,14 @@ class ShareStage(ChunkStage[OpenedShares]):
         self.counts["shares"] += chunk.words.rows - closed
         self.counts["shares that do not open"] += closed
 
-    def _write(self, chunk: Chunk, parts: Sequence[OpenedShares]) -> Steps[None]:
+    def write(self, chunk: Chunk, parts: Sequence[OpenedShares]) -> Steps[None]:
+        """See `WindowTransform.write`."""
         # Shares pass through one shuffle stage, which opens nothing.
         (content,) = parts
-        partials = split_partial(
-            fingerprint=self._job.fingerprint,
-            deployment=self._job.deployment,
-            epoch=chunk.epoch,
-            manifest_offset=chunk.manifest_offset,
-            attempt=chunk.attempt,
-            payload=partial_of(self._job, content.sum),
+        payload = partial_of(self._job, content.sum)
+        yield from append_partial(
+            self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
         )
-        for part in partials:
-            yield Append(SUMS[self._party], 0, encode_partial(part))
         self.counts["partials"] += 1
 
 

@@ -1,22 +1,20 @@
-"""The aggregate stage: one partial per epoch, a pure function of the window."""
+"""The sum of a window's reports: one partial per epoch, a pure function of the window."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dpstream.pipeline.actions import Append, Steps
+from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
-from dpstream.pipeline.stages.chunk_stage import ChunkStage
-from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.scratch import Scratch, temporary_file
+from dpstream.pipeline.stages.partial_log import append_partial
+from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.names import Role
-from dpstream.topics.partials import encode_partial, split_partial
 
 
 @dataclass(slots=True)
@@ -37,38 +35,33 @@ class Total:
     boxes: int = 0
 
 
-class AggregateStage(ChunkStage[Total]):
+class AddedReports(WindowTransform[Total]):
     """Turns the chunks of ``<job>.shuffled`` into the partials of ``<job>.partials``.
 
     Args:
         job: the deployed job.
         keys: of who adds up, where reports are sealed.
         scratch: opens scratch files for large windows, where instances seal.
-        listener: is told of every window whose partial this worker has written.
 
     Raises:
         WrongKeyError: reports are sealed, and the private keys are not there.
     """
 
-    def __init__(
-        self,
-        job: DeployedJob,
-        keys: KeyRing = NO_KEYS,
-        *,
-        scratch: Scratch = temporary_file,
-        listener: WindowListener = ignore_window,
-    ) -> None:
-        super().__init__(job, Role.SHUFFLED, listener, writes_once=False)
+    def __init__(self, job: DeployedJob, keys: KeyRing, scratch: Scratch) -> None:
+        super().__init__()
+        self._job = job
         self._reader = ReportReader(job, keys)
         self._scratch = scratch
 
-    def _begin(self) -> Total:
+    def begin(self) -> Total:
+        """See `WindowTransform.begin`."""
         opened = None
-        if self._job.sealed is not None and self._instances > 1:
+        if self._job.sealed is not None and self._job.window_parts > 1:
             opened = WordMultiset(self._reader.named_form, self._scratch)
         return Total(self._job.aggregator(), opened=opened)
 
-    def _add(self, content: Total, chunk: Chunk) -> None:
+    def add(self, content: Total, chunk: Chunk) -> None:
+        """See `WindowTransform.add`."""
         sealed = self._job.sealed is not None
         if sealed:
             content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
@@ -81,11 +74,13 @@ class AggregateStage(ChunkStage[Total]):
         if sealed:
             self.counts["chaff"] += chunk.words.messages - reports
 
-    def _end(self, content: Total) -> None:
+    def end(self, content: Total) -> None:
+        """See `WindowTransform.end`."""
         if content.opened is not None:
             content.opened.close()
 
-    def _write(self, chunk: Chunk, parts: Sequence[Total]) -> Steps[None]:
+    def write(self, chunk: Chunk, parts: Sequence[Total]) -> Steps[None]:
+        """See `WindowTransform.write`."""
         total = parts[0].aggregator
         if len(parts) > 1:
             # Into a new state: those of the parts are needed again if this one does not arrive.
@@ -96,14 +91,8 @@ class AggregateStage(ChunkStage[Total]):
                 reports = yield from self._reader.add_named(total, chunk.epoch, opened)
                 self.counts["reports"] += reports
                 self.counts["chaff"] += sum(part.boxes for part in parts) - reports
-        records = split_partial(
-            fingerprint=self._job.fingerprint,
-            deployment=self._job.deployment,
-            epoch=chunk.epoch,
-            manifest_offset=chunk.manifest_offset,
-            attempt=chunk.attempt,
-            payload=total.to_bytes(),
+        payload = total.to_bytes()
+        yield from append_partial(
+            self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
         )
-        for record in records:
-            yield Append(Role.PARTIALS, 0, encode_partial(record))
         self.counts["partials"] += 1

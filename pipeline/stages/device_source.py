@@ -1,0 +1,142 @@
+"""Windows of what devices report for themselves: one report for each device and epoch.
+
+Here tags are dropped and seals opened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from dpstream.pipeline.actions import Steps, catch_up
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.roster import Roster
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.stages.admission import Refusal
+from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission
+from dpstream.pipeline.stages.device_decision import Collectors, DeviceDecision
+from dpstream.pipeline.stages.device_windows import DeviceWindow, DeviceWindows
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.populations import Population
+from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.window_source import WindowSource
+from dpstream.topics.loose_batches import Watermark
+from dpstream.topics.names import Role
+
+_STATUS_SECONDS: Final = 1.0
+"""How often it is looked which collectors are alive."""
+
+
+class DeviceSource(WindowSource[DeviceWindow, AdmittedReports | Watermark]):
+    """Reports and watermarks that collectors wrote.
+
+    Args:
+        job: the deployed job, whose devices report for themselves.
+        keys: of this stage, where reports are sealed.
+        scratch: opens scratch files for what is not held in memory.
+
+    Raises:
+        WrongKeyError: reports are sealed, and the stage's private keys are not there.
+    """
+
+    _timeline: Timeline
+    _log: DecisionLog
+    _decision: DeviceDecision
+
+    def __init__(self, job: DeployedJob, keys: KeyRing, scratch: Scratch) -> None:
+        assert job.devices is not None
+        self._job = job
+        self._devices = job.devices
+        self._scratch = scratch
+        self._admission = DeviceAdmission(job, keys)
+        self._admission.check_keys()
+        self._collectors = Collectors(job)
+        self._status_log = job.cursor(Role.STATUS, self._collectors.apply)
+        self._next_look = 0.0
+        self._population = Population(job)
+        self._enrolment_log = job.cursor(Role.DEVICES, self._population.apply)
+
+    def begin(self, roster: Roster, log: DecisionLog, timeline: Timeline) -> DeviceDecision:
+        """See `WindowSource.begin`."""
+        self._log, self._timeline = log, timeline
+        self._decision = DeviceDecision(
+            self._job, roster, log, timeline, self._collectors, self._population
+        )
+        return self._decision
+
+    def admit(self, partition: int, value: bytes) -> AdmittedReports | Watermark | Refusal:
+        """See `WindowSource.admit`."""
+        return self._admission.admit(partition, value)
+
+    def new_window(
+        self, epoch: int, now: float, multiset: Callable[[], WordMultiset]
+    ) -> DeviceWindow:
+        """See `WindowSource.new_window`."""
+        return DeviceWindow(
+            epoch,
+            now,
+            self._job.content_form,
+            multiset,
+            self._scratch,
+            sealed=self._devices.key_at(epoch) is not None,
+        )
+
+    def windows_again(self, roster: Roster, multiset: Callable[[], WordMultiset]) -> DeviceWindows:
+        """See `WindowSource.windows_again`."""
+        return DeviceWindows(
+            self._job,
+            self._admission,
+            lambda epoch, now: self.new_window(epoch, now, multiset),
+        )
+
+    def add(self, window: DeviceWindow, record: AdmittedReports | Watermark) -> Mapping[str, int]:
+        """See `WindowSource.add`."""
+        if isinstance(record, Watermark):
+            window.watermarks.add(record.collector)
+            return {}
+        window.add(record)
+        return {"reports": len(record.tags), "unusable_reports": record.left_out}
+
+    def may_complete(self, window: DeviceWindow, record: AdmittedReports | Watermark) -> bool:
+        """See `WindowSource.may_complete`."""
+        return isinstance(record, Watermark)
+
+    def size(self, record: AdmittedReports | Watermark) -> int:
+        """See `WindowSource.size`."""
+        return 0 if isinstance(record, Watermark) else len(record.tags)
+
+    def arrived(self, window: DeviceWindow) -> Mapping[str, int]:
+        """See `WindowSource.arrived`; a device that sends again counts again until it closes."""
+        return {"reports": window.contributors}
+
+    def awaited(self, window: DeviceWindow) -> Iterator[str]:
+        """See `WindowSource.awaited`."""
+        return self._decision.missing(window)
+
+    def look(self, now: float) -> Steps[None]:
+        """See `WindowSource.look`: which collectors are alive."""
+        if now >= self._next_look:
+            self._next_look = now + _STATUS_SECONDS
+            yield from self._status_log.catch_up()
+            self._population.forget_before(self._decision.oldest_undecided)
+
+    def before_decision(self) -> Steps[None]:
+        """See `WindowSource.before_decision`: who has enrolled, and who takes reports."""
+        yield from catch_up((self._enrolment_log, self._status_log))
+
+    def counts(self, window: DeviceWindow) -> Mapping[str, int]:
+        """See `WindowSource.counts`."""
+        return {"contradicting_reports": window.contradicting}
+
+    def seconds_of_rest(self) -> float | None:
+        """See `WindowSource.seconds_of_rest`; the calendar alone says that an epoch is over."""
+        oldest, last = self._decision.oldest_undecided, self._job.last_epoch
+        if last is not None and oldest > last:
+            return math.inf
+        now, running = self._timeline.now, self._timeline.running_epoch
+        if now is None or running is None or oldest < running:
+            return None
+        return self._timeline.seconds_until_end(running)
