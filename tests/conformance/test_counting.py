@@ -153,12 +153,14 @@ def test_going_on_from_a_state_gives_the_same_estimates(case: Case) -> None:
 def test_estimates_do_not_depend_on_when_they_are_asked_for(case: Case) -> None:
     """Nor on the order in which windows come in: those asked for earlier are made anew."""
     at_once, step_by_step = case.aggregator(), case.aggregator()
+    # The same object: what was made for another one is not gone on with.
+    attendance = Attendance.constant(case.last_epoch, DEVICES)
     for epoch, words in _numbered(case):
         at_once.add(epoch, words, None)
     for epoch, words in reversed(_numbered(case)):
-        estimates(case, step_by_step)
+        estimates(case, step_by_step, attendance)
         step_by_step.add(epoch, words, None)
-    assert estimates(case, step_by_step) == estimates(case, at_once)
+    assert estimates(case, step_by_step, attendance) == estimates(case, at_once, attendance)
 
 
 def test_of_few_protocols_all_of_a_horizon_has_to_be_known() -> None:
@@ -190,7 +192,9 @@ def plain_or_counted(
     return distinct, counts.astype(np.uint32)
 
 
-def estimates(case: Case, aggregator: Aggregator) -> list[object]:
-    attendance = Attendance.constant(case.last_epoch, DEVICES)
+def estimates(
+    case: Case, aggregator: Aggregator, attendance: Attendance | None = None
+) -> list[object]:
+    attendance = attendance or Attendance.constant(case.last_epoch, DEVICES)
     found = [aggregator.estimate(epoch, attendance) for epoch in range(1, case.last_epoch + 1)]
     return [None if estimate is None else estimate.to_json() for estimate in found]

@@ -149,3 +149,29 @@ def _drawn(devices: FutureRand) -> list[tuple[int, list[int]]]:
         (order, [1 if bit else -1 for bit in row[: devices.law.composed[order].k]])
         for order, row in zip(arrays["order"].tolist(), bits.tolist(), strict=True)
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "complaint"),
+    [
+        ("signs", np.zeros((3, 2), np.uint8), r"signs is uint8 of shape \(3, 2\), must be .*3, 1"),
+        ("used", np.zeros(3, np.uint16), "used is uint16"),
+        ("boundary", np.zeros(2, np.int8), r"boundary is int8 of shape \(2,\)"),
+        ("order", np.full(3, 5, np.uint8), "order has a value that is not from 0 to 4"),
+        ("order", np.array([0, 5, 0], np.uint8), "order has a value that is not from 0 to 4"),
+        ("more", np.zeros(3), "state arrays .*'more'"),
+    ],
+)
+def test_arrays_of_another_law_are_not_restored(
+    name: str, array: NDArray[np.generic], complaint: str
+) -> None:
+    devices = _population(3, at=3)
+    with pytest.raises(ValueError, match=complaint):
+        FutureRand.restore(devices.law, devices.state_arrays() | {name: array}, 3)
+
+
+def _population(count: int, at: int) -> FutureRand:
+    devices = FutureRand(calibrate(FutureRandParameters(1.0, 2), HORIZON))
+    devices.enrol(count, seeded_generator(1))
+    devices.report(at, np.zeros(count, np.int8), None, seeded_generator(1))
+    return devices

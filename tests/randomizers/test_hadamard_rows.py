@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -104,3 +106,21 @@ def test_labels_that_cannot_be_are_refused_in_one_line(
     with pytest.raises(ValueError, match=message) as refused:
         check_labels(labels)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"row": None}, "HadamardValues keeps .*'row'"),
+        ({"row": np.zeros(9, np.uint16)}, r"row is uint16 of shape \(9,\)"),
+        ({"row": np.zeros(10, np.int64)}, "row is int64"),
+        ({"row": np.full(10, 8, np.uint16)}, "row has a value that is not from 0 to 7"),
+        ({"noise": np.zeros(10, np.int64)}, "state array noise is int64"),
+    ],
+)
+def test_no_other_state_is_restored(changed: dict[str, Any], message: str) -> None:
+    of = law()
+    arrays = {**enrolled(of, 10).state_arrays(), **changed}
+    known = {name: array for name, array in arrays.items() if array is not None}
+    with pytest.raises(ValueError, match=message):
+        HadamardValues.restore(of, known, epoch=0)

@@ -237,3 +237,13 @@ def test_the_largest_boost_is_the_largest_whose_words_can_be_sent() -> None:
     assert ZERO + law.most == np.iinfo(law.word_form.dtype).max
     with pytest.raises(ValueError, match="a boost of"):
         replace(DYADIC, boost=math.nextafter(MAX_BOOST, math.inf))
+
+
+def test_a_clock_of_another_law_is_refused() -> None:
+    devices = ShuffledValueStream(DYADIC)
+    devices.enrol(3, seeded_generator(1))
+    arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
+    for wrong in (DYADIC.clock + 1, -1):
+        arrays["left"][1] = wrong
+        with pytest.raises(ValueError, match="it is of another law"):
+            ShuffledValueStream.restore(DYADIC, arrays, 0)

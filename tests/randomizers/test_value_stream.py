@@ -403,3 +403,14 @@ def test_letters_lean_by_the_gain_along_what_is_followed() -> None:
         assert abs(letters.var() - 1) < 0.03
     assert np.abs(law.gain * pulls / math.sqrt(law.clock)).max() > 30 / math.sqrt(count), "power"
     assert made > law.changes, "also past what is boosted"
+
+
+def test_a_state_of_another_law_is_refused() -> None:
+    law = calibrate(ValueStreamParameters(1.0, 2), 170)
+    devices = ValueStream(law)
+    devices.enrol(3, seeded_generator(1))
+    arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
+    for wrong in (-1.0, law.clock * 1.01, math.nan):
+        with pytest.raises(ValueError, match="left"):
+            ValueStream.restore(law, {**arrays, "left": np.full(3, wrong)}, 1)
+    assert sum(array.itemsize for array in arrays.values()) <= 40, "bytes of a device"
