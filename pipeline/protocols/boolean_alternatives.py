@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 
 from dpstream.pipeline.protocols.protocol import Alternative
-from dpstream.randomizers.comparisons import IndependentResponseParameters
+from dpstream.randomizers.baselines import IndependentResponseParameters, SplitBudgetParameters
 from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.split_budget import SplitBudgetParameters
 from dpstream.randomizers.value_stream import ValueStreamParameters
 
 DELTA = 1e-6

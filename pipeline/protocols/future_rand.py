@@ -20,7 +20,7 @@ from dpstream.pipeline.protocols.boolean_alternatives import alternatives
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
-from dpstream.randomizers.comparisons import IndependentResponseParameters
+from dpstream.randomizers.baselines import IndependentResponseParameters
 from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 
 
@@ -111,14 +111,6 @@ def dyadic_protocol(
         alternatives=alternatives,
         examples=examples,
     )
-
-
-def dyadic_comparison(
-    name: str, parameters: type[IndependentResponseParameters], examples: tuple[Example, ...]
-) -> Protocol:
-    """The same with the law of signs of a published comparison."""
-    calibrate = late_calibration("comparisons", f"calibrate_{name}")
-    return dyadic_protocol(name, parameters, calibrate, examples)
 
 
 PROTOCOL = dyadic_protocol(

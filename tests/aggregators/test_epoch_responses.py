@@ -11,9 +11,9 @@ from scipy import stats
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.epoch_responses import EpochResponsesAggregator, response_variance
+from dpstream.randomizers.baselines import SplitBudget, SplitBudgetParameters
+from dpstream.randomizers.baselines.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.split_budget import SplitBudget, SplitBudgetParameters
-from dpstream.randomizers.split_budget.calibration import calibrate
 
 LAW = calibrate(SplitBudgetParameters(3 * math.log(3)), last_epoch=3)
 EVERYBODY = Attendance.constant(3, 100)

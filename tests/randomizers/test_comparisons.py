@@ -10,16 +10,14 @@ from itertools import product
 import pytest
 
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.comparisons import (
+from dpstream.randomizers.baselines import (
     BunParameters,
     ErlingssonParameters,
     IndependentResponseParameters,
 )
-from dpstream.randomizers.comparisons.calibration import (
+from dpstream.randomizers.baselines.calibration import (
     bun,
-    calibrate_bun,
-    calibrate_erlingsson,
-    calibrate_independent_response,
+    calibrate,
     erlingsson,
     independent,
 )
@@ -130,16 +128,16 @@ def test_bun_spends_less_than_it_is_given_and_says_where_it_ends() -> None:
 
 def test_all_were_published_with_uniform_orders_and_all_signs_at_every_order() -> None:
     laws = {
-        calibrate_independent_response(IndependentResponseParameters(1, 4), 5): independent(4, 1.0),
-        calibrate_erlingsson(ErlingssonParameters(1, 4), 5): erlingsson(4, 0.5),
-        calibrate_erlingsson(ErlingssonParameters(1, 4, calibration="full"), 5): erlingsson(4, 1.0),
-        calibrate_bun(BunParameters(1, 4), 5): bun(4, 1.0),
+        calibrate(IndependentResponseParameters(1, 4), 5): independent(4, 1.0),
+        calibrate(ErlingssonParameters(1, 4), 5): erlingsson(4, 0.5),
+        calibrate(ErlingssonParameters(1, 4, calibration="full"), 5): erlingsson(4, 1.0),
+        calibrate(BunParameters(1, 4), 5): bun(4, 1.0),
     }
     for law, composed in laws.items():
         assert (law.horizon, law.epsilon, law.order_weights) == (8, 1.0, (1,) * 4)
         assert law.composed == (composed,) * 4
     with pytest.raises(ValueError, match="0 epochs, must be from 1"):
-        calibrate_bun(BunParameters(1, 4), 0)
+        calibrate(BunParameters(1, 4), 0)
 
 
 def test_the_estimators_are_the_published_ones_unless_asked_otherwise() -> None:

@@ -12,13 +12,13 @@ from math import prod
 import numpy as np
 import pytest
 
-from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.memoized_response import (
+from dpstream.randomizers.baselines import (
     MemoizedResponse,
     MemoizedResponseLaw,
     MemoizedResponseParameters,
 )
-from dpstream.randomizers.memoized_response.calibration import calibrate
+from dpstream.randomizers.baselines.calibration import calibrate
+from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.randomness import seeded_generator
 
 PARAMETERS = [

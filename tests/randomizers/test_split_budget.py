@@ -10,9 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpstream.randomizers.baselines import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
+from dpstream.randomizers.baselines.calibration import calibrate
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.split_budget import SplitBudget, SplitBudgetLaw, SplitBudgetParameters
-from dpstream.randomizers.split_budget.calibration import calibrate
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.3, 1.0, 64.0])

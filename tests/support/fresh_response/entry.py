@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
-from dpstream.pipeline.protocols.epoch_responses import EpochResponsesForecast
+from dpstream.pipeline.protocols.baselines import EpochResponsesForecast
 from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
 
 from . import FreshResponse, FreshResponseLaw, FreshResponseParameters

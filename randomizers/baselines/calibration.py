@@ -1,12 +1,15 @@
-"""Composed randomizers that came before FutureRand's, for comparison, and jobs that use them.
+"""From the parameters of a baseline to the constants its devices run on.
 
-A device is FutureRand's in every case: it draws its order uniformly and has as many signs as
-changes at every order, as all of them were published. Only the law of the signs differs.
+A device of `independent_response`, `erlingsson` and `bun` is FutureRand's: it draws its order
+uniformly and has as many signs as changes at every order, as all of them were published. Only the
+law of the signs differs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from decimal import ROUND_FLOOR, Decimal, localcontext
+from typing import Any, Final
 
 from dpstream.randomizers.accounting.calibration import (
     WEIGHT_BITS,
@@ -14,16 +17,37 @@ from dpstream.randomizers.accounting.calibration import (
     high_precision,
     optimal,
 )
-from dpstream.randomizers.comparisons import (
+from dpstream.randomizers.baselines import (
     BunParameters,
     ErlingssonParameters,
     IndependentResponseParameters,
+    MemoizedResponseLaw,
+    MemoizedResponseParameters,
+    SplitBudgetLaw,
+    SplitBudgetParameters,
 )
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.future_rand import MAX_HORIZON, FutureRandLaw
 
 # Halvings of an interval until its ends agree in all the digits that are kept.
 _HALVINGS = 270
+
+
+def calibrate(parameters: Any, last_epoch: int) -> Any:
+    """Calibrate the law of a job, of the class that its protocol has.
+
+    Args:
+        parameters: of any baseline.
+        last_epoch: number of epochs.
+
+    Raises:
+        ValueError: there is no epoch, there are too many, or epsilon is too large.
+
+    >>> law = calibrate(SplitBudgetParameters(1), last_epoch=10)
+    >>> law.loss, round(law.c_gap, 4)  # tanh(1 / 20)
+    (1.0, 0.05)
+    """
+    return CALIBRATIONS[type(parameters)](parameters, last_epoch)
 
 
 def independent(k: int, epsilon: float) -> ComposedLaw:
@@ -51,7 +75,7 @@ def erlingsson(k: int, epsilon: float) -> ComposedLaw:
     """Randomized response of one sign, which is drawn at random; the others are fair coins.
 
     Erlingsson et al., "Amplification by Shuffling" (2019), the protocol for changing values. They
-    call it with half of the epsilon that is spent: see `calibrate_erlingsson`.
+    call it with half of the epsilon that is spent.
 
     Args:
         k: number of signs.
@@ -109,42 +133,64 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
         return annulus(k, low, centre - radius, centre + radius)
 
 
-def calibrate_independent_response(
-    parameters: IndependentResponseParameters, last_epoch: int
-) -> FutureRandLaw:
-    """The law of a job, with a loss of epsilon.
+def _dyadic(
+    signs: Callable[[int, float], ComposedLaw],
+) -> Callable[[IndependentResponseParameters, int], FutureRandLaw]:
+    """Calibrate orders drawn uniformly, and one law of signs for all of them."""
 
-    Raises:
-        ValueError: there is no epoch, or there are more than 2^63.
+    def law(asked: IndependentResponseParameters, last_epoch: int) -> FutureRandLaw:
+        composed = signs(asked.changes, _spent(asked))
+        if not 1 <= last_epoch <= MAX_HORIZON:
+            raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
+        orders = (last_epoch - 1).bit_length() + 1
+        return FutureRandLaw(1 << (orders - 1), asked.epsilon, (1,) * orders, (composed,) * orders)
+
+    return law
+
+
+def _spent(asked: Any) -> float:
+    """What is spent of epsilon: half of it as `erlingsson` and `memoized_response` are published.
+
+    The two bits that tell two values apart in RAPPOR have half of the loss each.
     """
-    composed = independent(parameters.changes, parameters.epsilon)
-    return _dyadic_law(composed, parameters.epsilon, last_epoch)
+    half = getattr(asked, "calibration", "full") == "published"
+    return float(asked.epsilon / (2 if half else 1))
 
 
-def calibrate_erlingsson(parameters: ErlingssonParameters, last_epoch: int) -> FutureRandLaw:
-    """The law of a job, with a loss of epsilon or, as published, half of it.
+def _split(asked: SplitBudgetParameters, last_epoch: int) -> SplitBudgetLaw:
+    """Calibrate randomized response with epsilon / last_epoch, rounded down."""
+    with localcontext() as context:
+        context.prec, context.rounding = 80, ROUND_FLOOR
+        single = Decimal(asked.epsilon) / max(1, last_epoch)
+    return SplitBudgetLaw(last_epoch, asked.epsilon, optimal(1, single))
 
-    Raises:
-        ValueError: there is no epoch, or there are more than 2^63.
+
+def _memoized(asked: MemoizedResponseParameters, last_epoch: int) -> MemoizedResponseLaw:
+    """Calibrate the two responses, chained as in Arcolezi et al. (2021).
+
+    Permanent responses have the loss that the calibration gives them. Instantaneous ones are such
+    that a single report has the wanted share of it: for losses e of the permanent, i of the
+    instantaneous response and f of a report, tanh(f / 2) = tanh(e / 2) tanh(i / 2).
     """
-    spent = parameters.epsilon / (2 if parameters.calibration == "published" else 1)
-    composed = erlingsson(parameters.changes, spent)
-    return _dyadic_law(composed, parameters.epsilon, last_epoch)
+    permanent = _spent(asked)
+    with high_precision():
+        first = Decimal(asked.first_share) * Decimal(permanent)
+        gap = _tanh_of_half(first) / _tanh_of_half(Decimal(permanent))
+        unit = 1 << WEIGHT_BITS
+        instantaneous = ComposedLaw((int((1 + gap) / (1 - gap) * unit), unit))
+    return MemoizedResponseLaw(last_epoch, asked.epsilon, optimal(1, permanent), instantaneous)
 
 
-def calibrate_bun(parameters: BunParameters, last_epoch: int) -> FutureRandLaw:
-    """The law of a job, with a loss below epsilon.
-
-    Raises:
-        ValueError: there is no epoch or there are more than 2^63, or epsilon is too large.
-    """
-    composed = bun(parameters.changes, parameters.epsilon)
-    return _dyadic_law(composed, parameters.epsilon, last_epoch)
+def _tanh_of_half(loss: Decimal) -> Decimal:
+    odds = loss.exp()
+    return (odds - 1) / (odds + 1)
 
 
-def _dyadic_law(composed: ComposedLaw, epsilon: float, last_epoch: int) -> FutureRandLaw:
-    """Orders drawn uniformly, and one law of signs for all of them."""
-    if not 1 <= last_epoch <= MAX_HORIZON:
-        raise ValueError(f"{last_epoch} epochs, must be from 1 to 2^63")
-    orders = (last_epoch - 1).bit_length() + 1
-    return FutureRandLaw(1 << (orders - 1), epsilon, (1,) * orders, (composed,) * orders)
+CALIBRATIONS: Final[Mapping[type[Any], Callable[[Any, int], Any]]] = {
+    IndependentResponseParameters: _dyadic(independent),
+    ErlingssonParameters: _dyadic(erlingsson),
+    BunParameters: _dyadic(bun),
+    SplitBudgetParameters: _split,
+    MemoizedResponseParameters: _memoized,
+}
+"""From parameters of each class and a number of epochs, the law of a job."""

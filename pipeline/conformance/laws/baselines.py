@@ -1,0 +1,85 @@
+"""What a device of a baseline can send, by enumeration.
+
+Of FutureRand's devices that is FutureRand's law, whatever law their signs follow; that a law of
+signs is the one published is tested in tests/randomizers/test_comparisons.py.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+from dpstream.pipeline.conformance import cases
+from dpstream.pipeline.conformance.cases import Stream, View
+from dpstream.pipeline.conformance.laws import future_rand
+from dpstream.pipeline.conformance.laws.independent import independent
+from dpstream.randomizers.baselines import MemoizedResponseLaw, SplitBudgetLaw
+from dpstream.randomizers.composed import ComposedLaw
+from dpstream.randomizers.future_rand import FutureRandLaw
+
+
+def ExactLaw(law: object, last_epoch: int) -> cases.ExactLaw:  # noqa: N802
+    """Make the exact law that belongs to the class of a law."""
+    match law:
+        case FutureRandLaw():
+            return future_rand.ExactLaw(law, last_epoch)
+        case SplitBudgetLaw():
+            return SplitResponses(law)
+        case MemoizedResponseLaw():
+            return MemoizedResponses(law)
+    raise TypeError(f"no exact law is known of {type(law).__name__}")
+
+
+class SplitResponses:
+    """By enumeration of all bits: every one is the value or not, on its own."""
+
+    devices = 1
+
+    def __init__(self, law: SplitBudgetLaw) -> None:
+        self.kept, _ = reversal(law.response)
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
+        return independent(
+            {((bit,),): self.kept if bit == value else 1 - self.kept for bit in (0, 1)}
+            for value in stream
+        )
+
+
+class MemoizedResponses:
+    """By enumeration of the permanent responses and of all that can be reversed."""
+
+    devices = 1
+
+    def __init__(self, law: MemoizedResponseLaw) -> None:
+        self.permanent = reversal(law.permanent)
+        self.instantaneous = reversal(law.instantaneous)
+
+    def followed(self, stream: Stream) -> bool:
+        """Any stream is."""
+        return True
+
+    def views(self, stream: Stream) -> dict[View, Fraction]:
+        """What can be seen, with its probability."""
+        probabilities: defaultdict[View, Fraction] = defaultdict(Fraction)
+        for reversals in product((0, 1), repeat=2):
+            drawn = prod(self.permanent[reversed_] for reversed_ in reversals)
+            for coins in product((0, 1), repeat=len(stream)):
+                sent = tuple(
+                    ((value ^ reversals[value] ^ coin,),)
+                    for value, coin in zip(stream, coins, strict=True)
+                )
+                probabilities[sent] += drawn * prod(self.instantaneous[coin] for coin in coins)
+        return dict(probabilities)
+
+
+def reversal(law: ComposedLaw) -> tuple[Fraction, Fraction]:
+    """Probability that a bit is kept, and that it is reversed."""
+    kept, reversed_ = law.weights
+    return Fraction(kept, kept + reversed_), Fraction(reversed_, kept + reversed_)

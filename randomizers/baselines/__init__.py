@@ -1,0 +1,296 @@
+"""Protocols for yes or no at every epoch that came before or are simpler, for comparison.
+
+- `independent_response`, `erlingsson` and `bun` run the devices of FutureRand with another law of
+  the signs. A device draws from the law of its job and does not know which of them it runs.
+- `split_budget` sends the value by randomized response with epsilon / d at each of d epochs. The
+  losses of the epochs add up to epsilon for the whole stream, exactly: two streams that differ
+  everywhere attain it. The noise of an estimate grows as d.
+- `memoized_response` is the idea of RAPPOR (Erlingsson, Pihur and Korolova 2014) and dBitFlip (Ding
+  et al. 2017). When it is enrolled, a device draws for each of the two values a *permanent
+  response*, the value or its opposite. At every epoch it sends an *instantaneous response*: that of
+  its present value, randomized again. However long a value lasts, no more is told of it than its
+  permanent response. That is a guarantee for users whose value never changes. A change replaces one
+  permanent response by the other, and the epochs before and after it, each many reports long, tell
+  the two apart: the loss of a whole stream grows with its length, without limit. It is computed
+  here, exactly.
+
+What distinguishes their constants is a table in `dpstream.randomizers.baselines.calibration`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
+from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.epoch_responses import EpochResponses, check_response
+from dpstream.randomizers.future_rand import FutureRandParameters, check_epsilon
+from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.permanent_loss import stream_loss
+
+MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
+
+_NO_TRUST: Final = (
+    "nobody: it holds against everyone who sees the reports; which devices exist and when they "
+    "report is public"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IndependentResponseParameters:
+    """What a job says about independent randomized response of every change (Example 4.2).
+
+    Attributes:
+        epsilon: the privacy loss of a user's whole stream; each change takes an equal share.
+        changes: how many changes of a user's value are followed.
+        estimator: "prefix", as published, or "tree"; as for `FutureRandParameters`.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    changes: int
+    estimator: Literal["tree", "prefix"] = "prefix"
+
+    def __post_init__(self) -> None:
+        FutureRandParameters(self.epsilon, self.changes, estimator=self.estimator)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+@dataclass(frozen=True, slots=True)
+class BunParameters(IndependentResponseParameters):
+    """What a job says about the composed randomizer of Bun et al.; fields as above."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErlingssonParameters(IndependentResponseParameters):
+    """What a job says about Erlingsson et al.: one change drawn in advance is randomized.
+
+    Attributes:
+        calibration: "published", which spends half of epsilon, or "full".
+    """
+
+    calibration: Literal["published", "full"] = "published"
+
+    def __post_init__(self) -> None:
+        IndependentResponseParameters.__post_init__(self)
+        _check_calibration(self.calibration)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBudgetParameters:
+    """What a job says about the split budget.
+
+    Attributes:
+        epsilon: the privacy loss of a user's whole stream.
+
+    Raises:
+        ValueError: it is not allowed; the message says what is.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoizedResponseParameters:
+    """What a job says about memoized responses.
+
+    Attributes:
+        epsilon: the privacy loss claimed for a value that never changes, however often reported.
+        first_share: the loss of a single report, as a share of that of a permanent response.
+        calibration: "published", RAPPOR's: a permanent response has a loss of epsilon / 2, as each
+            of the two bits has that tell two values apart there; or "full": epsilon.
+
+    Raises:
+        ValueError: a value is not allowed; the message says what is.
+    """
+
+    epsilon: float
+    first_share: float = 0.5
+    calibration: Literal["published", "full"] = "published"
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        share = self.first_share
+        if (
+            isinstance(share, bool)
+            or not isinstance(share, int | float)
+            or not MIN_FIRST_SHARE <= share <= MAX_FIRST_SHARE
+        ):
+            raise ValueError(
+                f"first_share is {share!r}, must be a number "
+                f"from {MIN_FIRST_SHARE} to {MAX_FIRST_SHARE}"
+            )
+        _check_calibration(self.calibration)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "first_share", float(share))
+
+
+def _check_calibration(calibration: str) -> None:
+    if calibration not in ("published", "full"):
+        raise ValueError(f"calibration is {calibration!r}, must be 'published' or 'full'")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBudgetLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        last_epoch: number of epochs.
+        epsilon: what was asked for.
+        response: the law of one sign: the randomized response of an epoch.
+
+    Raises:
+        ValueError: the fields are not of this kind, or the responses spend more than epsilon.
+    """
+
+    last_epoch: int
+    epsilon: float
+    response: ComposedLaw
+
+    def __post_init__(self) -> None:
+        check_response("response", self.response, self.last_epoch)
+        if self.loss > self.epsilon:
+            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
+
+    @property
+    def c_gap(self) -> float:
+        """P(a report is the value) - P(it is not)."""
+        return self.response.c_gap
+
+    @property
+    def loss(self) -> float:
+        """The privacy loss of a user's stream, rounded up."""
+        weights = self.response.weights
+        return log_rounded_up(Fraction(max(weights), min(weights)), self.last_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoizedResponseLaw(Constants):
+    """All constants of a job.
+
+    Attributes:
+        last_epoch: number of epochs.
+        epsilon: what is claimed for a value that never changes.
+        permanent: the law of one sign: the permanent response to a value.
+        instantaneous: the law of one sign: the report of a permanent response.
+
+    Raises:
+        ValueError: the fields are not of this kind, a response is reversed more often than kept, or
+            the permanent responses spend more than is claimed.
+    """
+
+    last_epoch: int
+    epsilon: float
+    permanent: ComposedLaw
+    instantaneous: ComposedLaw
+
+    def __post_init__(self) -> None:
+        for name, law in (("permanent", self.permanent), ("instantaneous", self.instantaneous)):
+            check_response(name, law, self.last_epoch)
+            if law.weights[0] <= law.weights[1]:
+                raise ValueError(f"the {name} response is reversed no less often than kept")
+        if self.permanent.loss > self.epsilon:
+            raise ValueError(
+                f"permanent responses have a loss of {self.permanent.loss}, "
+                f"claimed is {self.epsilon} at most"
+            )
+
+    @property
+    def c_gap(self) -> float:
+        """P(a report is the value) - P(it is not)."""
+        return float(self.permanent.exact_c_gap * self.instantaneous.exact_c_gap)
+
+    @property
+    def stream_loss(self) -> float:
+        """The privacy loss of a user's whole stream, over all pairs of streams, rounded up."""
+        return stream_loss(self.permanent, self.instantaneous, self.last_epoch)
+
+
+class SplitBudget(EpochResponses[SplitBudgetLaw]):
+    """The devices of one horizon. They draw nothing in advance.
+
+    >>> from dpstream.randomizers.baselines.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> rng = seeded_generator(1)
+    >>> devices = SplitBudget(calibrate(SplitBudgetParameters(8), last_epoch=4))
+    >>> devices.enrol(1000, rng)
+    >>> reports = devices.report(1, np.ones(1000, np.int8), None, rng)
+    >>> round(float(reports.mean()), 1)  # e^2 / (e^2 + 1)
+    0.9
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: SplitBudgetLaw) -> None:
+        super().__init__(law, law.last_epoch, law.response)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's whole stream, from the weights of the law."""
+        return Guarantee(
+            epsilon=self.law.loss,
+            delta=0.0,
+            unit="stream",
+            neighbours="any two streams of a user's values",
+            trust=_NO_TRUST,
+            basis="exact",
+        )
+
+    def _answers(self, devices: NDArray[np.intp], values: NDArray[np.int8]) -> NDArray[np.uint8]:
+        return values.astype(np.uint8)
+
+
+class MemoizedResponse(EpochResponses[MemoizedResponseLaw]):
+    """The devices of one horizon, each with the permanent responses it drew once.
+
+    >>> from dpstream.randomizers.baselines.calibration import calibrate
+    >>> law = calibrate(MemoizedResponseParameters(1), last_epoch=10)
+    >>> devices = MemoizedResponse(law)
+    >>> devices.guarantee.spent_on
+    'single value (claimed), 4.65303 for the whole stream'
+
+    Args:
+        law: the constants of the job.
+    """
+
+    def __init__(self, law: MemoizedResponseLaw) -> None:
+        super().__init__(law, law.last_epoch, law.instantaneous)
+        # Permanent responses to the values 0 and 1.
+        self._memo = self._declare("memo", np.uint8, (2,), new=None, allowed=range(2))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is claimed for a value that never changes, and the exact loss of a whole stream."""
+        return Guarantee(
+            epsilon=self.law.epsilon,
+            delta=0.0,
+            unit="value",
+            neighbours=(
+                "two values of a user who has one of them at every epoch (not one who is withdrawn "
+                "with the value 1, which changes it to 0)"
+            ),
+            trust=_NO_TRUST,
+            basis="bound",
+            stream_epsilon=self.law.stream_loss,
+        )
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:
+        reversed_ = draw_categories(self.law.permanent.weights, 2 * count, rng).astype(np.uint8)
+        return {"memo": reversed_.reshape(count, 2) ^ np.array([0, 1], np.uint8)}
+
+    def _answers(self, devices: NDArray[np.intp], values: NDArray[np.int8]) -> NDArray[np.uint8]:
+        answers: NDArray[np.uint8] = self._memo[devices, values]
+        return answers
