@@ -1,18 +1,35 @@
-"""Numeric values over time, server side: letters on items over time for every level.
+"""Numeric values over time, server side: letters on every level, and least squares over its nodes.
 
-What all levels together say of the buckets is in `dpstream.aggregators.level_sums`.
+Each level is a job over items of its own, about the same users. Since a device's level does not
+depend on its values, those who report on a level speak for all.
 """
 
 from __future__ import annotations
 
-from typing import Self
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.attendance import Attendance
+from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
-from dpstream.aggregators.level_sums import LevelSums
+from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+from dpstream.aggregators.value_tree import consistent_buckets
 from dpstream.randomizers.range_values import LEVEL_SHIFT, RangeValuesLaw
+from dpstream.randomizers.value_tree import range_variances
+
+_LENGTH_BYTES = 8
+
+Array: TypeAlias = NDArray[np.float64]
 
 
-class RangeValuesAggregator(LevelSums[HadamardValuesAggregator]):
+class RangeValuesAggregator:
     """Sums of letters; equal whatever the order, and however they were split and merged.
 
     >>> import numpy as np
@@ -29,8 +46,60 @@ class RangeValuesAggregator(LevelSums[HadamardValuesAggregator]):
     """
 
     def __init__(self, law: RangeValuesLaw) -> None:
-        levels = [HadamardValuesAggregator(level) for level in law.levels]
-        super().__init__(law, levels, law.last_epoch, LEVEL_SHIFT)
+        self.law = law
+        self.levels = [HadamardValuesAggregator(level) for level in law.levels]
+
+    def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
+        """See that words can be reports of an epoch.
+
+        Raises:
+            ValueError: the epoch lies outside the horizon, the array is not uint32 of shape
+                (reports, 1), or a word names a level that is never drawn, or is none of its words.
+        """
+        check_form(epoch, self.law.last_epoch, words, np.uint32)
+        drawn = np.flatnonzero([0, *self.law.level_weights])
+        wrong = ~np.isin(words[:, 0] >> LEVEL_SHIFT, drawn)
+        if wrong.any():
+            word = int(words[wrong.argmax(), 0])
+            raise ValueError(
+                f"word {word} at epoch {epoch}: level {word >> LEVEL_SHIFT}, the levels drawn are "
+                f"{', '.join(map(str, drawn))}"
+            )
+        for level, _, part in self._by_level(words):
+            level.check_words(epoch, part)
+
+    def add(
+        self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
+    ) -> None:
+        """Count reports.
+
+        Args:
+            epoch: 1 to the horizon.
+            words: uint32, shape (rows, 1), as `RangeValues.report` returns.
+            counts: unsigned, shape (rows,), how often each word was received; None for once each.
+
+        Raises:
+            ValueError: from `check_words`; nothing is counted then.
+        """
+        self.check_words(epoch, words)
+        for level, where, part in self._by_level(words):
+            level.add(epoch, part, None if counts is None else counts[where])
+
+    def merge(self, other: Self) -> None:
+        """Count what another aggregator of the same law has counted.
+
+        Raises:
+            ValueError: it has another law.
+        """
+        if other.law != self.law:
+            raise ValueError("aggregators of two different laws cannot be merged")
+        for mine, theirs in zip(self.levels, other.levels, strict=True):
+            mine.merge(theirs)
+
+    def to_bytes(self) -> bytes:
+        """For every level the length of its counts (u8) and the counts; equal ones: equal bytes."""
+        states = [level.to_bytes() for level in self.levels]
+        return b"".join(len(state).to_bytes(_LENGTH_BYTES, "little") + state for state in states)
 
     @classmethod
     def from_bytes(cls, law: RangeValuesLaw, data: bytes) -> Self:
@@ -39,9 +108,121 @@ class RangeValuesAggregator(LevelSums[HadamardValuesAggregator]):
         Raises:
             ValueError: the bytes are no sums of this horizon and these levels.
         """
-        aggregator = cls(law)
-        aggregator.levels = aggregator.levels_from_bytes(
-            data,
-            lambda index, state: HadamardValuesAggregator.from_bytes(law.levels[index], state),
-        )
+        aggregator, start = cls(law), 0
+        for index, level in enumerate(law.levels):
+            begin = start + _LENGTH_BYTES
+            start = begin + int.from_bytes(data[start:begin], "little")
+            if start > len(data) or begin > len(data):
+                raise ValueError(f"counts of {len(data)} bytes end within level {index + 1}")
+            state = data[begin:start]
+            aggregator.levels[index] = HadamardValuesAggregator.from_bytes(level, state)
+        if start != len(data):
+            raise ValueError(f"counts of {len(data)} bytes, {len(law.levels)} levels take {start}")
         return aggregator
+
+    def estimate(self, epoch: int, attendance: Attendance) -> RangeEstimates | None:
+        """How many devices' values lie in each bucket at an epoch; None where nothing is known.
+
+        Every enrolled device is taken to have a value: they add up to the population. A level with
+        an interval that no report covers is left out, unless it is the one of the buckets: then all
+        levels are used, each with what its gaps add to its deviation, and the result is flagged
+        `GAP`.
+
+        Args:
+            epoch: 1 to the horizon.
+            attendance: head counts of the epochs up to this one.
+        """
+        found = [level.estimate(epoch, attendance) for level in self.levels]
+        if found[-1] is None:
+            return None
+        population = int(attendance.population[epoch])
+        nodes = [level or _nothing(2 << index, population) for index, level in enumerate(found)]
+        widths = np.array([[level.half_width] for level in nodes])
+        gaps = np.array([[GAP in level.flags] for level in nodes])
+        variances = self._level_variances(widths, gaps)[:, 0]
+        values = consistent_buckets([level.values for level in nodes], variances, population)
+        deviation = math.sqrt(float(range_variances(variances, 0, 1)))
+        return RangeEstimates(
+            values=values,
+            standard_deviation=deviation,
+            half_width=NORMAL_95 * deviation,
+            reports=sum(
+                level.reports
+                for level, variance in zip(nodes, variances, strict=True)
+                if np.isfinite(variance)
+            ),
+            population=population,
+            flags=(GAP,) if gaps[-1, 0] else (),
+            level_variances=tuple(variances.tolist()),
+        )
+
+    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+        """How many values lay in each bucket at every epoch, from all reports up to the last one.
+
+        Args:
+            last_epoch: 1 to the horizon.
+            attendance: head counts of the epochs up to this one.
+        """
+        nodes = [level.smoothed(last_epoch, attendance) for level in self.levels]
+        gaps = np.array([level.gaps for level in nodes])
+        variances = self._level_variances(np.array([level.half_widths for level in nodes]), gaps)
+        population = nodes[-1].population
+
+        def over_the_tree(levels: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+            epochs = range(last_epoch)
+            return np.array(
+                [
+                    consistent_buckets(
+                        [values[epoch] for values in levels], variances[:, epoch], population[epoch]
+                    )
+                    for epoch in epochs
+                ]
+            )
+
+        deviations = np.sqrt(range_variances(variances, 0, 1))
+        return SmoothedEstimates(
+            values=over_the_tree([level.values for level in nodes]),
+            standard_deviations=deviations,
+            half_widths=NORMAL_95 * deviations,
+            gaps=gaps[-1],
+            population=population,
+            online_shrunk=_of_all([level.online_shrunk for level in nodes], over_the_tree),
+            shrunk=_of_all([level.shrunk for level in nodes], over_the_tree),
+            level_variances=variances,
+        )
+
+    def _level_variances(
+        self, half_widths: NDArray[np.float64], gaps: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Variances of the nodes of each level, infinite where a level is left out.
+
+        Args:
+            half_widths: of their 95 % intervals, shape (levels, epochs).
+            gaps: whether the level has an interval that no report covers, the same shape.
+        """
+        drawn = np.array(self.law.level_weights)[:, None] > 0
+        return np.where(drawn & (gaps[-1] | ~gaps), np.square(half_widths / NORMAL_95), np.inf)
+
+    def _by_level(
+        self, words: NDArray[np.uint32]
+    ) -> Iterator[tuple[HadamardValuesAggregator, NDArray[np.bool_], NDArray[np.uint32]]]:
+        """For every level that is drawn: which words are its own, and what it makes of them."""
+        levels = words[:, 0] >> LEVEL_SHIFT
+        for number, (level, weight) in enumerate(
+            zip(self.levels, self.law.level_weights, strict=True), start=1
+        ):
+            if weight:
+                where = levels == number
+                yield level, where, words[where] & np.uint32((1 << LEVEL_SHIFT) - 1)
+
+
+def _nothing(nodes: int, population: int) -> ItemEstimates:
+    """Of a level of which nothing is known."""
+    return ItemEstimates(np.zeros(nodes), math.inf, math.inf, 0, population, (GAP,))
+
+
+def _of_all(
+    levels: Sequence[Array | None], over_the_tree: Callable[[Sequence[Array]], Array]
+) -> Array | None:
+    made = [values for values in levels if values is not None]
+    return over_the_tree(made) if len(made) == len(levels) else None

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast, unboosted_caveat
 from dpstream.pipeline.protocols.late_calibration import late_calibration
-from dpstream.pipeline.protocols.level_forecasts import LevelForecast
 from dpstream.pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
 from dpstream.pipeline.protocols.shuffled_alternatives import trusting_with_values
 from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.range_values import RangeValues, RangeValuesLaw, RangeValuesParameters
+from dpstream.randomizers.value_tree import range_variances
 
 
-class RangeValuesForecast(LevelForecast):
-    """A letter of every device at every epoch, on one of the levels.
+class RangeValuesForecast:
+    """A letter of every device at every epoch, on one of the levels, and least squares over them.
 
     Args:
         law: the constants of the job.
@@ -28,7 +32,14 @@ class RangeValuesForecast(LevelForecast):
     def __init__(
         self, law: RangeValuesLaw, parameters: RangeValuesParameters, last_epoch: int
     ) -> None:
-        super().__init__(law, [HadamardValuesForecast(level, last_epoch) for level in law.levels])
+        forecasts = [HadamardValuesForecast(level, last_epoch) for level in law.levels]
+        probabilities = np.array(law.level_probabilities)
+        self.reports_per_user = probabilities @ [each.reports_per_user for each in forecasts]
+        online = np.array([each.standard_deviations(1) for each in forecasts])
+        smoothed = np.array([each.smoothed_standard_deviations(1) for each in forecasts])
+        with np.errstate(divide="ignore"):
+            self._level_variances = np.square(online) / probabilities[:, None]
+            self._smoothed_level_variances = np.square(smoothed) / probabilities[:, None]
         self.constants: tuple[Mapping[str, int | float], ...] = tuple(
             {
                 "level": number,
@@ -46,10 +57,43 @@ class RangeValuesForecast(LevelForecast):
         )
         last = law.levels[-1]
         self.caveats = (
-            *self.bucket_caveats(parameters.low, parameters.high, parameters.buckets),
+            *self._bucket_caveats(parameters.low, parameters.high, parameters.buckets),
             unboosted_caveat(last.changes, last.booleans.changes, last.unboosted_share, "bucket"),
             "a flip that is not boosted shows by and by, which biases the estimates and is not in "
             "the predicted errors",
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimate of each bucket, in users, shape (epochs,)."""
+        return np.sqrt(users * range_variances(self._level_variances, 0, 1))
+
+    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the smoothed estimate of each bucket, in users, shape (epochs,)."""
+        return np.sqrt(users * range_variances(self._smoothed_level_variances, 0, 1))
+
+    def range_deviations(self, users: int, start: int, end: int) -> NDArray[np.float64]:
+        """Of the number of values in the buckets from `start` to before `end`, counted from 0."""
+        return np.sqrt(users * range_variances(self._level_variances, start, end))
+
+    @property
+    def widest(self) -> float:
+        """No range has a larger deviation than this many times that of a bucket, at the last epoch.
+
+        A range lies between two ends, and has at most the variances of the values below each of
+        them: in the wavelets of a node both have the same sign.
+        """
+        last = self._level_variances[:, -1]
+        ends = np.arange(2 ** len(last) + 1)
+        cumulative = range_variances(last, 0, ends)
+        worst = math.sqrt(2 * float(cumulative.max()))
+        return worst / math.sqrt(float(range_variances(last, 0, 1)))
+
+    def _bucket_caveats(self, low: float, high: float, buckets: int) -> tuple[str, str]:
+        """What the errors are about."""
+        return (
+            f"values lie in {buckets:,} buckets, each {(high - low) / buckets:.6g} wide",
+            f"the errors are those of a single bucket; a wide range has at most "
+            f"{self.widest:.1f} times as large ones",
         )
 
 

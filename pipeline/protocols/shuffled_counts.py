@@ -3,42 +3,47 @@
 How many have value 1 (`ShuffledCountsLaw`), each of several items (`ShuffledItemCountsLaw`), or
 numbers in ranges (`ShuffledLevelCountsLaw`); which it is follows from the domain of the job. And
 how many have value 1 where the stage adds the noise, and releases a sum (`ShuffledValueStreamLaw`).
+The law says which devices and aggregators know it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpstream.aggregators.changes import ChangeErrors, KeptErrors
 from dpstream.aggregators.followed_changes import FollowedChanges
-from dpstream.aggregators.freezing import FreezingModel
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator
-from dpstream.aggregators.shuffled_counts import predicted_deviations as counts_deviations
 from dpstream.aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
-from dpstream.aggregators.shuffled_item_counts import predicted_deviations as item_deviations
 from dpstream.aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator
-from dpstream.aggregators.shuffled_level_counts import predicted_deviations as level_deviations
 from dpstream.aggregators.shuffled_value_stream import (
     ShuffledValueStreamAggregator,
     received_errors,
 )
-from dpstream.aggregators.shuffled_value_stream import predicted_deviations as stream_deviations
-from dpstream.pipeline.protocols.protocol import Example
-from dpstream.pipeline.protocols.shuffled import Kind, noise_caveats, noise_columns, shuffled
-from dpstream.pipeline.protocols.value_stream import bias_of_unboosted, unboosted_caveat
-from dpstream.randomizers.code_variances import (
-    equal_variances,
-    level_range_variances,
-    mean_deviation,
+from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
+from dpstream.pipeline.protocols.forecasts import Forecast
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.protocol import (
+    Example,
+    Law,
+    LawReader,
+    Protocol,
+    StageDummies,
+    StageSum,
+    stated_capacity,
 )
-from dpstream.randomizers.item_domains import Numbers
+from dpstream.pipeline.protocols.shuffled_alternatives import alternatives
+from dpstream.pipeline.protocols.shuffled_forecasts import (
+    ShuffledCountsForecast,
+    ShuffledItemCountsForecast,
+    ShuffledLevelCountsForecast,
+    ShuffledValueStreamForecast,
+)
+from dpstream.pipeline.values.numbers import NumericDomain
+from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.randomizers.item_domains import Bits, Numbers, StreamDomain
 from dpstream.randomizers.shuffled_counts import (
     ShuffledCounts,
     ShuffledCountsLaw,
@@ -46,184 +51,117 @@ from dpstream.randomizers.shuffled_counts import (
 )
 from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
 from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from dpstream.randomizers.shuffled_value_stream import (
-    STEPS,
-    ShuffledValueStream,
-    ShuffledValueStreamLaw,
-)
+from dpstream.randomizers.shuffled_value_stream import ShuffledValueStream, ShuffledValueStreamLaw
 from dpstream.randomizers.value_stream.kernel import Kernel
 
 
-class ShuffledCountsForecast:
-    """One cell for each epoch, its noise averaged over about 2r + 1 of them.
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What runs, for one kind of values; `package` is one of `randomizers`.
 
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
+    `contributors` of a law are how many its noise is sized on; None where the stage adds it.
     """
 
-    def __init__(self, law: ShuffledCountsLaw, last_epoch: int) -> None:
-        self._law, self._last_epoch = law, last_epoch
-        self.boost = law.boost
-        self.reports_per_user = np.full(last_epoch, law.boost + 1 + law.noise.per_contributor(1))
-        self.constants: tuple[Mapping[str, int | float], ...] = (
-            {
-                "epochs": law.last_epoch,
-                "changes": law.changes,
-                "boost": law.boost,
-                **noise_columns(law.noise),
-            },
-        )
-        self.caveats = (
-            "messages are those of a user whose value is always 1: with 0 it sends one fewer",
-            *_boost_caveats(law),
-            *noise_caveats(law.noise),
-        )
-
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
-        return counts_deviations(self._law, self._last_epoch, users)
-
-    def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Expected estimate minus truth for one user, shape (epochs,)."""
-        boost, biases, bias = self._law.boost, [], 0.0
-        # By epoch, what changes that are not boosted add up to.
-        for unboosted in np.diff(model.missed(order=0, signs=self._law.changes)).tolist():
-            bias = boost * (bias - unboosted) / (boost + 1)
-            biases.append(bias)
-        return np.array(biases)
+    package: str
+    contributors: Callable[[Any], int | None]
+    law: Any
+    devices: Any
+    aggregator: Any
+    forecast: Callable[[Any, int], Forecast]
 
 
-class ShuffledItemCountsForecast:
-    """Of every item the same.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
-
-    def __init__(self, law: ShuffledItemCountsLaw, last_epoch: int) -> None:
-        self._law, self._last_epoch = law, last_epoch
-        self.boost = law.boost
-        self.reports_per_user = np.full(last_epoch, 1 + law.dummies_per_user)
-        self.constants: tuple[Mapping[str, int | float], ...] = (
-            {
-                "epochs": law.last_epoch,
-                "changes": law.changes,
-                "boost": law.boost,
-                "buckets": law.buckets,
-                "collisions": law.hashes.overlap,
-                "dummies": law.held.mean,
-                "dummies_left": 0.0 if law.left is None else law.left.mean,
-                "dummies_per_user": law.dummies_per_user,
-            },
-        )
-        self.caveats = (
-            "the errors are those of each of the items; everybody is taken to have one, and "
-            "messages about others that fall into an item's bucket are part of its error",
-            *_boost_caveats(law),
-            *noise_caveats(law.held),
-        )
-
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each item, in users, shape (epochs,)."""
-        return item_deviations(self._law, self._last_epoch, users)
+_BOOLEANS = Kind(
+    "shuffled_counts",
+    lambda law: law.noise.contributors,
+    ShuffledCountsLaw,
+    ShuffledCounts,
+    ShuffledCountsAggregator,
+    ShuffledCountsForecast,
+)
+_ITEMS = Kind(
+    "shuffled_item_counts",
+    lambda law: law.held.contributors,
+    ShuffledItemCountsLaw,
+    ShuffledItemCounts,
+    ShuffledItemCountsAggregator,
+    ShuffledItemCountsForecast,
+)
+_NUMBERS = Kind(
+    "shuffled_level_counts",
+    lambda law: law.held.contributors,
+    ShuffledLevelCountsLaw,
+    ShuffledItemCounts,
+    ShuffledLevelCountsAggregator,
+    ShuffledLevelCountsForecast,
+)
+_SUMS = Kind(
+    "shuffled_value_stream",
+    lambda law: law.contributors,
+    ShuffledValueStreamLaw,
+    ShuffledValueStream,
+    ShuffledValueStreamAggregator,
+    ShuffledValueStreamForecast,
+)
 
 
-class ShuffledLevelCountsForecast:
-    """Of every value the same, and of ranges.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
-
-    def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
-        self._law, self._last_epoch = law, last_epoch
-        self.boost = law.boost
-        self.reports_per_user = np.full(last_epoch, law.levels_sent + law.dummies_per_user)
-        self.constants: tuple[Mapping[str, int | float], ...] = tuple(
-            {
-                "level": level,
-                "nodes": nodes,
-                "width": width,
-                "boost": law.boost,
-                "dummies": law.held.mean,
-                "dummies_left": 0.0 if law.left is None else law.left.mean,
-                "dummies_per_user": sum(noise.per_contributor(nodes) for noise in law.noises),
-            }
-            for level, (nodes, width) in enumerate(
-                zip(law.levels.nodes, law.levels.widths, strict=True)
-            )
-            if level or law.rooted
-        )
-        self.caveats = (
-            f"the errors are those of each of the {law.size:,} values or buckets; random ranges "
-            f"have {self._of_ranges():.1f} times as large ones on average",
-            *_boost_caveats(law),
-            *noise_caveats(law.held),
-        )
-
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimate of each value, in users, shape (epochs,)."""
-        return level_deviations(self._law, self._last_epoch, users)
-
-    def _of_ranges(self) -> float:
-        """The mean deviation of random ranges, over that of a single value."""
-        levels = self._law.levels
-        own = equal_variances(levels, rooted=self._law.rooted)
-        single = float(level_range_variances(levels, own, 0, 1))
-        return mean_deviation(levels, own) / math.sqrt(single)
+def _kind_for(asked: ShuffledCountsParameters) -> Kind:
+    match asked.domain:
+        case None if asked.summed:
+            return _SUMS
+        case None:
+            return _BOOLEANS
+        case Numbers() | Bits():
+            return _NUMBERS
+        case _:
+            return _ITEMS
 
 
-class ShuffledValueStreamForecast:
-    """One noisy sum for each epoch.
-
-    Args:
-        law: the constants of the job.
-        last_epoch: at most the law's last.
-    """
-
-    def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
-        self._law, self._last_epoch = law, last_epoch
-        self._kernel = Kernel(law.boost, law.decay)
-        self.reports_per_user = np.ones(last_epoch)
-        self.constants: tuple[Mapping[str, int | float], ...] = (
-            {
-                "epochs": law.last_epoch,
-                "changes": law.changes,
-                "boost": law.boost,
-                "decay": law.decay,
-                "clock": law.clock / STEPS**2,
-                "deviation": law.deviation / STEPS,
-            },
-        )
-        self.caveats = (unboosted_caveat(self._kernel, law.changes),) if law.boost else ()
-
-    def standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """Of the estimates, in users, shape (epochs,)."""
-        return stream_deviations(self._law, self._last_epoch, users)
-
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """The same: later sums add nothing to the estimate of an epoch."""
-        return self.standard_deviations(users)
-
-    def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Expected estimate minus truth for one user, shape (epochs,)."""
-        return bias_of_unboosted(self._kernel, self._law.changes, model)
+def _kind_of(law: Any) -> Kind:
+    kinds = (_BOOLEANS, _ITEMS, _NUMBERS, _SUMS)
+    return next(kind for kind in kinds if isinstance(law, kind.law))
 
 
-def _boost_caveats(
-    law: ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw,
-) -> tuple[str, ...]:
-    if not law.boost:
-        return ()
-    kept = f"the share ({law.boost}/{law.boost + 1})^(m+1) of it is missing m epochs later"
-    return (
-        f"changes of a user past the first {law.changes} are not boosted, nor are those that fall "
-        f"on an epoch that is withheld or follow one at which the user was silent: {kept}, which "
-        "biases the estimates and is not in the predicted errors",
-    )
+def _calibrate(asked: Any, last_epoch: int, minimum: int) -> Law:
+    calibrate = late_calibration(_kind_for(asked).package, sized=True)
+    law: Law = calibrate(asked, last_epoch, minimum)
+    return law
+
+
+def _reader_for(asked: Any) -> LawReader:
+    reader: LawReader = _kind_for(asked).law
+    return reader
+
+
+def _stage_dummies(law: Any) -> StageDummies | None:
+    if law.dummies != "shuffle" or _kind_of(law) is _SUMS:
+        return None
+    added: StageDummies = law.stage_dummies
+    return added
+
+
+def _stage_sum(law: Any) -> StageSum | None:
+    """Release one noisy sum of a window instead of its words, of a job that is summed."""
+    if _kind_of(law) is not _SUMS:
+        return None
+    return StageSum(law.sum_form, law.check_words, law.noisy_sum)
+
+
+def _change_limit(law: Any, asked: Any, epochs: int) -> ChangeLimit | None:
+    # Without a boost every epoch has reports of its own, and the value may change at will.
+    return change_limit(law.changes, epochs, "delayed", boost=law.boost)
+
+
+def _values(domain: StreamDomain | None) -> ValueDomain:
+    match domain:
+        case None:
+            return BOOLEAN
+        case Numbers():
+            return NumericDomain(domain.low, domain.high, domain.buckets, optional=True)
+        case Bits():
+            size = 1 << domain.bits
+            return NumericDomain(0, size, size, optional=True)
+        case _:
+            return CategoryDomain(domain)
 
 
 def _changes(law: Any, asked: ShuffledCountsParameters, lag: int) -> ChangeErrors | None:
@@ -234,42 +172,28 @@ def _changes(law: Any, asked: ShuffledCountsParameters, lag: int) -> ChangeError
     return KeptErrors(lag, law.boost / (law.boost + 1)) if isinstance(law, boosted) else None
 
 
-_PROTOCOL = shuffled(
-    "shuffled_counts",
-    ShuffledCountsParameters,
-    Kind(
-        "shuffled_counts",
-        lambda law: law.noise.contributors,
-        ShuffledCountsLaw,
-        ShuffledCounts,
-        ShuffledCountsAggregator,
-        ShuffledCountsForecast,
-    ),
-    Kind(
-        "shuffled_item_counts",
-        lambda law: law.held.contributors,
-        ShuffledItemCountsLaw,
-        ShuffledItemCounts,
-        ShuffledItemCountsAggregator,
-        ShuffledItemCountsForecast,
-    ),
-    Kind(
-        "shuffled_level_counts",
-        lambda law: law.held.contributors,
-        ShuffledLevelCountsLaw,
-        ShuffledItemCounts,
-        ShuffledLevelCountsAggregator,
-        ShuffledLevelCountsForecast,
-    ),
-    Kind(
-        "shuffled_value_stream",
-        lambda law: law.contributors,
-        ShuffledValueStreamLaw,
-        ShuffledValueStream,
-        ShuffledValueStreamAggregator,
-        ShuffledValueStreamForecast,
-    ),
-    (
+PROTOCOL = Protocol(
+    name="shuffled_counts",
+    parameters=ShuffledCountsParameters,
+    calibrate=_calibrate,
+    law=_reader_for,
+    randomizer=lambda law: _kind_of(law).devices(law),
+    restore=lambda law, arrays, epoch: _kind_of(law).devices.restore(law, arrays, epoch),
+    aggregator=lambda law, asked: _kind_of(law).aggregator(law),
+    aggregator_from_bytes=lambda law, asked, data: _kind_of(law).aggregator.from_bytes(law, data),
+    word_form=lambda law: law.word_form,
+    needs_shuffle=True,
+    capacity=stated_capacity,
+    contributors=lambda law: _kind_of(law).contributors(law),
+    epsilon_with=lambda law, honest: late(_kind_of(law).package, "epsilon_with")(law, honest),
+    stage_dummies=_stage_dummies,
+    stage_sum=_stage_sum,
+    changes=_changes,
+    change_limit=_change_limit,
+    values=lambda asked: _values(asked.domain),
+    forecast=lambda law, asked, last_epoch: _kind_of(law).forecast(law, last_epoch),
+    alternatives=alternatives,
+    examples=(
         Example(ShuffledCountsParameters(1.5, 0.05), 2),
         Example(ShuffledCountsParameters(1.0, 0.05), 1, minimum=2),
         Example(ShuffledCountsParameters(4.0, 0.1, 1, 1), 2),
@@ -279,5 +203,3 @@ _PROTOCOL = shuffled(
         Example(ShuffledCountsParameters(4.0, 0.1, 1, dummies="shuffle"), 1, minimum=2),
     ),
 )
-
-PROTOCOL = replace(_PROTOCOL, changes=_changes)

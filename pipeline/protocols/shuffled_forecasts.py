@@ -1,0 +1,219 @@
+"""What to expect of counts in the shuffled model: a forecast of each law of `shuffled_counts`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.aggregators.shuffled_counts import predicted_deviations as counts_deviations
+from dpstream.aggregators.shuffled_item_counts import predicted_deviations as item_deviations
+from dpstream.aggregators.shuffled_level_counts import predicted_deviations as level_deviations
+from dpstream.aggregators.shuffled_value_stream import predicted_deviations as stream_deviations
+from dpstream.pipeline.protocols.value_stream import bias_of_unboosted, unboosted_caveat
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.code_variances import (
+    equal_variances,
+    level_range_variances,
+    mean_deviation,
+)
+from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
+from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_value_stream import STEPS, ShuffledValueStreamLaw
+from dpstream.randomizers.value_stream.kernel import Kernel
+
+
+class ShuffledCountsForecast:
+    """One cell for each epoch, its noise averaged over about 2r + 1 of them.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, law: ShuffledCountsLaw, last_epoch: int) -> None:
+        self._law, self._last_epoch = law, last_epoch
+        self.boost = law.boost
+        self.reports_per_user = np.full(last_epoch, law.boost + 1 + law.noise.per_contributor(1))
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "epochs": law.last_epoch,
+                "changes": law.changes,
+                "boost": law.boost,
+                **_noise_columns(law.noise),
+            },
+        )
+        self.caveats = (
+            "messages are those of a user whose value is always 1: with 0 it sends one fewer",
+            *_boost_caveats(law),
+            *_noise_caveats(law.noise),
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates, in users, shape (epochs,)."""
+        return counts_deviations(self._law, self._last_epoch, users)
+
+    def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
+        """Expected estimate minus truth for one user, shape (epochs,)."""
+        boost, biases, bias = self._law.boost, [], 0.0
+        # By epoch, what changes that are not boosted add up to.
+        for unboosted in np.diff(model.missed(order=0, signs=self._law.changes)).tolist():
+            bias = boost * (bias - unboosted) / (boost + 1)
+            biases.append(bias)
+        return np.array(biases)
+
+
+class ShuffledItemCountsForecast:
+    """Of every item the same.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, law: ShuffledItemCountsLaw, last_epoch: int) -> None:
+        self._law, self._last_epoch = law, last_epoch
+        self.boost = law.boost
+        self.reports_per_user = np.full(last_epoch, 1 + law.dummies_per_user)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "epochs": law.last_epoch,
+                "changes": law.changes,
+                "boost": law.boost,
+                "buckets": law.buckets,
+                "collisions": law.hashes.overlap,
+                "dummies": law.held.mean,
+                "dummies_left": 0.0 if law.left is None else law.left.mean,
+                "dummies_per_user": law.dummies_per_user,
+            },
+        )
+        self.caveats = (
+            "the errors are those of each of the items; everybody is taken to have one, and "
+            "messages about others that fall into an item's bucket are part of its error",
+            *_boost_caveats(law),
+            *_noise_caveats(law.held),
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimate of each item, in users, shape (epochs,)."""
+        return item_deviations(self._law, self._last_epoch, users)
+
+
+class ShuffledLevelCountsForecast:
+    """Of every value the same, and of ranges.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, law: ShuffledLevelCountsLaw, last_epoch: int) -> None:
+        self._law, self._last_epoch = law, last_epoch
+        self.boost = law.boost
+        self.reports_per_user = np.full(last_epoch, law.levels_sent + law.dummies_per_user)
+        self.constants: tuple[Mapping[str, int | float], ...] = tuple(
+            {
+                "level": level,
+                "nodes": nodes,
+                "width": width,
+                "boost": law.boost,
+                "dummies": law.held.mean,
+                "dummies_left": 0.0 if law.left is None else law.left.mean,
+                "dummies_per_user": sum(noise.per_contributor(nodes) for noise in law.noises),
+            }
+            for level, (nodes, width) in enumerate(
+                zip(law.levels.nodes, law.levels.widths, strict=True)
+            )
+            if level or law.rooted
+        )
+        self.caveats = (
+            f"the errors are those of each of the {law.size:,} values or buckets; random ranges "
+            f"have {self._of_ranges():.1f} times as large ones on average",
+            *_boost_caveats(law),
+            *_noise_caveats(law.held),
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimate of each value, in users, shape (epochs,)."""
+        return level_deviations(self._law, self._last_epoch, users)
+
+    def _of_ranges(self) -> float:
+        """The mean deviation of random ranges, over that of a single value."""
+        levels = self._law.levels
+        own = equal_variances(levels, rooted=self._law.rooted)
+        single = float(level_range_variances(levels, own, 0, 1))
+        return mean_deviation(levels, own) / math.sqrt(single)
+
+
+class ShuffledValueStreamForecast:
+    """One noisy sum for each epoch.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
+        self._law, self._last_epoch = law, last_epoch
+        self._kernel = Kernel(law.boost, law.decay)
+        self.reports_per_user = np.ones(last_epoch)
+        self.constants: tuple[Mapping[str, int | float], ...] = (
+            {
+                "epochs": law.last_epoch,
+                "changes": law.changes,
+                "boost": law.boost,
+                "decay": law.decay,
+                "clock": law.clock / STEPS**2,
+                "deviation": law.deviation / STEPS,
+            },
+        )
+        self.caveats = (unboosted_caveat(self._kernel, law.changes),) if law.boost else ()
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates, in users, shape (epochs,)."""
+        return stream_deviations(self._law, self._last_epoch, users)
+
+    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """The same: later sums add nothing to the estimate of an epoch."""
+        return self.standard_deviations(users)
+
+    def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
+        """Expected estimate minus truth for one user, shape (epochs,)."""
+        return bias_of_unboosted(self._kernel, self._law.changes, model)
+
+
+def _boost_caveats(
+    law: ShuffledCountsLaw | ShuffledItemCountsLaw | ShuffledLevelCountsLaw,
+) -> tuple[str, ...]:
+    if not law.boost:
+        return ()
+    kept = f"the share ({law.boost}/{law.boost + 1})^(m+1) of it is missing m epochs later"
+    return (
+        f"changes of a user past the first {law.changes} are not boosted, nor are those that fall "
+        f"on an epoch that is withheld or follow one at which the user was silent: {kept}, which "
+        "biases the estimates and is not in the predicted errors",
+    )
+
+
+def _noise_columns(noise: CellNoiseLaw) -> dict[str, int | float]:
+    """Constants of the noise, for tables."""
+    return {
+        "dummies": noise.mean,
+        "variance": noise.moments(noise.minimum)[1],
+        "dummies_per_user": noise.per_contributor(1),
+    }
+
+
+def _noise_caveats(noise: CellNoiseLaw) -> tuple[str, ...]:
+    """What to know of noise that contributors add."""
+    if noise.dummies == "shuffle":
+        return ()
+    return (
+        "every user adds dummies, so that there is more noise than is needed with more users than "
+        f"shuffle.minimum, {noise.minimum:,}: the closer it is to their number, the smaller the "
+        "errors",
+    )
