@@ -20,6 +20,7 @@ from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdE
 from dpstream.aggregators.epoch_tables import EpochTables
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.report_words import check_form
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 
@@ -60,7 +61,7 @@ class Contents(Protocol):
 ContentsT = TypeVar("ContentsT", bound=Contents)
 
 
-class CrowdsAggregator(Generic[ContentsT]):
+class CrowdsAggregator(LawAggregator[CrowdsLaw], Generic[ContentsT]):
     """For every crowd the messages that were left of it, and what counts them.
 
     Args:
@@ -69,7 +70,7 @@ class CrowdsAggregator(Generic[ContentsT]):
     """
 
     def __init__(self, law: CrowdsLaw, empty: Callable[[], ContentsT]) -> None:
-        self.law = law
+        super().__init__(law)
         self._empty = empty
         self._checks = empty()
         self._left = EpochTables(law.crowds)
@@ -89,25 +90,12 @@ class CrowdsAggregator(Generic[ContentsT]):
             raise ValueError(f"crowd {largest} at epoch {epoch}, there are {law.crowds:,}")
         self._checks.check_words(epoch, words[:, law.digits :])
 
-    def add(
+    def _count(
         self,
         epoch: int,
         words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.uint32] | None,
+        counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count messages.
-
-        Args:
-            epoch: 1 to the last one.
-            words: shape (n, width), the numbers of crowds before the messages.
-            counts: shape (n,), how often each was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`, or one is of no crowd; nothing is counted then.
-        """
-        self.check_words(epoch, words)
-        if not len(words):
-            return
         law, crowds = self.law, self.law.crowds_of(words)
         if not crowds.all():
             raise ValueError(f"a message of no crowd at epoch {epoch}: the stage leaves none")
@@ -121,10 +109,7 @@ class CrowdsAggregator(Generic[ContentsT]):
             contents = self._contents.setdefault(crowd, self._empty())
             contents.add(epoch, messages[here], None if counts is None else counts[here])
 
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         self._left.merge(other._left)
         for crowd, contents in other._contents.items():
             self._contents.setdefault(crowd, self._empty()).merge(contents)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.report_words import check_form
 
 FEW_REPORTS = 30
@@ -34,7 +35,7 @@ class ResponseLaw(Protocol):
         ...
 
 
-class EpochResponsesAggregator:
+class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
     """Counts of zeros and ones for every epoch; each epoch is estimated from its own reports.
 
     Args:
@@ -42,10 +43,10 @@ class EpochResponsesAggregator:
     """
 
     def __init__(self, law: ResponseLaw) -> None:
-        self.law = law
+        super().__init__(law)
         self._counts: dict[int, NDArray[np.int64]] = {}
 
-    def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be reports of an epoch.
 
         Raises:
@@ -56,20 +57,12 @@ class EpochResponsesAggregator:
         if words.size and int(words.max()) > 1:
             raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0 or 1")
 
-    def add(
-        self, epoch: int, words: NDArray[np.uint8], counts: NDArray[np.unsignedinteger] | None
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count reports.
-
-        Args:
-            epoch: 1 to the last one.
-            words: uint8, shape (rows, 1), as `EpochResponses.report` returns.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
         ones = words[:, 0].astype(np.bool_)
         if counts is None:
             positive, received = int(np.count_nonzero(ones)), len(words)
@@ -79,10 +72,7 @@ class EpochResponsesAggregator:
         if received:
             self._add(epoch, np.array([received - positive, positive], np.int64))
 
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         for epoch, counts in other._counts.items():
             self._add(epoch, counts)
 

@@ -8,7 +8,7 @@ themselves alone, so that there is nothing to smooth without a bias.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -18,6 +18,7 @@ import numpy as np
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.change_use import ChangeUse
 from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Estimate
+from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.random_walk import random_walk
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 
@@ -221,7 +222,7 @@ class BoostedLaw(Protocol):
 LawT = TypeVar("LawT", bound=BoostedLaw)
 
 
-class FollowedCounts(ABC, Generic[LawT]):
+class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
     """How many devices have the value 1, by epoch.
 
     Args:
@@ -229,7 +230,7 @@ class FollowedCounts(ABC, Generic[LawT]):
     """
 
     def __init__(self, law: LawT) -> None:
-        self.law = law
+        super().__init__(law)
         self._followed = Followed()
         self._use = ChangeUse()
         self._attendance: Attendance | None = None

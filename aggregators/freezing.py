@@ -18,8 +18,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.dyadic_aggregator import Estimator
-from dpstream.aggregators.future_rand import interval_variances
+from dpstream.aggregators.future_rand import Estimator, interval_variances
 from dpstream.aggregators.increments import own_share
 from dpstream.randomizers.future_rand import FutureRandLaw
 from dpstream.randomizers.tree_variances import combined_variances

@@ -9,24 +9,30 @@ its own reports and those of all the intervals in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import islice
-from typing import Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.dyadic_aggregator import DyadicAggregator, Estimator, prefix_estimate
 from dpstream.aggregators.dyadic_tree import DyadicTree
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import GAP, Estimate
 from dpstream.aggregators.increments import Increment
 from dpstream.aggregators.interval_scales import interval_scales
+from dpstream.aggregators.law_aggregator import LawAggregator
+from dpstream.aggregators.prefix_combiner import PrefixCombiner, Prefixes
 from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from dpstream.aggregators.tree_smoothing import TreeEstimates
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.randomizers.future_rand import NEWCOMER, FutureRandLaw
 from dpstream.randomizers.tree_variances import combined_variances, smoothed_variances
+
+Estimator: TypeAlias = Literal["tree", "prefix"]
+"""How intervals are put together: all complete ones combined, or the fewest added up."""
 
 FEW_REPORTS = 30
 """Below this many reports the variance is bounded instead of estimated."""
@@ -35,7 +41,7 @@ FEW_REPORTS = 30
 _COUNTED_AT_ONCE = 1 << 16
 
 
-class FutureRandAggregator(DyadicAggregator):
+class FutureRandAggregator(LawAggregator[FutureRandLaw]):
     """Counts of reports; equal whatever the order, and however they were split and merged.
 
     The cells of a node are its negative and positive signs, then those of newcomers.
@@ -54,11 +60,12 @@ class FutureRandAggregator(DyadicAggregator):
     """
 
     def __init__(self, law: FutureRandLaw, estimator: Estimator = "tree") -> None:
-        super().__init__(law, 1, estimator)
-        self.law = law
+        super().__init__(law)
+        self._combine = estimator == "tree"
+        self._prefixes = Prefixes(self._own_of_all, 1, combine=self._combine)
         self.tree = DyadicTree(law.horizon, cells=4)
 
-    def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be reports of an epoch.
 
         Raises:
@@ -78,20 +85,12 @@ class FutureRandAggregator(DyadicAggregator):
                 f"{2 * due - 1}, and {NEWCOMER} more for newcomers after the first interval"
             )
 
-    def add(
-        self, epoch: int, words: NDArray[np.uint8], counts: NDArray[np.unsignedinteger] | None
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count reports.
-
-        Args:
-            epoch: 1 to the horizon.
-            words: uint8, shape (rows, 1), as `FutureRand.report` returns.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
         table = np.zeros(2 * NEWCOMER, np.int64)
         if counts is None:
             for start in range(0, len(words), _COUNTED_AT_ONCE):
@@ -103,10 +102,7 @@ class FutureRandAggregator(DyadicAggregator):
         self.tree.add(epoch, np.concatenate(signs, axis=1))
         self._prefixes.changed(epoch)
 
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         self.tree.merge(other.tree)
         self._prefixes.changed(other.tree.first_epoch)
 
@@ -141,6 +137,43 @@ class FutureRandAggregator(DyadicAggregator):
             self._prefixes.at(epoch, attendance), int(attendance.population[epoch])
         )
 
+    def state_after(self, epoch: int, attendance: Attendance) -> dict[str, Any]:
+        """What the estimates of later epochs need of the reports up to an epoch.
+
+        Args:
+            epoch: 1 to the horizon.
+            attendance: head counts of the epochs up to this one.
+        """
+        return self._prefixes.at(epoch, attendance).to_json()
+
+    def resume(self, state: Mapping[str, Any], attendance: Attendance) -> None:
+        """Have `state_after` in place of the reports up to its epoch; called of an empty state.
+
+        Args:
+            state: of the same law.
+            attendance: head counts, at least of the epochs in which intervals of later ones begin.
+
+        Raises:
+            ValueError: it is no such state.
+        """
+        self._prefixes.resume(state, attendance)
+
+    def smoothed(self, last_epoch: int, attendance: Attendance) -> SmoothedEstimates:
+        """What is estimated, at every epoch, from all reports up to the last one.
+
+        Args:
+            last_epoch: 1 to the horizon.
+            attendance: head counts of the epochs up to this one.
+        """
+        return smoothed_estimates(
+            [
+                self._own_order(order, last_epoch, attendance)
+                for order in range(last_epoch.bit_length())
+            ],
+            attendance.population[1 : last_epoch + 1],
+            combine=self._combine,
+        )
+
     def own_increments(self, epoch: int, attendance: Attendance) -> list[Increment | None]:
         """What the reports of every interval complete at an epoch say of it, by order."""
         (increments,) = self._own_of_all(range(epoch, epoch + 1), attendance)
@@ -149,6 +182,7 @@ class FutureRandAggregator(DyadicAggregator):
     def _own_of_all(
         self, epochs: range, attendance: Attendance
     ) -> Iterator[list[Increment | None]]:
+        """`own_increments` of each of some epochs."""
         due = [orders_due(epoch) for epoch in epochs]
         counts = np.concatenate([self.tree.nodes_due(epoch) for epoch in epochs])
         orders = np.concatenate([np.arange(each) for each in due])
@@ -157,9 +191,19 @@ class FutureRandAggregator(DyadicAggregator):
         return (list(islice(increments, each)) for each in due)
 
     def _own_order(self, order: int, last_epoch: int, attendance: Attendance) -> TreeEstimates:
+        """What the reports of every interval of an order say of it."""
         counts = self.tree.order_counts(order, last_epoch)
         ends = np.arange(1, len(counts) + 1) << order
         return self._own(np.full(len(counts), order), ends, counts, attendance)
+
+    # Worked out when an estimate is made: where reports are only counted, nobody asks.
+    @cached_property
+    def _c_gaps(self) -> NDArray[np.float64]:
+        return np.array(self.law.c_gaps)
+
+    @cached_property
+    def _order_probabilities(self) -> NDArray[np.float64]:
+        return np.array(self.law.order_probabilities)
 
     def _own(
         self,
@@ -186,6 +230,22 @@ class FutureRandAggregator(DyadicAggregator):
             variances=scales.variances,
             estimated=np.square(scales.group / c_gaps) * means + scales.newcomer_variance,
         )
+
+
+def prefix_estimate(prefix: PrefixCombiner, population: int) -> Estimate:
+    """How many devices have the value 1, from the increments of all epochs so far.
+
+    What no report covers is taken as 0, widens the interval and is flagged `GAP`.
+
+    Args:
+        prefix: of a single count.
+        population: how many devices are enrolled.
+    """
+    total = prefix.total()
+    value, half_width = float(total.value[0]), prefix.half_width(population)
+    flags = (GAP,) if total.gaps else ()
+    deviation = math.sqrt(total.variance)
+    return Estimate.around(value, deviation, half_width, total.reports, population, flags)
 
 
 def variances_of_means(

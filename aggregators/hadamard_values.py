@@ -25,6 +25,7 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.followed import Followed
 from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.report_words import check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.aggregators.walsh_hadamard import walsh_hadamard
@@ -35,7 +36,7 @@ _COUNT_CAP = 2**40
 _MOST = LAST - ZERO
 
 
-class HadamardValuesAggregator:
+class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
     """Sums of letters; equal whatever the order, and however they were split and merged.
 
     What is kept of an epoch are the number of its reports, and the sum of letters of each row, in
@@ -55,12 +56,12 @@ class HadamardValuesAggregator:
     """
 
     def __init__(self, law: HadamardValuesLaw) -> None:
-        self.law = law
+        super().__init__(law)
         self._sums: dict[int, NDArray[np.int64]] = {}
         self._path = _Path(law)
         self._attendance: Attendance | None = None
 
-    def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be reports of an epoch.
 
         Raises:
@@ -78,20 +79,12 @@ class HadamardValuesAggregator:
                 f"{FIRST} to {LAST}"
             )
 
-    def add(
-        self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count reports.
-
-        Args:
-            epoch: 1 to the last one.
-            words: uint32, shape (rows, 1), as `HadamardValues.report` returns.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
         times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
         letters = (words[:, 0] & ((1 << LETTER_BITS) - 1)).astype(np.int64) - ZERO
         sums = np.zeros(1 + self.law.rows, np.int64)
@@ -103,10 +96,7 @@ class HadamardValuesAggregator:
         """Of an epoch: the number of reports, and letters by row."""
         return self._sums.get(epoch, np.zeros(1 + self.law.rows, np.int64))
 
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         for epoch, sums in other._sums.items():
             self._add(epoch, sums)
 

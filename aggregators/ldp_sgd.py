@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.linear_models import accuracy
 from dpstream.aggregators.report_words import check_form
 from dpstream.randomizers.labelled_examples import unpacked_examples
@@ -31,7 +32,7 @@ _HEADER_BYTES = 16
 _AT_ONCE = 1 << 20
 
 
-class LdpSgdAggregator:
+class LdpSgdAggregator(LawAggregator[LdpSgdLaw]):
     """For every step the number of reports, and the sum of their directions, each with its sign.
 
     Args:
@@ -40,7 +41,7 @@ class LdpSgdAggregator:
     """
 
     def __init__(self, law: LdpSgdLaw, parameters: LdpSgdParameters) -> None:
-        self.law = law
+        super().__init__(law)
         self._test_set = (
             None
             if parameters.test_set is None
@@ -71,25 +72,12 @@ class LdpSgdAggregator:
                 "sign that is neither 0 nor 1"
             )
 
-    def add(
+    def _count(
         self,
         epoch: int,
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Add up reports.
-
-        Args:
-            epoch: 1 to the last one.
-            words: uint8, shape (rows, bytes), as `LdpSgd.report` returns.
-            counts: unsigned, shape (rows,), how often each was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is added then.
-        """
-        self.check_words(epoch, words)
-        if not len(words):
-            return
         law = self.law
         times = np.ones(len(words), np.int64) if counts is None else counts.astype(np.int64)
         signs = (2 * words[:, -1].astype(np.int64) - 1) * times
@@ -101,10 +89,7 @@ class LdpSgdAggregator:
             total += signs[part] @ vectors.astype(np.int64)
         self._add(epoch, int(times.sum()), total)
 
-    def merge(self, other: Self) -> None:
-        """Add what another aggregator of the same law has added up."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         for epoch, total in other._sums.items():
             self._add(epoch, other._reports[epoch], total)
 

@@ -17,6 +17,7 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
+from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.report_words import check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
@@ -29,7 +30,7 @@ _LENGTH_BYTES = 8
 Array: TypeAlias = NDArray[np.float64]
 
 
-class RangeValuesAggregator:
+class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     """Sums of letters; equal whatever the order, and however they were split and merged.
 
     >>> import numpy as np
@@ -46,10 +47,10 @@ class RangeValuesAggregator:
     """
 
     def __init__(self, law: RangeValuesLaw) -> None:
-        self.law = law
+        super().__init__(law)
         self.levels = [HadamardValuesAggregator(level) for level in law.levels]
 
-    def check_words(self, epoch: int, words: NDArray[np.uint32]) -> None:
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be reports of an epoch.
 
         Raises:
@@ -68,31 +69,16 @@ class RangeValuesAggregator:
         for level, _, part in self._by_level(words):
             level.check_words(epoch, part)
 
-    def add(
-        self, epoch: int, words: NDArray[np.uint32], counts: NDArray[np.unsignedinteger] | None
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count reports.
-
-        Args:
-            epoch: 1 to the horizon.
-            words: uint32, shape (rows, 1), as `RangeValues.report` returns.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
         for level, where, part in self._by_level(words):
             level.add(epoch, part, None if counts is None else counts[where])
 
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted.
-
-        Raises:
-            ValueError: it has another law.
-        """
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         for mine, theirs in zip(self.levels, other.levels, strict=True):
             mine.merge(theirs)
 

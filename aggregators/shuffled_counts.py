@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.report_words import check_form
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 
@@ -47,7 +48,7 @@ class _Followed:
     released: bool = False
 
 
-class ShuffledCountsAggregator:
+class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
     """Counts of messages; equal whatever the order, and however they were split and merged.
 
     Args:
@@ -55,13 +56,13 @@ class ShuffledCountsAggregator:
     """
 
     def __init__(self, law: ShuffledCountsLaw) -> None:
-        self.law = law
+        super().__init__(law)
         self._counts: dict[int, int] = {}
         self._followed = _Followed()
         self._attendance: Attendance | None = None
         self._resumed = 0
 
-    def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be reports of an epoch.
 
         Raises:
@@ -72,26 +73,15 @@ class ShuffledCountsAggregator:
         if words.any():
             raise ValueError(f"word {words.max()} at epoch {epoch}, must be 0")
 
-    def add(
-        self, epoch: int, words: NDArray[np.uint8], counts: NDArray[np.unsignedinteger] | None
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count messages.
-
-        Args:
-            epoch: 1 to the last one.
-            words: uint8, shape (rows, 1), all of them 0.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
         self._add(epoch, len(words) if counts is None else int(counts.sum(dtype=np.int64)))
 
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         for epoch, count in other._counts.items():
             self._add(epoch, count)
 

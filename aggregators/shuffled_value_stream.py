@@ -50,7 +50,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         super().__init__(law)
         self._sums: dict[int, tuple[int, int]] = {}
 
-    def check_words(self, epoch: int, words: NDArray[np.uint64]) -> None:
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be what is released of an epoch.
 
         Raises:
@@ -63,21 +63,12 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
             wrong = words[(words < least) | (words > most)][0]
             raise ValueError(f"sum {wrong} at epoch {epoch}, must be from {least} to {most}")
 
-    def add(
-        self, epoch: int, words: NDArray[np.uint64], counts: NDArray[np.unsignedinteger] | None
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Take in sums.
-
-        Args:
-            epoch: 1 to the last one.
-            words: uint64, shape (rows, 1), as the shuffle stage releases them.
-            counts: unsigned, shape (rows,), how often each was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`, or there are more than 32 of the epoch; nothing is taken
-                in then.
-        """
-        self.check_words(epoch, words)
         times = [1] * len(words) if counts is None else counts.tolist()
         steps = [word - SUM_ZERO for word in words[:, 0].tolist()]
         self._add(epoch, sum(times), sum(a * b for a, b in zip(steps, times, strict=True)))
@@ -86,14 +77,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
         """Of an epoch: how many sums were received, one of each window, and what they add up to."""
         return self._sums.get(epoch, (0, 0))
 
-    def merge(self, other: Self) -> None:
-        """Take in what another aggregator of the same law has.
-
-        Raises:
-            ValueError: it has another law, or there are more than 32 sums of an epoch.
-        """
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         for epoch, (windows, steps) in other._sums.items():
             self._add(epoch, windows, steps)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpstream.aggregators.epoch_tables import EpochTables
+from dpstream.aggregators.law_aggregator import LawAggregator
 
 
 class TablesLaw(Protocol):
@@ -23,7 +21,7 @@ class TablesLaw(Protocol):
 LawT = TypeVar("LawT", bound=TablesLaw)
 
 
-class TableAggregator(ABC, Generic[LawT]):
+class TableAggregator(LawAggregator[LawT], Generic[LawT]):
     """Counts by epoch; equal whatever the order, and however they were split and merged.
 
     Args:
@@ -34,7 +32,7 @@ class TableAggregator(ABC, Generic[LawT]):
     """Items are no places of a tree."""
 
     def __init__(self, law: LawT) -> None:
-        self.law = law
+        super().__init__(law)
         self._tables = EpochTables(self.cells)
 
     @property
@@ -42,43 +40,7 @@ class TableAggregator(ABC, Generic[LawT]):
     def cells(self) -> int:
         """How many numbers are kept of an epoch."""
 
-    @abstractmethod
-    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
-        """Raise `ValueError` if words cannot be messages of an epoch."""
-
-    @abstractmethod
-    def _count(
-        self,
-        epoch: int,
-        words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.unsignedinteger] | None,
-    ) -> None:
-        """Count messages that were checked; at least one."""
-
-    def add(
-        self,
-        epoch: int,
-        words: NDArray[np.unsignedinteger],
-        counts: NDArray[np.unsignedinteger] | None,
-    ) -> None:
-        """Count messages.
-
-        Args:
-            epoch: 1 to the last one.
-            words: shape (n, width), as the devices report.
-            counts: unsigned, shape (n,), how often each was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
-        if len(words):
-            self._count(epoch, words, counts)
-
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         self._tables.merge(other._tables)
 
     def to_bytes(self) -> bytes:

@@ -89,7 +89,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         # What one step of a letter is worth in users.
         self._worth = _spread(law) * STEP
 
-    def check_words(self, epoch: int, words: NDArray[np.uint8]) -> None:
+    def check_words(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         """See that words can be reports of an epoch.
 
         Raises:
@@ -101,20 +101,12 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
             wrong = words[(words < FIRST) | (words > LAST)][0]
             raise ValueError(f"word {wrong} at epoch {epoch}, must be from {FIRST} to {LAST}")
 
-    def add(
-        self, epoch: int, words: NDArray[np.uint8], counts: NDArray[np.unsignedinteger] | None
+    def _count(
+        self,
+        epoch: int,
+        words: NDArray[np.unsignedinteger],
+        counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count reports.
-
-        Args:
-            epoch: 1 to the last one.
-            words: uint8, shape (rows, 1), as `ValueStream.report` returns.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
         if counts is None:
             table = np.bincount(words[:, 0], minlength=LAST + 1)
         else:
@@ -126,10 +118,7 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
         """Of the letters received of an epoch."""
         return self._sums.get(epoch, _NO_LETTERS)
 
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         for epoch, sums in other._sums.items():
             self._add(epoch, sums)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.epoch_words import EpochWords
+from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.report_words import check_form
 from dpstream.topics.word_forms import WordForm
 
@@ -30,7 +31,7 @@ class WordsLaw(Protocol):
 LawT = TypeVar("LawT", bound=WordsLaw)
 
 
-class WordAggregator(ABC, Generic[LawT]):
+class WordAggregator(LawAggregator[LawT], Generic[LawT]):
     """Counts of words; equal whatever the order, and however they were split and merged.
 
     Args:
@@ -38,7 +39,7 @@ class WordAggregator(ABC, Generic[LawT]):
     """
 
     def __init__(self, law: LawT) -> None:
-        self.law = law
+        super().__init__(law)
         self._received = EpochWords(law.word_form.dtype)
 
     @abstractmethod
@@ -60,30 +61,16 @@ class WordAggregator(ABC, Generic[LawT]):
         if largest >= most:
             raise ValueError(f"word {largest} at epoch {epoch}, must be below {most}")
 
-    def add(
+    def _count(
         self,
         epoch: int,
         words: NDArray[np.unsignedinteger],
         counts: NDArray[np.unsignedinteger] | None,
     ) -> None:
-        """Count words.
-
-        Args:
-            epoch: 1 to the last one.
-            words: of the law's dtype, shape (rows, 1), as the devices report.
-            counts: unsigned, shape (rows,), how often each word was received; None for once each.
-
-        Raises:
-            ValueError: from `check_words`; nothing is counted then.
-        """
-        self.check_words(epoch, words)
         self._received.add(epoch, words[:, 0], counts)
         self._changed(epoch)
 
-    def merge(self, other: Self) -> None:
-        """Count what another aggregator of the same law has counted."""
-        if other.law != self.law:
-            raise ValueError("aggregators of two different laws cannot be merged")
+    def _merge(self, other: Self) -> None:
         self._received.merge(other._received)
         self._changed(min(other._received, default=self.law.last_epoch + 1))
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.dyadic_aggregator import Estimator
 from dpstream.aggregators.freezing import FreezingModel
 from dpstream.aggregators.future_rand import (
+    Estimator,
     FutureRandAggregator,
     predicted_smoothed_variances,
     predicted_variances,

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.dyadic_aggregator import Estimator
 from dpstream.aggregators.freezing import LONGEST, FreezingModel
-from dpstream.aggregators.future_rand import FutureRandAggregator, predicted_variances
+from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
 from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator

@@ -7,9 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.dyadic_aggregator import Estimator
 from dpstream.aggregators.estimate import GAP, NORMAL_95
-from dpstream.aggregators.future_rand import FutureRandAggregator, predicted_variances
+from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.randomizers.future_rand import (
     NEWCOMER,

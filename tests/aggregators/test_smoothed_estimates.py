@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.dyadic_aggregator import Estimator
 from dpstream.aggregators.estimate import GAP, NORMAL_95
-from dpstream.aggregators.future_rand import FutureRandAggregator
+from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator
 from dpstream.randomizers.dyadic import orders_due
 from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
