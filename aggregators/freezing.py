@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.future_rand import Estimator, interval_variances
 from dpstream.aggregators.increments import own_share
-from dpstream.randomizers.future_rand import FutureRandLaw
+from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.tree_variances import combined_variances
 
 LONGEST = 1 << 14

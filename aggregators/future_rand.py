@@ -27,8 +27,8 @@ from dpstream.aggregators.prefix_combiner import PrefixCombiner, Prefixes
 from dpstream.aggregators.report_words import check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from dpstream.aggregators.tree_smoothing import TreeEstimates
-from dpstream.randomizers.dyadic import orders_due
-from dpstream.randomizers.future_rand import NEWCOMER, FutureRandLaw
+from dpstream.randomizers.dyadic import FutureRandLaw, orders_due
+from dpstream.randomizers.future_rand import NEWCOMER
 from dpstream.randomizers.tree_variances import combined_variances, smoothed_variances
 
 Estimator: TypeAlias = Literal["tree", "prefix"]

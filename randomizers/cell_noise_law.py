@@ -102,3 +102,30 @@ class CellNoiseLaw(Constants):
 
 def _rounded_up(value: float) -> float:
     return math.nextafter(value, math.inf)
+
+
+def trusted(noise: CellNoiseLaw) -> str:
+    """Who must be trusted, in words."""
+    if noise.dummies == "shuffle":
+        return (
+            "the shuffle stage: to add its dummies, to shuffle, and to keep its noise key; it sees "
+            "every message as it was sent"
+        )
+    return (
+        f"the shuffle stage to shuffle, and {noise.minimum:,} honest contributors of each window "
+        "to add their dummies; the messages alone protect nobody from a stage that keeps them apart"
+    )
+
+
+def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_epoch: int) -> str:
+    """Why a job is refused that asks for too many messages."""
+    reason = (
+        f"up to {messages:,.1f} messages a user over {last_epoch:,} epochs, messages_per_user "
+        f"allows {allowed:g}: allow more"
+    )
+    if noise.dummies == "shuffle":
+        return reason
+    return (
+        f"{reason}, raise shuffle.minimum, or have the shuffle stage add the dummies, by "
+        "`dummies: shuffle`"
+    )

@@ -1,10 +1,17 @@
-"""Dyadic intervals: how the epochs of a horizon are cut up, for devices and estimators alike.
+"""Dyadic intervals: how the epochs of a horizon are cut up, and the law of signs of each order.
 
 Interval (h, j), of order h from 0 and index j from 1, holds the epochs after (j-1) 2^h up to j 2^h
 (Definition 3.2 of "Randomize the Future").
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dpstream.randomizers.composed import MAX_SIGNS, ComposedLaw
+from dpstream.randomizers.parameter_checks import MAX_HORIZON, check_epsilon
 
 
 def orders_due(epoch: int) -> int:
@@ -14,3 +21,97 @@ def orders_due(epoch: int) -> int:
     [1, 2, 1, 3]
     """
     return (epoch & -epoch).bit_length()
+
+
+def check_signs(epsilon: float, changes: int, estimator: str) -> None:
+    """Raise `ValueError` unless parameters of a job with signs for its changes are allowed."""
+    check_epsilon(epsilon)
+    if type(changes) is not int or not 1 <= changes <= MAX_SIGNS:
+        raise ValueError(f"changes is {changes!r}, must be a whole number from 1 to {MAX_SIGNS}")
+    if estimator not in ("tree", "prefix"):
+        raise ValueError(f"estimator is {estimator!r}, must be 'tree' or 'prefix'")
+
+
+@dataclass(frozen=True, slots=True)
+class FutureRandLaw:
+    """All constants of a FutureRand job: what its devices draw from and its estimators divide by.
+
+    Attributes:
+        horizon: number of epochs d, a power of two.
+        epsilon: what was asked for. What is spent, by the law, is in the randomizer's guarantee.
+        order_weights: one integer for each order 0 to log2 d; an order is drawn in proportion.
+        composed: one law of signs for each order.
+
+    Raises:
+        ValueError: the fields contradict each other, or more than epsilon is spent.
+    """
+
+    horizon: int
+    epsilon: float
+    order_weights: tuple[int, ...]
+    composed: tuple[ComposedLaw, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.horizon <= MAX_HORIZON or self.horizon.bit_count() != 1:
+            raise ValueError(
+                f"a horizon of {self.horizon} epochs, must be a power of two up to 2^63"
+            )
+        orders = self.horizon.bit_length()
+        if len(self.order_weights) != orders or len(self.composed) != orders:
+            raise ValueError(
+                f"{len(self.order_weights)} order weights and {len(self.composed)} laws of signs, "
+                f"a horizon of {self.horizon} epochs has {orders} orders"
+            )
+        if any(type(weight) is not int or weight < 0 for weight in self.order_weights):
+            raise ValueError("order weights must be integers, none negative")
+        if not any(self.order_weights):
+            raise ValueError("one order weight at least must be positive")
+        if self.loss > self.epsilon:
+            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
+
+    @property
+    def order_probabilities(self) -> tuple[float, ...]:
+        """Probability of each order."""
+        total = sum(self.order_weights)
+        return tuple(weight / total for weight in self.order_weights)
+
+    @property
+    def c_gaps(self) -> tuple[float, ...]:
+        """For each order, P(a sign is kept) - P(it is reversed)."""
+        gaps = {law: law.c_gap for law in set(self.composed)}
+        return tuple(gaps[law] for law in self.composed)
+
+    @property
+    def loss(self) -> float:
+        """The privacy loss of a user's stream, rounded up: the largest over the orders drawn."""
+        drawn = zip(self.composed, self.order_weights, strict=True)
+        return max(law.loss for law in {law for law, weight in drawn if weight})
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; each distinct law of signs is written once."""
+        distinct = list(dict.fromkeys(self.composed))
+        return {
+            "horizon": self.horizon,
+            "epsilon": self.epsilon,
+            "order_weights": list(self.order_weights),
+            "order_laws": [distinct.index(law) for law in self.composed],
+            "laws": [law.to_json() for law in distinct],
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Read `to_json`.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            laws = [ComposedLaw.from_json(law) for law in body["laws"]]
+            return cls(
+                horizon=body["horizon"],
+                epsilon=float(body["epsilon"]),
+                order_weights=tuple(body["order_weights"]),
+                composed=tuple(laws[index] for index in body["order_laws"]),
+            )
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a FutureRand law: {error!r}") from error

@@ -49,3 +49,8 @@ class WordForm:
 
     def __str__(self) -> str:
         return f"{self.width} x {self.dtype}"
+
+
+def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
+    """The dtype for words from 0 up to so many, exclusive."""
+    return np.dtype("<u1" if words <= 1 << 8 else "<u2" if words <= 1 << 16 else "<u4")

@@ -21,7 +21,7 @@ from dpstream.pipeline.protocols.other_packages import ProtocolError
 from dpstream.pipeline.protocols.protocol import Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.guarantee import ShuffledStreams
-from dpstream.randomizers.shuffled_parameters import LEAST_DELTA
+from dpstream.randomizers.parameter_checks import LEAST_DELTA
 
 # Digits of a local epsilon: such as 5.987.
 _DIGITS: Final = 4

@@ -17,7 +17,7 @@ from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
 from dpstream.pipeline.values.crowds import BETWEEN
 from dpstream.randomizers.crowds import MOST_CROWDS
-from dpstream.randomizers.shuffled_parameters import LEAST_DELTA
+from dpstream.randomizers.parameter_checks import LEAST_DELTA
 
 
 class Topics(Section):

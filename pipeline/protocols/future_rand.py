@@ -21,7 +21,8 @@ from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
 from dpstream.randomizers.baselines import IndependentResponseParameters
-from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 
 
 class FutureRandForecast:

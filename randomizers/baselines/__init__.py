@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
 from dpstream.randomizers.draws import draw_categories
+from dpstream.randomizers.dyadic import check_signs
 from dpstream.randomizers.epoch_responses import EpochResponses, check_response
-from dpstream.randomizers.future_rand import FutureRandParameters, check_epsilon
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import check_epsilon
 from dpstream.randomizers.permanent_loss import stream_loss
 
 MIN_FIRST_SHARE, MAX_FIRST_SHARE = 0.01, 0.99
@@ -49,7 +50,7 @@ class IndependentResponseParameters:
     Attributes:
         epsilon: the privacy loss of a user's whole stream; each change takes an equal share.
         changes: how many changes of a user's value are followed.
-        estimator: "prefix", as published, or "tree"; as for `FutureRandParameters`.
+        estimator: "prefix", as published, or "tree"; as for `future_rand`.
 
     Raises:
         ValueError: a value is not allowed; the message says what is.
@@ -60,7 +61,7 @@ class IndependentResponseParameters:
     estimator: Literal["tree", "prefix"] = "prefix"
 
     def __post_init__(self) -> None:
-        FutureRandParameters(self.epsilon, self.changes, estimator=self.estimator)
+        check_signs(self.epsilon, self.changes, self.estimator)
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 

@@ -27,7 +27,8 @@ from dpstream.randomizers.baselines import (
     SplitBudgetParameters,
 )
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.future_rand import MAX_HORIZON, FutureRandLaw
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.parameter_checks import MAX_HORIZON
 
 # Halvings of an interval until its ends agree in all the digits that are kept.
 _HALVINGS = 270

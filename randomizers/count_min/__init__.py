@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers import least_delta
 from dpstream.randomizers.cell_codes.codes import CellCode, code_from_json
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw, trusted
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_sets import checked_sets
@@ -31,7 +31,7 @@ from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
 from dpstream.randomizers.item_domains import ItemDomain
 from dpstream.randomizers.laws import Constants
-from dpstream.randomizers.shuffled_parameters import (
+from dpstream.randomizers.parameter_checks import (
     check_approximate,
     check_items_held,
     check_messages,
@@ -279,16 +279,3 @@ class CountMin(Devices[CountMinLaw]):
         keys = (owners[:, None] * self.law.code.cells + cells)[sent]
         distinct: NDArray[np.int64] = np.unique(keys) % self.law.code.cells
         return distinct
-
-
-def trusted(noise: CellNoiseLaw) -> str:
-    """Who must be trusted, in words."""
-    if noise.dummies == "shuffle":
-        return (
-            "the shuffle stage: to add its dummies, to shuffle, and to keep its noise key; it sees "
-            "every message as it was sent"
-        )
-    return (
-        f"the shuffle stage to shuffle, and {noise.minimum:,} honest contributors of each window "
-        "to add their dummies; the messages alone protect nobody from a stage that keeps them apart"
-    )

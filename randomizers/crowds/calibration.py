@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from dpstream.randomizers.accounting.crowd_counts import delta_of_counts
 from dpstream.randomizers.crowds import CrowdCounts
-from dpstream.randomizers.shuffled_parameters import check_approximate
+from dpstream.randomizers.parameter_checks import check_approximate
 
 _DECAY_BITS = 64
 

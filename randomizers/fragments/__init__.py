@@ -41,14 +41,13 @@ from dpstream.randomizers.guarantee import (
     of_messages_apart,
     shuffle_and_others,
 )
-from dpstream.randomizers.hadamard import check_domain, narrowest
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
 from dpstream.randomizers.permanent_bits import KEY_BYTES, WORD_BITS, PermanentBits
 from dpstream.randomizers.permanent_loss import stream_loss, unchanged_loss
 from dpstream.randomizers.set_rows import set_rows
-from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.word_forms import WordForm, narrowest
 
 Calibration: TypeAlias = Literal["exact", "published"]
 """Sized on the exact privacy loss of the blanket; or by the paper's closed formula."""

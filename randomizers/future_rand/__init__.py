@@ -11,25 +11,20 @@ Here a whole population of devices is kept in arrays; a single device is a popul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.composed import MAX_SIGNS, ComposedLaw
-from dpstream.randomizers.devices import Devices, LawT
+from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories, random_bits
-from dpstream.randomizers.dyadic import orders_due
+from dpstream.randomizers.dyadic import FutureRandLaw, check_signs, orders_due
 from dpstream.randomizers.given_values import check_epoch, checked_booleans
 from dpstream.randomizers.guarantee import Guarantee
 
 NEWCOMER = 1 << 7
 """Added to the word of a device that was enrolled within the interval it reports on."""
-
-MIN_EPSILON, MAX_EPSILON = 1e-6, 64.0
-MAX_HORIZON = 2**63
 
 # A device's value at its last boundary, where it is not 0 or 1. A device that was silent there
 # cannot know its next partial sum; one that has seen no epoch had the value 0 at every boundary.
@@ -61,254 +56,15 @@ class FutureRandParameters:
     estimator: Literal["tree", "prefix"] = "tree"
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        if type(self.changes) is not int or not 1 <= self.changes <= MAX_SIGNS:
-            raise ValueError(
-                f"changes is {self.changes!r}, must be a whole number from 1 to {MAX_SIGNS}"
-            )
+        check_signs(self.epsilon, self.changes, self.estimator)
         if self.calibration not in ("optimal", "published"):
             raise ValueError(
                 f"calibration is {self.calibration!r}, must be 'optimal' or 'published'"
             )
-        if self.estimator not in ("tree", "prefix"):
-            raise ValueError(f"estimator is {self.estimator!r}, must be 'tree' or 'prefix'")
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
 
-def check_epsilon(epsilon: float) -> None:
-    """Raise `ValueError` unless it is a number in the range that is calibrated for."""
-    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
-        raise ValueError(f"epsilon is {epsilon!r}, must be a number")
-    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
-        raise ValueError(f"epsilon is {epsilon}, must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}")
-
-
-@dataclass(frozen=True, slots=True)
-class FutureRandLaw:
-    """All constants of a FutureRand job: what its devices draw from and its estimators divide by.
-
-    Attributes:
-        horizon: number of epochs d, a power of two.
-        epsilon: what was asked for. What is spent, by the law, is in the randomizer's guarantee.
-        order_weights: one integer for each order 0 to log2 d; an order is drawn in proportion.
-        composed: one law of signs for each order.
-
-    Raises:
-        ValueError: the fields contradict each other, or more than epsilon is spent.
-    """
-
-    horizon: int
-    epsilon: float
-    order_weights: tuple[int, ...]
-    composed: tuple[ComposedLaw, ...]
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.horizon <= MAX_HORIZON or self.horizon.bit_count() != 1:
-            raise ValueError(
-                f"a horizon of {self.horizon} epochs, must be a power of two up to 2^63"
-            )
-        orders = self.horizon.bit_length()
-        if len(self.order_weights) != orders or len(self.composed) != orders:
-            raise ValueError(
-                f"{len(self.order_weights)} order weights and {len(self.composed)} laws of signs, "
-                f"a horizon of {self.horizon} epochs has {orders} orders"
-            )
-        if any(type(weight) is not int or weight < 0 for weight in self.order_weights):
-            raise ValueError("order weights must be integers, none negative")
-        if not any(self.order_weights):
-            raise ValueError("one order weight at least must be positive")
-        if self.loss > self.epsilon:
-            raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
-
-    @property
-    def order_probabilities(self) -> tuple[float, ...]:
-        """Probability of each order."""
-        total = sum(self.order_weights)
-        return tuple(weight / total for weight in self.order_weights)
-
-    @property
-    def c_gaps(self) -> tuple[float, ...]:
-        """For each order, P(a sign is kept) - P(it is reversed)."""
-        gaps = {law: law.c_gap for law in set(self.composed)}
-        return tuple(gaps[law] for law in self.composed)
-
-    @property
-    def loss(self) -> float:
-        """The privacy loss of a user's stream, rounded up: the largest over the orders drawn."""
-        drawn = zip(self.composed, self.order_weights, strict=True)
-        return max(law.loss for law in {law for law, weight in drawn if weight})
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values; each distinct law of signs is written once."""
-        distinct = list(dict.fromkeys(self.composed))
-        return {
-            "horizon": self.horizon,
-            "epsilon": self.epsilon,
-            "order_weights": list(self.order_weights),
-            "order_laws": [distinct.index(law) for law in self.composed],
-            "laws": [law.to_json() for law in distinct],
-        }
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Read `to_json`.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        try:
-            laws = [ComposedLaw.from_json(law) for law in body["laws"]]
-            return cls(
-                horizon=body["horizon"],
-                epsilon=float(body["epsilon"]),
-                order_weights=tuple(body["order_weights"]),
-                composed=tuple(laws[index] for index in body["order_laws"]),
-            )
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a FutureRand law: {error!r}") from error
-
-
-class BooleanDevices(Devices[LawT]):
-    """Devices that each follow a Boolean with the order and signs they drew once.
-
-    Args:
-        law: the constants of the job.
-        booleans: those of the Booleans.
-    """
-
-    def __init__(self, law: LawT, booleans: FutureRandLaw) -> None:
-        super().__init__(law)
-        self._booleans = booleans
-        self._signs_of_order = np.array([composed.k for composed in booleans.composed], np.uint16)
-        most = int(self._signs_of_order.max())
-        self._order = self._declare(
-            "order", np.uint8, new=None, allowed=range(len(booleans.composed))
-        )
-        # Bit i, from the lowest of the first byte on, is 1 where sign i is +1.
-        self._signs = self._declare("signs", np.uint8, (-(-most // 8),), new=None)
-        # One more than the signs of its order means that a device is frozen.
-        self._used = self._declare("used", np.min_scalar_type(most + 1))
-        # The value at the last epoch divisible by 2^order.
-        self._boundary = self._declare("boundary", np.int8, new=_NEW)
-        self._index()
-
-    @property
-    def frozen(self) -> int:
-        """Number of devices that had to leave out a change because their signs were used up."""
-        return int(np.count_nonzero(self._used > self._signs_of_order[self._order]))
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of a user's whole stream, from the weights of the law.
-
-        An output is a product of one half for each fair coin and of the mass of the sign vectors
-        that begin with the signs seen. That mass lies between 2^(k-j) times the smallest and the
-        largest weight for j signs, whatever the stream (section 5.4), so their ratio bounds the
-        loss; two streams attain it when the horizon is at least 2k.
-        """
-        return Guarantee(
-            epsilon=self._booleans.loss,
-            delta=0.0,
-            unit="stream",
-            neighbours=(
-                "any two streams of a user's values (changes are followed up to the budget, "
-                "after that the device freezes)"
-            ),
-            trust=(
-                "nobody: it holds against everyone who sees the reports; which devices exist and "
-                "when they report is public"
-            ),
-            basis="exact",
-        )
-
-    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        order = draw_categories(self._booleans.order_weights, count, rng).astype(np.uint8)
-        signs = np.zeros((count, self._signs.shape[1]), np.uint8)
-        for index, composed in enumerate(self._booleans.composed):
-            devices = np.flatnonzero(order == index)
-            step = max(1, _CHUNK_SIGNS // composed.k)
-            for start in range(0, len(devices), step):
-                chunk = devices[start : start + step]
-                packed = np.packbits(composed.sample(len(chunk), rng) > 0, 1, bitorder="little")
-                signs[chunk, : packed.shape[1]] = packed
-        return {"order": order, "signs": signs}
-
-    def due(self, epoch: int) -> NDArray[np.intp]:
-        """Of the orders whose intervals end with the epoch: see `Devices.due`."""
-        return np.concatenate(self._members[: orders_due(epoch)])
-
-    def follow(
-        self,
-        epoch: int,
-        values: NDArray[np.integer] | NDArray[np.bool_],
-        present: NDArray[np.bool_] | None,
-        rng: np.random.Generator,
-    ) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
-        """`FutureRand.report`, for protocols in which devices add what they drew in public.
-
-        Returns:
-            shape (reports,) each: who reports, and the words.
-        """
-        check_epoch(epoch, after=self.epoch, last_epoch=self._booleans.horizon)
-        values = checked_booleans(epoch, values, present, self.population)
-        self._pass_over(epoch)
-        due = [
-            self._report_order(order, values, present, rng) for order in range(orders_due(epoch))
-        ]
-        self.epoch = epoch
-        devices, words = zip(*due, strict=True)
-        return np.concatenate(devices), np.concatenate(words)
-
-    def _index(self) -> None:
-        """List the devices of each order, so that an epoch touches those that are due only."""
-        by_order = np.argsort(self._order, kind="stable")
-        ends = np.cumsum(np.bincount(self._order, minlength=len(self._booleans.composed)))
-        self._members = np.split(by_order, ends[:-1])
-        self._seen = self.population - int(np.count_nonzero(self._boundary == _NEW))
-
-    def _pass_over(self, epoch: int) -> None:
-        """Forget values at boundaries that were left out; begin with the devices enrolled since."""
-        for order, members in enumerate(self._members):
-            if (epoch - 1) >> order > self.epoch >> order:
-                self._boundary[members] = _UNKNOWN
-        orders = self._order[self._seen :].astype(np.uint64)
-        began = np.uint64(epoch - 1) >> orders > 0
-        self._boundary[self._seen :] = np.where(began, _NEWCOMER, 0)
-        self._seen = self.population
-
-    def _report_order(
-        self,
-        order: int,
-        values: NDArray[np.int8],
-        present: NDArray[np.bool_] | None,
-        rng: np.random.Generator,
-    ) -> tuple[NDArray[np.intp], NDArray[np.uint8]]:
-        members = self._members[order]
-        if present is not None:
-            here = present[members]
-            self._boundary[members[~here]] = _UNKNOWN
-            members = members[here]
-        before, now = self._boundary[members], values[members]
-        self._boundary[members] = now
-        known = before != _UNKNOWN
-        if not known.all():
-            members, before, now = members[known], before[known], now[known]
-        newcomers = np.flatnonzero(before == _NEWCOMER)
-        before[newcomers] = 0
-        bits = random_bits(rng, len(members))
-        changed = np.flatnonzero(before != now)
-        used, signs = self._used[members[changed]], self._signs_of_order[order]
-        self._used[members[changed]] = np.minimum(used, signs) + 1
-        changed, used = changed[used < signs], used[used < signs]
-        sign_bits = self._signs[members[changed], used >> 3] >> (used & 7) & 1
-        # The partial sum is +1 where the value is 1 now; equal bits make a product of +1.
-        bits[changed] = sign_bits == now[changed]
-        words = (bits + 2 * order).astype(np.uint8, copy=False)
-        words[newcomers] += NEWCOMER
-        return members, words
-
-
-class FutureRand(BooleanDevices[FutureRandLaw]):
+class FutureRand(Devices[FutureRandLaw]):
     """The devices of one horizon, each with the order and signs it drew once.
 
     Whether a device is silent must not depend on its value. A device reports a partial sum only
@@ -336,7 +92,62 @@ class FutureRand(BooleanDevices[FutureRandLaw]):
     width = 1
 
     def __init__(self, law: FutureRandLaw) -> None:
-        super().__init__(law, law)
+        super().__init__(law)
+        self._signs_of_order = np.array([composed.k for composed in law.composed], np.uint16)
+        most = int(self._signs_of_order.max())
+        self._order = self._declare("order", np.uint8, new=None, allowed=range(len(law.composed)))
+        # Bit i, from the lowest of the first byte on, is 1 where sign i is +1.
+        self._signs = self._declare("signs", np.uint8, (-(-most // 8),), new=None)
+        # One more than the signs of its order means that a device is frozen.
+        self._used = self._declare("used", np.min_scalar_type(most + 1))
+        # The value at the last epoch divisible by 2^order.
+        self._boundary = self._declare("boundary", np.int8, new=_NEW)
+        self._index()
+
+    @property
+    def frozen(self) -> int:
+        """Number of devices that had to leave out a change because their signs were used up."""
+        return int(np.count_nonzero(self._used > self._signs_of_order[self._order]))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of a user's whole stream, from the weights of the law.
+
+        An output is a product of one half for each fair coin and of the mass of the sign vectors
+        that begin with the signs seen. That mass lies between 2^(k-j) times the smallest and the
+        largest weight for j signs, whatever the stream (section 5.4), so their ratio bounds the
+        loss; two streams attain it when the horizon is at least 2k.
+        """
+        return Guarantee(
+            epsilon=self.law.loss,
+            delta=0.0,
+            unit="stream",
+            neighbours=(
+                "any two streams of a user's values (changes are followed up to the budget, "
+                "after that the device freezes)"
+            ),
+            trust=(
+                "nobody: it holds against everyone who sees the reports; which devices exist and "
+                "when they report is public"
+            ),
+            basis="exact",
+        )
+
+    def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        order = draw_categories(self.law.order_weights, count, rng).astype(np.uint8)
+        signs = np.zeros((count, self._signs.shape[1]), np.uint8)
+        for index, composed in enumerate(self.law.composed):
+            devices = np.flatnonzero(order == index)
+            step = max(1, _CHUNK_SIGNS // composed.k)
+            for start in range(0, len(devices), step):
+                chunk = devices[start : start + step]
+                packed = np.packbits(composed.sample(len(chunk), rng) > 0, 1, bitorder="little")
+                signs[chunk, : packed.shape[1]] = packed
+        return {"order": order, "signs": signs}
+
+    def due(self, epoch: int) -> NDArray[np.intp]:
+        """Of the orders whose intervals end with the epoch: see `Devices.due`."""
+        return np.concatenate(self._members[: orders_due(epoch)])
 
     def report(
         self,
@@ -351,5 +162,59 @@ class FutureRand(BooleanDevices[FutureRandLaw]):
             uint8, shape (reports, 1): 2 * order + 1 for the sign +1, 2 * order for -1, and
             `NEWCOMER` more if the device was enrolled within the interval.
         """
-        _, words = self.follow(epoch, values, present, rng)
-        return words[:, None]
+        check_epoch(epoch, after=self.epoch, last_epoch=self.law.horizon)
+        values = checked_booleans(epoch, values, present, self.population)
+        self._pass_over(epoch)
+        due = [
+            self._report_order(order, values, present, rng) for order in range(orders_due(epoch))
+        ]
+        self.epoch = epoch
+        return np.concatenate(due)[:, None]
+
+    def _index(self) -> None:
+        """List the devices of each order, so that an epoch touches those that are due only."""
+        by_order = np.argsort(self._order, kind="stable")
+        ends = np.cumsum(np.bincount(self._order, minlength=len(self.law.composed)))
+        self._members = np.split(by_order, ends[:-1])
+        self._seen = self.population - int(np.count_nonzero(self._boundary == _NEW))
+
+    def _pass_over(self, epoch: int) -> None:
+        """Forget values at boundaries that were left out; begin with the devices enrolled since."""
+        for order, members in enumerate(self._members):
+            if (epoch - 1) >> order > self.epoch >> order:
+                self._boundary[members] = _UNKNOWN
+        orders = self._order[self._seen :].astype(np.uint64)
+        began = np.uint64(epoch - 1) >> orders > 0
+        self._boundary[self._seen :] = np.where(began, _NEWCOMER, 0)
+        self._seen = self.population
+
+    def _report_order(
+        self,
+        order: int,
+        values: NDArray[np.int8],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.uint8]:
+        members = self._members[order]
+        if present is not None:
+            here = present[members]
+            self._boundary[members[~here]] = _UNKNOWN
+            members = members[here]
+        before, now = self._boundary[members], values[members]
+        self._boundary[members] = now
+        known = before != _UNKNOWN
+        if not known.all():
+            members, before, now = members[known], before[known], now[known]
+        newcomers = np.flatnonzero(before == _NEWCOMER)
+        before[newcomers] = 0
+        bits = random_bits(rng, len(members))
+        changed = np.flatnonzero(before != now)
+        used, signs = self._used[members[changed]], self._signs_of_order[order]
+        self._used[members[changed]] = np.minimum(used, signs) + 1
+        changed, used = changed[used < signs], used[used < signs]
+        sign_bits = self._signs[members[changed], used >> 3] >> (used & 7) & 1
+        # The partial sum is +1 where the value is 1 now; equal bits make a product of +1.
+        bits[changed] = sign_bits == now[changed]
+        words = (bits + 2 * order).astype(np.uint8, copy=False)
+        words[newcomers] += NEWCOMER
+        return words

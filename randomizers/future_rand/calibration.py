@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dpstream.randomizers.accounting.calibration import optimal, published
 from dpstream.randomizers.accounting.order_weights import optimal_order_weights
-from dpstream.randomizers.future_rand import MAX_HORIZON, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRandParameters
+from dpstream.randomizers.parameter_checks import MAX_HORIZON
 
 
 def calibrate(parameters: FutureRandParameters, last_epoch: int) -> FutureRandLaw:

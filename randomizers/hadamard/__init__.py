@@ -27,14 +27,13 @@ from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, held_by_a_user
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
 from dpstream.randomizers.set_rows import set_rows
-from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.word_forms import WordForm, narrowest
 
 MAX_ROWS = 40
 """The most columns of a message: more change nothing for any number of users."""
 
-MAX_ITEMS = 1 << 20
 """Of a domain."""
 
 Blanket = Literal["poisson", "bernoulli"]
@@ -47,7 +46,7 @@ class HadamardParameters:
     Attributes:
         epsilon: the privacy loss of a user's set of one epoch.
         delta: the same.
-        domain: the items, up to `MAX_ITEMS`.
+        domain: the items, up to 2^20.
         items: k, the most that a user holds at an epoch.
         rows: tau, columns of a message; None for the most accurate number within
             `messages_per_user`, or for log2 of the fewest contributors, as published.
@@ -86,12 +85,6 @@ class HadamardParameters:
                 "the real messages of a user"
             )
         object.__setattr__(self, "epsilon", float(self.epsilon))
-
-
-def check_domain(items: int) -> None:
-    """Raise `ValueError` if a domain has no item, or more than can be counted one by one."""
-    if not 1 <= items <= MAX_ITEMS:
-        raise ValueError(f"domain has {items:,} items, must have from 1 to {MAX_ITEMS:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +155,6 @@ class HadamardLaw(Constants):
     def word_form(self) -> WordForm:
         """A column each in the narrowest words."""
         return WordForm(narrowest(self.columns), self.rows)
-
-
-def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
-    """The dtype for words from 0 up to so many, exclusive."""
-    return np.dtype("<u1" if words <= 1 << 8 else "<u2" if words <= 1 << 16 else "<u4")
 
 
 class Hadamard(Devices[HadamardLaw]):

@@ -34,7 +34,7 @@ from dpstream.randomizers.guarantee import Guarantee, of_messages_apart, shuffle
 from dpstream.randomizers.labelled_examples import FEATURE_UNIT, check_examples, unpacked_examples
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.ldp_sgd.directions import MAX_SEED_BITS, directions, draw_seeds
-from dpstream.randomizers.shuffled_parameters import check_approximate
+from dpstream.randomizers.parameter_checks import check_approximate
 from dpstream.topics.word_forms import WordForm
 
 MAX_DIMENSIONS: Final = 1 << 16

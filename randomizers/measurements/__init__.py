@@ -55,9 +55,9 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories, random_bits
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, held_or_nothing
-from dpstream.randomizers.hadamard import check_domain, narrowest
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
 from dpstream.randomizers.public_matrices import (
     OneHot,
     ParityRows,
@@ -67,8 +67,7 @@ from dpstream.randomizers.public_matrices import (
     nonzero_rows,
 )
 from dpstream.randomizers.set_rows import set_rows
-from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.word_forms import WordForm, narrowest
 
 Calibration: TypeAlias = Literal["published", "replacement", "sampled"]
 """The paper's noise; enough of it for users who replace their item by another; or one measurement

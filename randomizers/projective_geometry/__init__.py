@@ -29,16 +29,19 @@ from dpstream.randomizers.cell_codes.prefixes import PrefixCells
 from dpstream.randomizers.composed import ComposedLaw, log_rounded_up
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.draws import draw_categories
-from dpstream.randomizers.future_rand import check_epsilon
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee, held_by_a_user, shuffle_to_mix
-from dpstream.randomizers.hadamard import check_domain, narrowest
 from dpstream.randomizers.item_domains import Bits, ItemDomain, Strings, domain_size
 from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import (
+    check_approximate,
+    check_domain,
+    check_epsilon,
+    check_items_held,
+)
 from dpstream.randomizers.projective_geometry.points import PointSpace
 from dpstream.randomizers.set_rows import set_rows
-from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.word_forms import WordForm, narrowest
 
 # Of the local loss: what shuffling has to bring it down to, to be stated besides.
 _WORTH_SAYING = 0.99

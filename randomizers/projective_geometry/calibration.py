@@ -23,8 +23,8 @@ from dpstream.randomizers.accounting.calibration import optimal
 from dpstream.randomizers.affine_hashes import is_prime
 from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.hadamard import MAX_ITEMS
 from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.parameter_checks import MOST_ITEMS
 from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometryLaw,
     ProjectiveGeometryParameters,
@@ -67,7 +67,7 @@ def calibrate(
     (3, 7, 1093, 0.053)
     """
     items, odds = domain_size(parameters.domain), optimal(1, parameters.epsilon)
-    prefixes = None if items <= MAX_ITEMS else prefixes_of(items.bit_length() - 1)
+    prefixes = None if items <= MOST_ITEMS else prefixes_of(items.bit_length() - 1)
     if prefixes is None:
         space = best_space(items, odds)
     else:

@@ -31,16 +31,18 @@ from dpstream.randomizers.cell_dummies import (
     dummies_in_cell,
     stage_dummies_in_cell,
 )
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.count_min import trusted
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
-from dpstream.randomizers.future_rand import MAX_HORIZON
 from dpstream.randomizers.given_values import check_epoch, checked_booleans
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.item_domains import StreamDomain
 from dpstream.randomizers.laws import Constants
-from dpstream.randomizers.shuffled_parameters import check_item_cells, check_shuffled_parameters
+from dpstream.randomizers.parameter_checks import (
+    MAX_HORIZON,
+    check_item_cells,
+    check_shuffled_parameters,
+)
 from dpstream.topics.word_forms import WordForm
 
 Calibration: TypeAlias = Literal["rigorous", "exact"]

@@ -22,7 +22,7 @@ from dpstream.randomizers.accounting.continual_counts import (
 from dpstream.randomizers.accounting.renyi_shift import renyi_epsilon
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from dpstream.randomizers.cell_dummies import DummyKind
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, too_many
 from dpstream.randomizers.shuffled_counts import (
     Calibration,
     ShuffledCountsLaw,
@@ -63,20 +63,6 @@ def epsilon_with(law: ShuffledCountsLaw, honest: int) -> float:
         return epsilon_for_epochs(noise, delta, law.last_epoch)
     shifts = BoostedReports(law.last_epoch, law.changes, law.boost).shifts
     return renyi_epsilon(noise, shifts, delta)[0]
-
-
-def too_many(messages: float, allowed: float | None, noise: CellNoiseLaw, last_epoch: int) -> str:
-    """Why a job is refused that asks for too many messages."""
-    reason = (
-        f"up to {messages:,.1f} messages a user over {last_epoch:,} epochs, messages_per_user "
-        f"allows {allowed:g}: allow more"
-    )
-    if noise.dummies == "shuffle":
-        return reason
-    return (
-        f"{reason}, raise shuffle.minimum, or have the shuffle stage add the dummies, by "
-        "`dummies: shuffle`"
-    )
 
 
 def noise_law(

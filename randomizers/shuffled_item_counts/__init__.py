@@ -22,17 +22,15 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers import least_delta
 from dpstream.randomizers.affine_hashes import AffineHashes
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.count_min import trusted
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.dummies import PoissonDummies
-from dpstream.randomizers.future_rand import MAX_HORIZON
 from dpstream.randomizers.given_values import check_epoch, refuse_wrong
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import MAX_HORIZON, MOST_ITEMS
 from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
-from dpstream.randomizers.shuffled_parameters import MOST_ITEMS
 from dpstream.topics.word_forms import WordForm
 
 MOST_TABULAR: Final = 1 << 20

@@ -17,10 +17,9 @@ from dpstream.randomizers.accounting.item_streams import (
 )
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from dpstream.randomizers.affine_hashes import AffineHashes, is_prime
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw, too_many
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_counts.calibration import too_many
 from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
 
 MESSAGES_PER_EPOCH = 10.0

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.cell_codes.levels import Levels
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.count_min import trusted
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, trusted
 from dpstream.randomizers.counted_words import CountedWords
-from dpstream.randomizers.future_rand import MAX_HORIZON
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import MAX_HORIZON
 from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
 from dpstream.randomizers.shuffled_item_counts import NEIGHBOURS, item_capacity, stage_dummies_of
 from dpstream.topics.word_forms import WordForm

@@ -27,11 +27,10 @@ from dpstream.randomizers.accounting.item_streams import (
 from dpstream.randomizers.accounting.level_streams import epsilon_for_levels, poisson_for_levels
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_tables
 from dpstream.randomizers.cell_codes.levels import Levels
-from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw
+from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw, too_many
 from dpstream.randomizers.code_variances import equal_variances, mean_deviation
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_counts.calibration import too_many
 from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
 
 

@@ -31,12 +31,11 @@ from dpstream.randomizers.guarantee import (
     of_messages_apart,
     shuffle_and_others,
 )
-from dpstream.randomizers.hadamard import check_domain, narrowest
 from dpstream.randomizers.item_domains import ItemDomain, domain_size
 from dpstream.randomizers.laws import Constants
+from dpstream.randomizers.parameter_checks import check_approximate, check_domain, check_items_held
 from dpstream.randomizers.set_rows import set_rows
-from dpstream.randomizers.shuffled_parameters import check_approximate, check_items_held
-from dpstream.topics.word_forms import WordForm
+from dpstream.topics.word_forms import WordForm, narrowest
 
 Response = Literal["randomized_response", "rappor"]
 

@@ -13,7 +13,8 @@ from scipy import stats
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.freezing import LONGEST, FreezingModel
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
-from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 

@@ -9,13 +9,8 @@ from numpy.typing import NDArray
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
-from dpstream.randomizers.dyadic import orders_due
-from dpstream.randomizers.future_rand import (
-    NEWCOMER,
-    FutureRand,
-    FutureRandLaw,
-    FutureRandParameters,
-)
+from dpstream.randomizers.dyadic import FutureRandLaw, orders_due
+from dpstream.randomizers.future_rand import NEWCOMER, FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 

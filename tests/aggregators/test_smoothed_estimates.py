@@ -12,8 +12,8 @@ from scipy import stats
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator
-from dpstream.randomizers.dyadic import orders_due
-from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.dyadic import FutureRandLaw, orders_due
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 

@@ -9,7 +9,8 @@ import pytest
 
 from dpstream.randomizers.accounting.calibration import optimal, published
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.future_rand import FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 
 # epsilon 1: k, c_gap and exact loss of the published rule, c_gap of the optimal law; as printed.

@@ -8,15 +8,10 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.randomizers.draws import random_bits
-from dpstream.randomizers.dyadic import orders_due
-from dpstream.randomizers.future_rand import (
-    MAX_EPSILON,
-    MIN_EPSILON,
-    FutureRand,
-    FutureRandLaw,
-    FutureRandParameters,
-)
+from dpstream.randomizers.dyadic import FutureRandLaw, orders_due
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
+from dpstream.randomizers.parameter_checks import MAX_EPSILON, MIN_EPSILON
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support.dyadic_pieces import dyadic_pieces
 

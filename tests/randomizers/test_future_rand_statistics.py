@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 

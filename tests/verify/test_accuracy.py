@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.future_rand import FutureRandAggregator, interval_variances
-from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 from tests.verify.tables import print_table

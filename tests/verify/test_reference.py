@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.protocols.future_rand import FutureRandForecast
 from dpstream.randomizers.accounting.calibration import optimal, published
-from dpstream.randomizers.future_rand import FutureRandLaw
+from dpstream.randomizers.dyadic import FutureRandLaw
 from tests.verify.tables import print_table
 
 pytestmark = pytest.mark.verify

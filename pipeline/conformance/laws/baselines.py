@@ -17,7 +17,7 @@ from dpstream.pipeline.conformance.laws import future_rand
 from dpstream.pipeline.conformance.laws.independent import independent
 from dpstream.randomizers.baselines import MemoizedResponseLaw, SplitBudgetLaw
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.future_rand import FutureRandLaw
+from dpstream.randomizers.dyadic import FutureRandLaw
 
 
 def ExactLaw(law: object, last_epoch: int) -> cases.ExactLaw:  # noqa: N802

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.conformance.cases import Stream, View
-from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRand
 
 
 class ExactLaw:

@@ -20,7 +20,7 @@ from dpstream.pipeline.planning.plan import most_users, plan
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import written_out
-from dpstream.randomizers.future_rand import FutureRandLaw
+from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.randomness import seeded_generator
 
 

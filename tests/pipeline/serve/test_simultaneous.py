@@ -13,7 +13,8 @@ from dpstream.pipeline.jobs.job_files import Job, parse_job
 from dpstream.pipeline.planning.largest_error import EXCEEDED, widening
 from dpstream.pipeline.results.series import QUARTILE_SERIES, VALUE
 from dpstream.pipeline.serve.simultaneous import Simultaneous
-from dpstream.randomizers.future_rand import FutureRand, FutureRandLaw, FutureRandParameters
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 from tests.support.live_page import deploy_text, live_page, publish

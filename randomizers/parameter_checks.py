@@ -1,4 +1,4 @@
-"""What parameters of the protocols that rest on the shuffle stage may be."""
+"""Checks of parameters that several protocols have, and their limits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ from typing import get_args
 
 from dpstream.randomizers.affine_hashes import is_prime
 from dpstream.randomizers.cell_dummies import DummyKind, ItemCells
-from dpstream.randomizers.future_rand import check_epsilon
 from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers, StreamDomain, domain_size
 
+MIN_EPSILON, MAX_EPSILON = 1e-6, 64.0
 LEAST_DELTA = 1e-11
+MAX_HORIZON = 2**63
 MOST_ITEMS = 1 << 20
 MOST_NUMBERS = 1 << 12
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raise `ValueError` unless it is a number in the range that is calibrated for."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
+        raise ValueError(f"epsilon is {epsilon!r}, must be a number")
+    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+        raise ValueError(f"epsilon is {epsilon}, must be from {MIN_EPSILON:g} to {MAX_EPSILON:g}")
+
+
+def check_domain(items: int) -> None:
+    """Raise `ValueError` if a domain has no item, or more than can be counted one by one."""
+    if not 1 <= items <= MOST_ITEMS:
+        raise ValueError(f"domain has {items:,} items, must have from 1 to {MOST_ITEMS:,}")
 
 
 def check_approximate(epsilon: float, delta: float) -> None:
