@@ -25,7 +25,7 @@ from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_counts import item_estimates
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.word_aggregator import WordAggregator
-from dpstream.randomizers.count_mean_sketch import CountMeanSketchLaw
+from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchLaw
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
 

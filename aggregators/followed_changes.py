@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.followed import Followed
 from dpstream.aggregators.published import Published
-from dpstream.randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.change_kernel import Kernel
 
 ReceivedErrors: TypeAlias = Callable[[int, int, float], tuple[float, float]]
 """From the reports of an epoch, the devices enrolled and about how many have the value 1: the

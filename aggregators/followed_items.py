@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.word_aggregator import WordAggregator
-from dpstream.randomizers.shuffled_item_counts import ItemStreamLaw
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ItemStreamLaw
 
 LawType = TypeVar("LawType", bound=ItemStreamLaw)
 EstimateType = TypeVar("EstimateType", bound=ItemEstimates)

@@ -1,11 +1,11 @@
 """Items over time, server side: sums of letters by row, and every item's count.
 
 A letter of a device with row r is, on average and over the gain, b - 1/2 plus what it adds for the
-flips of b that it follows, b - 1/2 = H[r, x] / 2 (`dpstream.randomizers.hadamard_values`). Over the
-rows H[r, x] H[r, z] averages 1 if x = z and 0 otherwise: so twice the sum over rows of H[r, z]
-times what the letters of a row say is the count of item z. What devices add for changes is undone
-row by row (`dpstream.aggregators.value_stream`), and one fast Walsh-Hadamard transform gives all
-items at once.
+flips of b that it follows, b - 1/2 = H[r, x] / 2 (`hadamard_values`). Over the rows H[r, x] H[r, z]
+averages 1 if x = z and 0 otherwise: so twice the sum over rows of H[r, z] times what the letters of
+a row say is the count of item z. What devices add for changes is undone row by row
+(`dpstream.aggregators.value_stream`), and one fast Walsh-Hadamard transform gives all items at
+once.
 
 Rows are drawn uniformly, so those present speak for all devices, by the number of all of them: to
 scale each row by its own size would divide by small numbers, and by none where a row is empty. The
@@ -29,7 +29,7 @@ from dpstream.aggregators.law_aggregator import LawAggregator
 from dpstream.aggregators.report_words import check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.aggregators.walsh_hadamard import walsh_hadamard
-from dpstream.randomizers.hadamard_values import LETTER_BITS, HadamardValuesLaw
+from dpstream.randomizers.value_stream.hadamard_values import LETTER_BITS, HadamardValuesLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 
 _COUNT_CAP = 2**40
@@ -42,8 +42,8 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
     What is kept of an epoch are the number of its reports, and the sum of letters of each row, in
     steps of 1/8: int64, shape (1 + rows,).
 
-    >>> from dpstream.randomizers.hadamard_values import HadamardValuesParameters
-    >>> from dpstream.randomizers.hadamard_values.calibration import calibrate
+    >>> from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
+    >>> from dpstream.randomizers.value_stream.hadamard_values.calibration import calibrate
     >>> law = calibrate(HadamardValuesParameters(1.0, 2, ("walk", "bus", "car")), last_epoch=16)
     >>> aggregator = HadamardValuesAggregator(law)
     >>> words = np.array([[3 * 256 + 88], [3 * 256 + 76], [2 * 256 + 79]], np.uint32)

@@ -22,7 +22,7 @@ from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.report_words import check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.aggregators.value_tree import consistent_buckets
-from dpstream.randomizers.range_values import LEVEL_SHIFT, RangeValuesLaw
+from dpstream.randomizers.value_stream.range_values import LEVEL_SHIFT, RangeValuesLaw
 from dpstream.randomizers.value_tree import range_variances
 
 _LENGTH_BYTES = 8
@@ -34,8 +34,8 @@ class RangeValuesAggregator(LawAggregator[RangeValuesLaw]):
     """Sums of letters; equal whatever the order, and however they were split and merged.
 
     >>> import numpy as np
-    >>> from dpstream.randomizers.range_values.calibration import calibrate
-    >>> from dpstream.randomizers.range_values import RangeValuesParameters
+    >>> from dpstream.randomizers.value_stream.range_values.calibration import calibrate
+    >>> from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
     >>> law = calibrate(RangeValuesParameters(1.0, 2, low=0, high=80, buckets=2), last_epoch=2)
     >>> aggregator = RangeValuesAggregator(law)
     >>> aggregator.add(1, np.array([[(1 << LEVEL_SHIFT) + 3 * 256 + 88]], np.uint32), None)

@@ -15,7 +15,7 @@ from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.followed_items import Followed, FollowedItems, averaged_noise
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.item_words import collisions_variance, counts_of_kind, dummies_variance
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
 
 
 class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEstimates]):

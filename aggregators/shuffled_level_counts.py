@@ -16,7 +16,7 @@ from dpstream.aggregators.followed_items import Followed, FollowedItems, average
 from dpstream.aggregators.level_counts import level_values
 from dpstream.aggregators.level_estimates import LevelEstimates
 from dpstream.randomizers.code_variances import equal_variances, level_range_variances
-from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
 
 
 class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelEstimates]):

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
 from dpstream.aggregators.report_words import check_form
-from dpstream.randomizers.shuffled_value_stream import (
+from dpstream.randomizers.change_kernel import Kernel
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MOST_SUM,
     STEPS,
     SUM_ZERO,
     ShuffledValueStreamLaw,
 )
-from dpstream.randomizers.value_stream.kernel import Kernel
 
 _ENTRY = np.dtype([("epoch", "<u8"), ("windows", "<i8"), ("steps", "<i8")])
 
@@ -35,7 +35,7 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
     """Noisy sums, by epoch; equal whatever the order, and however they were split and merged.
 
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-    >>> from dpstream.randomizers.shuffled_value_stream.calibration import calibrate
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
     >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
     >>> aggregator = ShuffledValueStreamAggregator(calibrate(asked, 170, 100))
     >>> aggregator.add(1, np.array([[2**62 + 512]], np.uint64), None)

@@ -17,7 +17,7 @@ from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
 from dpstream.pipeline.values.sets import SetDomain
-from dpstream.randomizers.count_mean_sketch import (
+from dpstream.randomizers.fragments.count_mean_sketch import (
     CountMeanSketch,
     CountMeanSketchLaw,
     CountMeanSketchParameters,
@@ -73,7 +73,7 @@ class CountMeanSketchForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="count_mean_sketch",
     parameters=CountMeanSketchParameters,
-    calibrate=late_calibration("count_mean_sketch", sized=True),
+    calibrate=late_calibration("fragments.count_mean_sketch", sized=True),
     law=lambda asked: CountMeanSketchLaw,
     randomizer=CountMeanSketch,
     restore=CountMeanSketch.restore,
@@ -84,7 +84,7 @@ PROTOCOL = Protocol(
     capacity=stated_capacity,
     distinct_reports=True,
     contributors=lambda law: law.minimum,
-    epsilon_with=late("count_mean_sketch", "epsilon_with"),
+    epsilon_with=late("fragments.count_mean_sketch", "epsilon_with"),
     kept_apart=lambda law: CountMeanSketch(law).kept_apart,
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, 1),

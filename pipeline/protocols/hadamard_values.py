@@ -16,12 +16,12 @@ from dpstream.pipeline.protocols.protocol import Alternative, Example, Protocol,
 from dpstream.pipeline.protocols.shuffled_alternatives import trusting_with_values
 from dpstream.pipeline.protocols.value_stream import ValueStreamForecast
 from dpstream.pipeline.values.value_domains import CategoryDomain
-from dpstream.randomizers.hadamard_values import (
+from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
+from dpstream.randomizers.value_stream.hadamard_values import (
     HadamardValues,
     HadamardValuesLaw,
     HadamardValuesParameters,
 )
-from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
 
 FEW_EPOCHS: Final = 16
 """Up to so many, a protocol that pays for every epoch is looked at besides."""
@@ -83,7 +83,7 @@ def alternatives(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[A
 PROTOCOL = Protocol(
     name="hadamard_values",
     parameters=HadamardValuesParameters,
-    calibrate=late_calibration("hadamard_values"),
+    calibrate=late_calibration("value_stream.hadamard_values"),
     law=lambda asked: HadamardValuesLaw,
     randomizer=HadamardValues,
     restore=HadamardValues.restore,

@@ -16,7 +16,11 @@ from dpstream.pipeline.protocols.protocol import Alternative, Example, Protocol,
 from dpstream.pipeline.protocols.shuffled_alternatives import trusting_with_values
 from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.randomizers.item_domains import Numbers
-from dpstream.randomizers.range_values import RangeValues, RangeValuesLaw, RangeValuesParameters
+from dpstream.randomizers.value_stream.range_values import (
+    RangeValues,
+    RangeValuesLaw,
+    RangeValuesParameters,
+)
 from dpstream.randomizers.value_tree import range_variances
 
 
@@ -106,7 +110,7 @@ def alternatives(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alte
 PROTOCOL = Protocol(
     name="range_values",
     parameters=RangeValuesParameters,
-    calibrate=late_calibration("range_values"),
+    calibrate=late_calibration("value_stream.range_values"),
     law=lambda asked: RangeValuesLaw,
     randomizer=RangeValues,
     restore=RangeValues.restore,

@@ -9,10 +9,10 @@ from typing import Any
 from dpstream.pipeline.protocols.boolean_alternatives import DELTA, untrusting
 from dpstream.pipeline.protocols.protocol import Alternative
 from dpstream.randomizers.composed import MAX_SIGNS
-from dpstream.randomizers.hadamard_values import HadamardValuesParameters
 from dpstream.randomizers.item_domains import Bits, Numbers
-from dpstream.randomizers.range_values import RangeValuesParameters
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
+from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 
 
 def alternatives(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[Alternative]:

@@ -43,16 +43,22 @@ from dpstream.pipeline.protocols.shuffled_forecasts import (
 )
 from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.item_domains import Bits, Numbers, StreamDomain
 from dpstream.randomizers.shuffled_counts import (
     ShuffledCounts,
     ShuffledCountsLaw,
     ShuffledCountsParameters,
 )
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
-from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from dpstream.randomizers.shuffled_value_stream import ShuffledValueStream, ShuffledValueStreamLaw
-from dpstream.randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
+    ShuffledItemCounts,
+    ShuffledItemCountsLaw,
+)
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
+    ShuffledValueStream,
+    ShuffledValueStreamLaw,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ _BOOLEANS = Kind(
     ShuffledCountsForecast,
 )
 _ITEMS = Kind(
-    "shuffled_item_counts",
+    "shuffled_counts.shuffled_item_counts",
     lambda law: law.held.contributors,
     ShuffledItemCountsLaw,
     ShuffledItemCounts,
@@ -87,7 +93,7 @@ _ITEMS = Kind(
     ShuffledItemCountsForecast,
 )
 _NUMBERS = Kind(
-    "shuffled_level_counts",
+    "shuffled_counts.shuffled_level_counts",
     lambda law: law.held.contributors,
     ShuffledLevelCountsLaw,
     ShuffledItemCounts,
@@ -95,7 +101,7 @@ _NUMBERS = Kind(
     ShuffledLevelCountsForecast,
 )
 _SUMS = Kind(
-    "shuffled_value_stream",
+    "shuffled_counts.shuffled_value_stream",
     lambda law: law.contributors,
     ShuffledValueStreamLaw,
     ShuffledValueStream,

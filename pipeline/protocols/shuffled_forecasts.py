@@ -15,16 +15,16 @@ from dpstream.aggregators.shuffled_level_counts import predicted_deviations as l
 from dpstream.aggregators.shuffled_value_stream import predicted_deviations as stream_deviations
 from dpstream.pipeline.protocols.value_stream import bias_of_unboosted, unboosted_caveat
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.code_variances import (
     equal_variances,
     level_range_variances,
     mean_deviation,
 )
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
-from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from dpstream.randomizers.shuffled_value_stream import STEPS, ShuffledValueStreamLaw
-from dpstream.randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import STEPS, ShuffledValueStreamLaw
 
 
 class ShuffledCountsForecast:

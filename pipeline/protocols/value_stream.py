@@ -14,8 +14,8 @@ from dpstream.pipeline.protocols.boolean_alternatives import alternatives
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
-from dpstream.randomizers.value_stream.kernel import Kernel
 
 
 class ValueStreamForecast:

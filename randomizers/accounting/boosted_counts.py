@@ -14,14 +14,21 @@ convex in its shift, so the sum over the cells is the largest for that vector.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
 
 from dpstream.randomizers.accounting.cell_noise import PoissonNoise
 from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
 from dpstream.randomizers.accounting.renyi_shift import renyi_epsilon
 from dpstream.randomizers.accounting.shifted_noise import check_target, least_parameter
+from dpstream.randomizers.change_kernel import Kernel
+
+# Boosts below it are none: over one or two epochs the best has no limit but 0.
+_NO_BOOST = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +151,33 @@ def best_boost(
     error(boost)
     _, reports, noise = tried[boost]
     return reports, noise
+
+
+def least_varying(
+    last_epoch: int, clock: Callable[[Kernel], float], most_boost: float = math.inf
+) -> Kernel:
+    """The kernel with the least mean variance, where noise is in proportion to a clock.
+
+    Args:
+        last_epoch: number of epochs.
+        clock: of a kernel.
+        most_boost: the largest boost that there may be.
+    """
+
+    def kernel_at(point: NDArray[np.float64]) -> Kernel:
+        boost = min(math.exp(float(point[0])), most_boost)
+        return Kernel(boost, min(max(float(point[1]), 0.0), 0.999))
+
+    def cost(point: NDArray[np.float64]) -> float:
+        kernel = kernel_at(point)
+        outside = abs(float(point[1]) - kernel.decay)
+        return math.log(clock(kernel) * float(kernel.variances(last_epoch).mean())) + outside
+
+    best = optimize.minimize(
+        cost,
+        np.array([math.log(2.0), 0.5]),
+        method="Nelder-Mead",
+        options={"xatol": 1e-4, "fatol": 1e-9, "maxiter": 1000},
+    )
+    found = kernel_at(best.x)
+    return found if found.boost > _NO_BOOST else Kernel(0.0, 0.0)

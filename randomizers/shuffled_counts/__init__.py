@@ -72,9 +72,8 @@ class ShuffledCountsParameters:
         dummies: of which kind, and whose.
         messages_per_user: the most that a job may ask of a user, over the whole horizon.
         domain: labels of items, of which a user has one at a time, or none; None: values are 0 or
-            1. With items `dpstream.randomizers.shuffled_item_counts` is what runs. Or numbers, or
-            bits, for ranges and quantiles: then it is on a tree
-            (`dpstream.randomizers.shuffled_level_counts`).
+            1. With items `shuffled_item_counts` is what runs. Or numbers, or bits, for ranges and
+            quantiles: then it is on a tree (`shuffled_level_counts`).
         cells: of items: "balls_into_bins", a hash drawn for every message, or "count_min", a cell
             for every item, which takes few messages where items are few. None: the former.
         buckets: of balls into bins; None: as many as messages allow.
@@ -132,7 +131,7 @@ class ShuffledCountsParameters:
 
     @property
     def summed(self) -> bool:
-        """Whether the shuffle stage adds up words (`dpstream.randomizers.shuffled_value_stream`).
+        """Whether the shuffle stage adds up words (`shuffled_value_stream`).
 
         It does where it adds the noise, changes are boosted, and nothing is said of how.
         """

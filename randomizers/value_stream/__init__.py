@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.devices import LawT
+from dpstream.randomizers.following_devices import MAX_EPOCHS, TOGETHER, FollowingDevices
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants, hexadecimal
-from dpstream.randomizers.value_stream.following import TOGETHER, FollowingDevices
 from dpstream.randomizers.value_stream.lattice import STEP, ZERO
 from dpstream.randomizers.value_stream.tilt import draw_letters, draw_tilted_letters, reach
 
@@ -39,7 +39,6 @@ MIN_EPSILON, MAX_EPSILON = 1e-3, 10.0
 """Beyond, what is lost to `tilt.FLOOR` would bias estimates."""
 
 MAX_CHANGES = 1 << 15
-MAX_EPOCHS = 1 << 20
 
 LOSS_OF_AN_EPOCH = 3e-10
 """By how much multiples of 1/8, and 64-bit thresholds, may exceed what a martingale loses."""

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
+from dpstream.randomizers.accounting.boosted_counts import least_varying
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.value_stream import (
     ValueStreamLaw,
     ValueStreamParameters,
 )
-from dpstream.randomizers.value_stream.kernel import Kernel
 from dpstream.randomizers.value_stream.tilt import reach
 
 # Of epsilon, for what rounding loses.
 _LEAST_KEPT, _KEPT_OF_AN_EPOCH = 1e-6, 4e-10
-
-# Boosts below it are none: over one or two epochs the best has no limit but 0.
-_NO_BOOST = 1e-3
 
 
 def calibrate(parameters: ValueStreamParameters, last_epoch: int) -> ValueStreamLaw:
@@ -98,36 +94,6 @@ def best_kernel(last_epoch: int, changes: int) -> Kernel:
         return kernel.clock(last_epoch, changes) + (kernel.boost + 0.5) ** 2 / 40
 
     return least_varying(last_epoch, clock)
-
-
-def least_varying(
-    last_epoch: int, clock: Callable[[Kernel], float], most_boost: float = math.inf
-) -> Kernel:
-    """The kernel with the least mean variance, where noise is in proportion to a clock.
-
-    Args:
-        last_epoch: number of epochs.
-        clock: of a kernel.
-        most_boost: the largest boost that there may be.
-    """
-
-    def kernel_at(point: NDArray[np.float64]) -> Kernel:
-        boost = min(math.exp(float(point[0])), most_boost)
-        return Kernel(boost, min(max(float(point[1]), 0.0), 0.999))
-
-    def cost(point: NDArray[np.float64]) -> float:
-        kernel = kernel_at(point)
-        outside = abs(float(point[1]) - kernel.decay)
-        return math.log(clock(kernel) * float(kernel.variances(last_epoch).mean())) + outside
-
-    best = optimize.minimize(
-        cost,
-        np.array([math.log(2.0), 0.5]),
-        method="Nelder-Mead",
-        options={"xatol": 1e-4, "fatol": 1e-9, "maxiter": 1000},
-    )
-    found = kernel_at(best.x)
-    return found if found.boost > _NO_BOOST else Kernel(0.0, 0.0)
 
 
 def _density(point: float) -> float:

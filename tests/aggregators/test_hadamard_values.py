@@ -14,15 +14,19 @@ from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast
-from dpstream.randomizers.hadamard_values import (
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream.hadamard_values import (
     HadamardValues,
     HadamardValuesLaw,
     HadamardValuesParameters,
 )
-from dpstream.randomizers.hadamard_values.calibration import calibrate
-from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.range_values import LEVEL_SHIFT, RangeValues, RangeValuesParameters
-from dpstream.randomizers.range_values.calibration import calibrate as range_calibrate
+from dpstream.randomizers.value_stream.hadamard_values.calibration import calibrate
+from dpstream.randomizers.value_stream.range_values import (
+    LEVEL_SHIFT,
+    RangeValues,
+    RangeValuesParameters,
+)
+from dpstream.randomizers.value_stream.range_values.calibration import calibrate as range_calibrate
 
 EPOCHS = 16
 ITEMS = 5

@@ -13,7 +13,9 @@ from dpstream.aggregators.random_walk import random_walk
 from dpstream.aggregators.shuffled_value_stream import ShuffledValueStreamAggregator
 from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_value_stream.calibration import calibrate as calibrate_twin
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
+    calibrate as calibrate_twin,
+)
 from dpstream.randomizers.value_stream import ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import calibrate
 

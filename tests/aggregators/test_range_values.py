@@ -16,12 +16,12 @@ from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.range_values import (
+from dpstream.randomizers.value_stream.range_values import (
     LEVEL_SHIFT,
     RangeValues,
     RangeValuesParameters,
 )
-from dpstream.randomizers.range_values.calibration import calibrate
+from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 
 PARAMETERS = RangeValuesParameters(2.0, 2, low=0, high=16, buckets=16)
 EPOCHS = 4

@@ -17,7 +17,10 @@ from dpstream.aggregators.shuffled_item_counts import (
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
+    ShuffledItemCounts,
+    ShuffledItemCountsLaw,
+)
 
 EPOCHS = 6
 USERS = 400

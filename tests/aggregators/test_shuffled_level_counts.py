@@ -21,9 +21,9 @@ from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
-from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from dpstream.randomizers.shuffled_level_counts.calibration import calibrate
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import calibrate
 
 EPOCHS, BUCKETS, USERS, RUNS = 8, 32, 20_000, 150
 RANGES = [(0, 1), (17, 18), (0, 16), (5, 9), (3, 30), (12, 32), (0, 32)]

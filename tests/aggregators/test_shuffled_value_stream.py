@@ -14,13 +14,13 @@ from dpstream.aggregators.shuffled_value_stream import (
 )
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_value_stream import (
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MOST_SUM,
     SUM_ZERO,
     ZERO,
     ShuffledValueStream,
 )
-from dpstream.randomizers.shuffled_value_stream.calibration import calibrate
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
 
 EPOCHS, DEVICES, RUNS = 24, 300, 300
 LAW = calibrate(ShuffledCountsParameters(4, 1e-3, 2, dummies="shuffle"), EPOCHS, 100)

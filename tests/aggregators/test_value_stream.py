@@ -15,10 +15,10 @@ from dpstream.aggregators.followed import unseen_deviation
 from dpstream.aggregators.freezing import FreezingModel
 from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.value_stream import ValueStreamForecast
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import calibrate, law_with
-from dpstream.randomizers.value_stream.kernel import Kernel
 
 EPOCHS = 24
 

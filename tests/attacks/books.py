@@ -22,8 +22,14 @@ from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd.calibration import calibrate as calibrate_sgd
 from dpstream.randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.calibration import calibrate as calibrate_counts
-from dpstream.randomizers.shuffled_value_stream import STEPS, ZERO, ShuffledValueStream
-from dpstream.randomizers.shuffled_value_stream.calibration import calibrate as calibrate_sums
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
+    STEPS,
+    ZERO,
+    ShuffledValueStream,
+)
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
+    calibrate as calibrate_sums,
+)
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import calibrate as calibrate_stream
 from dpstream.randomizers.value_stream.lattice import STEP

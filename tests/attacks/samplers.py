@@ -20,8 +20,8 @@ from dpstream.randomizers.division import Reports, divide
 from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
 from dpstream.randomizers.permanent_bits import KEY_BYTES, PermanentBits
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
-from dpstream.randomizers.shuffled_item_counts.calibration import calibrate
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
 
 Coins = np.random.Generator
 Drawn = Iterable[Hashable]

@@ -19,7 +19,7 @@ from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.randomizers.permanent_bits import PermanentBits
 from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCounts
-from dpstream.randomizers.shuffled_value_stream import ShuffledValueStream
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStream
 from dpstream.randomizers.value_stream import ValueStream
 from tests.attacks import books, samplers
 from tests.attacks.books import books_of_devices

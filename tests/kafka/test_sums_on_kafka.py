@@ -25,7 +25,11 @@ from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.pipeline.state import noise_key_file
-from dpstream.randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
+    STEPS,
+    SUM_ZERO,
+    ShuffledValueStreamLaw,
+)
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate, decode_manifest
 from dpstream.topics.names import Role

@@ -21,17 +21,17 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.results.epoch_counts import window_of
 from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_randomized_response
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.count_mean_sketch import (
+from dpstream.randomizers.counted_words import written_out
+from dpstream.randomizers.fragments.count_mean_sketch import (
     CountMeanSketch,
     CountMeanSketchLaw,
     CountMeanSketchParameters,
 )
-from dpstream.randomizers.count_mean_sketch.calibration import (
+from dpstream.randomizers.fragments.count_mean_sketch.calibration import (
     calibrate,
     epsilon_with,
     fewest_in_row,
 )
-from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
 
 ITEMS = 600

@@ -10,14 +10,14 @@ from scipy import stats
 from scipy.linalg import hadamard
 
 from dpstream.randomizers.hadamard_rows import MAX_ITEMS, check_labels, rows_for, tracked
-from dpstream.randomizers.hadamard_values import (
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream import ValueStream
+from dpstream.randomizers.value_stream.hadamard_values import (
     HadamardValues,
     HadamardValuesLaw,
     HadamardValuesParameters,
 )
-from dpstream.randomizers.hadamard_values.calibration import calibrate
-from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.value_stream import ValueStream
+from dpstream.randomizers.value_stream.hadamard_values.calibration import calibrate
 
 FALSE_ALARM = 1e-10
 

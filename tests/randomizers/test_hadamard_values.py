@@ -10,13 +10,13 @@ import pytest
 
 from dpstream.randomizers.flip_laws import flip_law
 from dpstream.randomizers.hadamard_rows import MAX_ITEMS, MIN_ITEMS
-from dpstream.randomizers.hadamard_values import (
+from dpstream.randomizers.randomness import seeded_generator
+from dpstream.randomizers.value_stream.hadamard_values import (
     HadamardValues,
     HadamardValuesParameters,
 )
-from dpstream.randomizers.hadamard_values.calibration import best_boosts, calibrate
-from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.range_values import RangeValuesParameters
+from dpstream.randomizers.value_stream.hadamard_values.calibration import best_boosts, calibrate
+from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 
 ITEMS = ("a", "b", "c")
 

@@ -22,10 +22,14 @@ from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.one_device import OneDevice
 from dpstream.randomizers.shuffled_counts import ShuffledCounts, ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
-from dpstream.randomizers.shuffled_item_counts.calibration import calibrate as item_counts
-from dpstream.randomizers.shuffled_value_stream import ShuffledValueStream
-from dpstream.randomizers.shuffled_value_stream.calibration import calibrate as value_stream
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import (
+    calibrate as item_counts,
+)
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStream
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
+    calibrate as value_stream,
+)
 from dpstream.randomizers.single_message import SingleMessage, SingleMessageParameters
 from dpstream.randomizers.single_message.calibration import calibrate as single_message
 

@@ -30,9 +30,13 @@ from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
-from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from dpstream.randomizers.shuffled_level_counts.calibration import LevelJob, calibrate, range_error
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import (
+    LevelJob,
+    calibrate,
+    range_error,
+)
 
 TAIL = 1e-12
 STAGE = CellNoiseLaw("shuffle", 1e-9, 1)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.count_mean_sketch import CountMeanSketchParameters
-from dpstream.randomizers.count_mean_sketch import calibration as count_mean_sketch
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments import calibration as fragments
+from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchParameters
+from dpstream.randomizers.fragments.count_mean_sketch import calibration as count_mean_sketch
 from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
 from dpstream.randomizers.ldp_sgd import calibration as ldp_sgd
 from dpstream.randomizers.projective_geometry import (

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.randomizers.hadamard_values import HadamardValues
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.range_values import (
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValues
+from dpstream.randomizers.value_stream.range_values import (
     LEVEL_SHIFT,
     RangeValues,
     RangeValuesLaw,
     RangeValuesParameters,
 )
-from dpstream.randomizers.range_values.calibration import calibrate
+from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 
 FALSE_ALARM = 1e-12
 GIVEN: dict[str, Any] = {"epsilon": 2, "changes": 3, "low": 0, "high": 80, "buckets": 16}

@@ -20,8 +20,11 @@ from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts, ShuffledItemCountsLaw
-from dpstream.randomizers.shuffled_item_counts.calibration import calibrate
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
+    ShuffledItemCounts,
+    ShuffledItemCountsLaw,
+)
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
 
 DELTA = 1e-6
 EPOCHS = 7
@@ -99,7 +102,7 @@ def test_tables_are_charged_for_as_they_are_drawn_from(monkeypatch: pytest.Monke
     """At every epoch once for all words of a kind."""
     charged: list[tuple[CellNoiseLaw, int]] = []
     monkeypatch.setattr(
-        "dpstream.randomizers.shuffled_item_counts.calibration.check_tables",
+        "dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration.check_tables",
         lambda epsilon, delta, cells: charged.extend(cells),
     )
     law = calibrate(ShuffledCountsParameters(1.0, 0.01, domain=ITEMS), EPOCHS, minimum=1000)

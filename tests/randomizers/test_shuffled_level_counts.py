@@ -14,9 +14,12 @@ from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.item_domains import Bits, Numbers
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
-from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from dpstream.randomizers.shuffled_level_counts.calibration import calibrate, epsilon_with
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import (
+    calibrate,
+    epsilon_with,
+)
 
 DELTA = 1e-6
 EPOCHS = 6

@@ -12,17 +12,20 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.normal_loss import normal_delta
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_value_stream import (
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MAX_BOOST,
     SUM_ZERO,
     ZERO,
     ShuffledValueStream,
     ShuffledValueStreamLaw,
 )
-from dpstream.randomizers.shuffled_value_stream.calibration import calibrate, law_with
-from dpstream.randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
+    calibrate,
+    law_with,
+)
 
 ASKED = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
 LAW = calibrate(ASKED, 170, 100)
@@ -76,7 +79,9 @@ def test_the_noise_is_sized_on_the_clock_of_devices() -> None:
 def test_what_tables_of_the_noise_leave_out_must_fit_what_is_set_aside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpstream.randomizers.shuffled_value_stream.calibration.FOR_TABLES", 1e-40)
+    monkeypatch.setattr(
+        "dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration.FOR_TABLES", 1e-40
+    )
     with pytest.raises(ValueError, match="take a smaller epsilon or a larger delta"):
         calibrate(ASKED, 170, 100)
 

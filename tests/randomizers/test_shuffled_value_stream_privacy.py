@@ -20,16 +20,19 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.pipeline.conformance.divergences import exponential
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_value_stream import (
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     ZERO,
     ShuffledValueStream,
     ShuffledValueStreamLaw,
 )
-from dpstream.randomizers.shuffled_value_stream.calibration import calibrate, law_with
-from dpstream.randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
+    calibrate,
+    law_with,
+)
 
 KERNEL = Kernel(1.0, 0.25)
 """Of which all words of the first epochs lie on the lattice: nothing is rounded at random."""

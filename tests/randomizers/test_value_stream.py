@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import (
@@ -23,7 +24,6 @@ from dpstream.randomizers.value_stream.calibration import (
     calibrate,
     law_with,
 )
-from dpstream.randomizers.value_stream.kernel import Kernel
 from dpstream.randomizers.value_stream.lattice import (
     NOWHERE,
     letters_at,

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special
 
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import calibrate, law_of_clock
-from dpstream.randomizers.value_stream.kernel import Kernel
 from tests.support.told_letters import LETTERS, Histories, tilts_of_letters
 
 KERNEL = Kernel(1.0, 0.25)

@@ -17,16 +17,16 @@ from dpstream.aggregators.count_mean_sketch import CountMeanSketchAggregator
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.randomizers.accounting.calibration import optimal
-from dpstream.randomizers.count_mean_sketch import (
-    BUCKETS,
-    CountMeanSketch,
-    CountMeanSketchParameters,
-)
-from dpstream.randomizers.count_mean_sketch.calibration import calibrate as sketch
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.fragments import FragmentsLaw, FragmentsParameters
 from dpstream.randomizers.fragments.calibration import calibrate as fragments
 from dpstream.randomizers.fragments.calibration import loss_of_report
+from dpstream.randomizers.fragments.count_mean_sketch import (
+    BUCKETS,
+    CountMeanSketch,
+    CountMeanSketchParameters,
+)
+from dpstream.randomizers.fragments.count_mean_sketch.calibration import calibrate as sketch
 from dpstream.randomizers.item_domains import Points
 from dpstream.randomizers.randomness import seeded_generator
 from experiments.evaluation.data import ChangeLogFile

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpstream.pipeline.conformance.cases import Report, Stream, View
 from dpstream.pipeline.conformance.laws.independent import independent
-from dpstream.randomizers.count_mean_sketch import CountMeanSketchLaw
+from dpstream.randomizers.fragments.count_mean_sketch import CountMeanSketchLaw
 
 
 class ExactLaw:

@@ -13,7 +13,7 @@ from scipy.linalg import hadamard
 
 from dpstream.pipeline.conformance.cases import Stream, View
 from dpstream.pipeline.conformance.laws import value_stream
-from dpstream.randomizers.hadamard_values import HadamardValuesLaw
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class ExactLaw:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from dpstream.pipeline.conformance.cases import Stream, View
 from dpstream.pipeline.conformance.laws import hadamard_values
-from dpstream.randomizers.range_values import RangeValuesLaw
+from dpstream.randomizers.value_stream.range_values import RangeValuesLaw
 
 SHIFT = 24
 

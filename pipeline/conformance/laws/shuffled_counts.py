@@ -11,9 +11,9 @@ from dpstream.pipeline.conformance.cases import Stream, View
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
-from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
-from dpstream.randomizers.shuffled_value_stream import ShuffledValueStreamLaw
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
 
 
 def ExactLaw(  # noqa: N802 - stands for a class, of either kind of law

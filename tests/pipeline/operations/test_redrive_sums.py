@@ -14,7 +14,11 @@ import pytest
 
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.randomizers.shuffled_value_stream import STEPS, SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
+    STEPS,
+    SUM_ZERO,
+    ShuffledValueStreamLaw,
+)
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role

@@ -17,9 +17,9 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.item_domains import Bits, Numbers, StreamDomain
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.range_values import RangeValuesParameters
-from dpstream.randomizers.range_values.calibration import calibrate
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
+from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
+from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 
 
 def forecast(**more: object) -> RangeValuesForecast:

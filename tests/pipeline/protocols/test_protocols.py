@@ -57,7 +57,7 @@ def modules_of_protocols() -> set[str]:
     known = {entry.parameters.__module__ for entry in PROTOCOLS.values()}
     for entry in PROTOCOLS.values():
         known |= {entry.law(example.parameters).__module__ for example in entry.examples}
-    return known | {module.replace("randomizers", "aggregators") for module in known}
+    return known | {f"dpstream.aggregators.{module.rpartition('.')[2]}" for module in known}
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -18,7 +18,10 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.randomizers.randomness import cryptographic_generator
-from dpstream.randomizers.shuffled_value_stream import SUM_ZERO, ShuffledValueStreamLaw
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
+    SUM_ZERO,
+    ShuffledValueStreamLaw,
+)
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role

@@ -35,28 +35,32 @@ from dpstream.randomizers.draws import draw_categories
 from dpstream.randomizers.dummies import PoissonDummies
 from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate as future_rand
-from dpstream.randomizers.hadamard_values import HadamardValuesParameters
-from dpstream.randomizers.hadamard_values.calibration import calibrate as hadamard_values
 from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.randomizers.one_device import PROTOCOLS, OneDevice
-from dpstream.randomizers.range_values import RangeValuesParameters
-from dpstream.randomizers.range_values.calibration import calibrate as range_values
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.calibration import calibrate as shuffled_counts
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
-from dpstream.randomizers.shuffled_item_counts.calibration import calibrate as shuffled_item_counts
-from dpstream.randomizers.shuffled_level_counts.calibration import (
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import (
+    calibrate as shuffled_item_counts,
+)
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import (
     calibrate as shuffled_level_counts,
 )
-from dpstream.randomizers.shuffled_value_stream.calibration import (
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
     calibrate as shuffled_value_stream,
 )
 from dpstream.randomizers.single_message import SingleMessageLaw
 from dpstream.randomizers.value_stream import ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import calibrate as value_stream
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
+from dpstream.randomizers.value_stream.hadamard_values.calibration import (
+    calibrate as hadamard_values,
+)
 from dpstream.randomizers.value_stream.lattice import weights
 from dpstream.randomizers.value_stream.normal import distribution_function
+from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
+from dpstream.randomizers.value_stream.range_values.calibration import calibrate as range_values
 
 FOLDER: Final = Path(__file__).parents[3] / "randomizers" / "javascript" / "vectors"
 

@@ -1,4 +1,4 @@
-/** Devices that follow the changes of a Boolean (`randomizers/value_stream/following.py`). */
+/** Devices that follow the changes of a Boolean (`randomizers/following_devices.py`). */
 
 import { Device, narrowest } from '../device.js';
 

@@ -1,4 +1,4 @@
-/** Items over time: letters of one Boolean for each device (`randomizers/hadamard_values`). */
+/** Items over time: letters of one Boolean for each device (`randomizers/value_stream/hadamard_values`). */
 
 import { constants, float, whole } from '../laws.js';
 import { checkedItem } from './items.js';

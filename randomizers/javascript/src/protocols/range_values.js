@@ -1,4 +1,4 @@
-/** Numbers over time, each device on one level of a tree over them (`randomizers/range_values`). */
+/** Numbers over time, each device on one level of a tree over them (`randomizers/value_stream/range_values`). */
 
 import { Categories } from '../draws.js';
 import { Device } from '../device.js';

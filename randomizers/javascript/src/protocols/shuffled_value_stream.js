@@ -1,4 +1,4 @@
-/** The shuffled twin of value_stream: one word an epoch (`randomizers/shuffled_value_stream`). */
+/** The shuffled twin of value_stream: one word an epoch (`randomizers/shuffled_counts/shuffled_value_stream`). */
 
 import { check, checkApproximate, constants, hexadecimal, oneOf, perStream, whole } from '../laws.js';
 import { ofNormal } from '../least_delta.js';

@@ -11,10 +11,13 @@ from typing import Final
 
 from scipy import stats
 
-from dpstream.randomizers.count_mean_sketch import CountMeanSketchLaw, CountMeanSketchParameters
 from dpstream.randomizers.fragments import FragmentsParameters
 from dpstream.randomizers.fragments.calibration import calibrate as fragments
 from dpstream.randomizers.fragments.calibration import epsilon_with as fragments_epsilon_with
+from dpstream.randomizers.fragments.count_mean_sketch import (
+    CountMeanSketchLaw,
+    CountMeanSketchParameters,
+)
 from dpstream.randomizers.item_domains import Points, domain_size
 
 FOR_ROWS: Final = 0.01

@@ -6,15 +6,15 @@ import numpy as np
 
 from dpstream.randomizers.accounting.level_weights import optimal_level_weights
 from dpstream.randomizers.flip_laws import level_flip_law
-from dpstream.randomizers.hadamard_values import HadamardValuesLaw
-from dpstream.randomizers.hadamard_values.calibration import (
+from dpstream.randomizers.value_stream import ValueStreamParameters
+from dpstream.randomizers.value_stream.calibration import calibrate as value_stream_calibrate
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
+from dpstream.randomizers.value_stream.hadamard_values.calibration import (
     best_boosts,
     mean_variance,
     unboosted_share,
 )
-from dpstream.randomizers.range_values import RangeValuesLaw, RangeValuesParameters
-from dpstream.randomizers.value_stream import ValueStreamParameters
-from dpstream.randomizers.value_stream.calibration import calibrate as value_stream_calibrate
+from dpstream.randomizers.value_stream.range_values import RangeValuesLaw, RangeValuesParameters
 
 
 def calibrate(parameters: RangeValuesParameters, last_epoch: int) -> RangeValuesLaw:

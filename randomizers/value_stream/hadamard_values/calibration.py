@@ -11,12 +11,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.flip_laws import flip_law
-from dpstream.randomizers.hadamard_values import HadamardValuesLaw, HadamardValuesParameters
 from dpstream.randomizers.value_stream import ValueStreamLaw, ValueStreamParameters
 from dpstream.randomizers.value_stream.calibration import best_kernel
 from dpstream.randomizers.value_stream.calibration import calibrate as value_stream_calibrate
-from dpstream.randomizers.value_stream.kernel import Kernel
+from dpstream.randomizers.value_stream.hadamard_values import (
+    HadamardValuesLaw,
+    HadamardValuesParameters,
+)
 
 REFERENCE_ERROR = 0.1
 """The standard deviation of an estimate as a share of the count, for which `best_boosts` weighs

@@ -44,7 +44,7 @@ class HadamardValuesParameters:
         changes: how many times a user's item may change after the first one it has.
         domain: the labels of the items, up to 4,096.
         boosted: how many flips of the tracked Boolean are followed at once; None for the number
-            with the least error (`dpstream.randomizers.hadamard_values.calibration`).
+            with the least error (`dpstream.randomizers.value_stream.hadamard_values.calibration`).
 
     Raises:
         ValueError: a value is not allowed; the message says what is.
@@ -111,7 +111,7 @@ class HadamardValues(LetterDevices[HadamardValuesLaw]):
     The row is drawn without regard to the values and is no secret, so the guarantee is that of the
     Boolean: for any two streams of items and any row it holds for the two streams of b.
 
-    >>> from dpstream.randomizers.hadamard_values.calibration import calibrate
+    >>> from dpstream.randomizers.value_stream.hadamard_values.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> parameters = HadamardValuesParameters(4.0, 2, ("walk", "bus", "car"))

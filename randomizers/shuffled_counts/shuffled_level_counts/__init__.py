@@ -1,5 +1,4 @@
-"""Shuffled counts of numbers over time: `dpstream.randomizers.shuffled_item_counts` on a tree of
-values.
+"""Shuffled counts of numbers over time: `shuffled_item_counts` on a tree of values.
 
 A value is sent on every level of a tree (`dpstream.randomizers.cell_codes.levels`): one message for
 each node above it, a cell of its own. What is said of items there holds for values here; values
@@ -24,19 +23,23 @@ from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.parameter_checks import MAX_HORIZON
 from dpstream.randomizers.shuffled_counts import MAX_BOOST, MAX_CHANGES
-from dpstream.randomizers.shuffled_item_counts import NEIGHBOURS, item_capacity, stage_dummies_of
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import (
+    NEIGHBOURS,
+    item_capacity,
+    stage_dummies_of,
+)
 from dpstream.topics.word_forms import WordForm
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffledLevelCountsLaw(Constants):
-    """All constants of a job; devices are those of `dpstream.randomizers.shuffled_item_counts`.
+    """All constants of a job; devices are those of `shuffled_item_counts`.
 
-    >>> from dpstream.randomizers.shuffled_level_counts.calibration import calibrate
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import calibrate
     >>> from dpstream.randomizers.item_domains import Numbers
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-    >>> from dpstream.randomizers.shuffled_item_counts import ShuffledItemCounts
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
     >>> asked = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
     >>> law = calibrate(asked, last_epoch=8, minimum=1000)
     >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)

@@ -3,8 +3,8 @@
 The values are cut up into 2^L buckets, numbered from 1. Level l of the tree over them has 2^l
 nodes, each of 2^(L-l) neighbouring buckets. A device draws one level from 1 to L, once and for all
 and for everybody to see, and reports at every epoch, as with items over time
-(`dpstream.randomizers.hadamard_values`), in which node of that level its value lies. Coarse levels
-tell the server how many values lie in wide ranges, fine ones how they are spread in them.
+(`hadamard_values`), in which node of that level its value lies. Coarse levels tell the server how
+many values lie in wide ranges, fine ones how they are spread in them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ from dpstream.randomizers.equal_buckets import EqualBuckets
 from dpstream.randomizers.given_values import refuse_wrong
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.hadamard_rows import MAX_ITEMS
-from dpstream.randomizers.hadamard_values import HadamardValues, HadamardValuesLaw, check_changes
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.value_stream import ValueStreamParameters
+from dpstream.randomizers.value_stream.hadamard_values import (
+    HadamardValues,
+    HadamardValuesLaw,
+    check_changes,
+)
 
 MAX_BUCKETS = MAX_ITEMS
 
@@ -155,7 +159,7 @@ class RangeValues(Devices[RangeValuesLaw]):
     The level is drawn without regard to the values and is no secret, so the guarantee is that of
     the level with the largest loss.
 
-    >>> from dpstream.randomizers.range_values.calibration import calibrate
+    >>> from dpstream.randomizers.value_stream.range_values.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> rng = seeded_generator(1)
     >>> parameters = RangeValuesParameters(4.0, 2, low=0, high=80, buckets=8)

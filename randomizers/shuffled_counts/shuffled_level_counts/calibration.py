@@ -31,7 +31,7 @@ from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw, too_many
 from dpstream.randomizers.code_variances import equal_variances, mean_deviation
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_level_counts import ShuffledLevelCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
 
 
 def calibrate(

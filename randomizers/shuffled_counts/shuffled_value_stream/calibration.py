@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
+from dpstream.randomizers.accounting.boosted_counts import least_varying
 from dpstream.randomizers.accounting.normal_loss import normal_deviation
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.normal_noise import NormalNoise
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_value_stream import (
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MAX_BOOST,
     STEPS,
     ShuffledValueStreamLaw,
 )
-from dpstream.randomizers.value_stream.calibration import least_varying
-from dpstream.randomizers.value_stream.kernel import Kernel
 
 
 def calibrate(

@@ -20,7 +20,7 @@ from dpstream.randomizers.affine_hashes import AffineHashes, is_prime
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw, DummyLaw, too_many
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-from dpstream.randomizers.shuffled_item_counts import ShuffledItemCountsLaw
+from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCountsLaw
 
 MESSAGES_PER_EPOCH = 10.0
 """Of a user, where the number of buckets is chosen and nothing else is asked for."""

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from dpstream.randomizers.devices import Devices, LawT
 from dpstream.randomizers.given_values import check_epoch, checked_booleans
 
+MAX_EPOCHS: typing.Final = 1 << 20
+
 TOGETHER: typing.Final = 1 << 14
 """Devices that are run at once: what is kept of them fits into a processor's cache."""
 

@@ -1,7 +1,7 @@
 """The shuffled twin of value_stream: one word an epoch, and one noisy sum is all that is released.
 
 A device sends u = x - 1/2 + f at every epoch, where x is its value and f follows its changes
-(`dpstream.randomizers.value_stream.following`), rounded at random to one of the two multiples of
+(`dpstream.randomizers.following_devices`), rounded at random to one of the two multiples of
 1/256 next to it. The shuffle stage adds up the words of a window, and normal noise, and releases
 that number and no word. What u^2 of a device adds up to, as it was rounded, is its *clock*, which
 never runs beyond R. So two streams of a device differ in what they add to all sums by a Euclidean
@@ -27,11 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers import least_delta
+from dpstream.randomizers.following_devices import MAX_EPOCHS, TOGETHER, FollowingDevices
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.randomizers.laws import Constants, hexadecimal
 from dpstream.randomizers.normal_noise import NormalNoise
-from dpstream.randomizers.value_stream import MAX_EPOCHS
-from dpstream.randomizers.value_stream.following import TOGETHER, FollowingDevices
 from dpstream.topics.word_forms import WordForm
 
 STEPS: Final = 256
@@ -172,7 +171,7 @@ class ShuffledValueStream(FollowingDevices[ShuffledValueStreamLaw]):
 
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
-    >>> from dpstream.randomizers.shuffled_value_stream.calibration import calibrate
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import calibrate
     >>> asked = ShuffledCountsParameters(1, 1e-6, changes=4, dummies="shuffle")
     >>> devices, rng = ShuffledValueStream(calibrate(asked, 170, 100)), seeded_generator(1)
     >>> devices.enrol(1000, rng)

@@ -240,7 +240,7 @@ class ShuffledItemCountsLaw(Constants):
 class ShuffledItemCounts(Devices[ItemStreamLaw]):
     """The devices of one horizon.
 
-    >>> from dpstream.randomizers.shuffled_item_counts.calibration import calibrate
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
     >>> from dpstream.randomizers.randomness import seeded_generator
     >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
     >>> asked = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
