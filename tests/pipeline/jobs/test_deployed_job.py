@@ -305,3 +305,8 @@ def test_other_streams_are_shuffled_alike(protocol: str) -> None:
     job = job_of(protocol, parameters=parameters)
     assert job.parameters.epsilon == 5.917
     assert math.isclose(job.guarantee_of(job.calibrate()).epsilon, 5.917, rel_tol=1e-4)
+
+
+def test_every_deployment_is_another_one() -> None:
+    assert deployed().deployment != deployed().deployment
+    assert deployed().fingerprint == deployed().fingerprint

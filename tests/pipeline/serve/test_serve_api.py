@@ -417,3 +417,9 @@ def test_serve_refuses_what_it_cannot_do(
     assert (said.code, "--address is empty" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
     assert (said.code, "cannot serve at 192.0.2.1" in said.errors) == (2, True)
+
+
+async def test_only_the_jobs_that_were_named_are_shown(cluster: MemoryCluster) -> None:
+    async with live_page(cluster, jobs=["modes"]) as page:
+        assert [job["job"] for job in (await page.get("/api/jobs"))["jobs"]] == ["modes"]
+        await page.get("/api/jobs/count", 404)
