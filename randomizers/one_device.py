@@ -59,22 +59,34 @@ _KINDS: Final[Mapping[str, tuple[_Kind, ...]]] = {
     "future_rand": (_Kind("future_rand", "FutureRandLaw", "FutureRand", "order_weights"),),
     "value_stream": (_Kind("value_stream", "ValueStreamLaw", "ValueStream", "theta"),),
     "hadamard_values": (
-        _Kind("hadamard_values", "HadamardValuesLaw", "HadamardValues", "booleans"),
+        _Kind("value_stream.hadamard_values", "HadamardValuesLaw", "HadamardValues", "booleans"),
     ),
-    "range_values": (_Kind("range_values", "RangeValuesLaw", "RangeValues", "level_weights"),),
+    "range_values": (
+        _Kind("value_stream.range_values", "RangeValuesLaw", "RangeValues", "level_weights"),
+    ),
     "count_min": (_Kind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
     "single_message": (
         _Kind("single_message", "SingleMessageLaw", "SingleMessage", "odds", sets=True),
     ),
     "shuffled_counts": (
-        _Kind("shuffled_value_stream", "ShuffledValueStreamLaw", "ShuffledValueStream", "clock"),
-        _Kind("shuffled_item_counts", "ShuffledItemCountsLaw", "ShuffledItemCounts", "buckets"),
         _Kind(
-            "shuffled_level_counts",
+            "shuffled_counts.shuffled_value_stream",
+            "ShuffledValueStreamLaw",
+            "ShuffledValueStream",
+            "clock",
+        ),
+        _Kind(
+            "shuffled_counts.shuffled_item_counts",
+            "ShuffledItemCountsLaw",
+            "ShuffledItemCounts",
+            "buckets",
+        ),
+        _Kind(
+            "shuffled_counts.shuffled_level_counts",
             "ShuffledLevelCountsLaw",
             "ShuffledItemCounts",
             "levels",
-            devices_package="shuffled_item_counts",
+            devices_package="shuffled_counts.shuffled_item_counts",
         ),
         _Kind("shuffled_counts", "ShuffledCountsLaw", "ShuffledCounts", "noise"),
     ),

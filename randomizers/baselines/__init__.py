@@ -1,11 +1,11 @@
 """Protocols for yes or no at every epoch that came before or are simpler, for comparison.
 
-- `independent_response`, `erlingsson` and `bun` run the devices of FutureRand with another law of
+- independent_response, erlingsson and bun run the devices of FutureRand with another law of
   the signs. A device draws from the law of its job and does not know which of them it runs.
-- `split_budget` sends the value by randomized response with epsilon / d at each of d epochs. The
+- split_budget sends the value by randomized response with epsilon / d at each of d epochs. The
   losses of the epochs add up to epsilon for the whole stream, exactly: two streams that differ
   everywhere attain it. The noise of an estimate grows as d.
-- `memoized_response` is the idea of RAPPOR (Erlingsson, Pihur and Korolova 2014) and dBitFlip (Ding
+- memoized_response is the idea of RAPPOR (Erlingsson, Pihur and Korolova 2014) and dBitFlip (Ding
   et al. 2017). When it is enrolled, a device draws for each of the two values a *permanent
   response*, the value or its opposite. At every epoch it sends an *instantaneous response*: that of
   its present value, randomized again. However long a value lasts, no more is told of it than its

@@ -13,7 +13,7 @@ than the backstop allows.
 That is a bound for one epoch, unless the backstop is permanent: then a device reverses the same
 bits at every epoch (`dpstream.randomizers.permanent_bits`), and whoever sees all reports of all
 epochs about a value that stays learns no more than the backstop allows, for ever. A value that
-changes is hidden by the reversals of each report alone, as with `memoized_response`, which is this
+changes is hidden by the reversals of each report alone, as with memoized responses, which is this
 of a single bit. Unlike protocols that hide users by dummies, these protect a user who trusts
 nobody, too, if by a larger epsilon: a stage that keeps messages apart sees randomized response.
 """

@@ -3,16 +3,16 @@
 The four mechanisms differ in the matrix, which their laws state, in how its size and its noise are
 chosen (`calibration`), and in what an aggregator makes of the sums:
 
-- `jl_hh` (Algorithm 1) projects an item at random: the count of item p is the product of column p
+- jl_hh (Algorithm 1) projects an item at random: the count of item p is the product of column p
   of A and the sum of all reports. Entries of A are +-1/sqrt(m), here +-1 with noise sqrt(m) times
   as large: m different rows of a Hadamard matrix, so that all counts together take one fast
   transform. Any two columns are at least as close to being at right angles as independent signs
   are. The paper's number of rows, ln(N + 1) ln(2 / beta) n^4, cannot be sent: here it is a
   parameter. Its noise is for removal: replacing an item moves a measurement by 2/sqrt(m), not
-  1/sqrt(m). Sampled, a device reports its entry in one of all rows. `hadamard_values` has the same
+  1/sqrt(m). Sampled, a device reports its entry in one of all rows. hadamard_values has the same
   rows, but follows whether the entry is +1 over time, which at one epoch makes errors up to 1.3
   times as large.
-- `bucket` (Algorithm 3) finds the item that most users have, or none. In each of several trials
+- bucket (Algorithm 3) finds the item that most users have, or none. In each of several trials
   items are hashed to two buckets by several hashes, h(x) = <r, x> over GF(2) with a string r of
   bits; with noise a device sends the bucket of its item under all of them. The larger buckets of a
   trial are linear equations for the most frequent item. A bucket is -1 or 1 here, so that a user
@@ -22,12 +22,12 @@ chosen (`calibration`), and in what an aggregator makes of the sums:
   the noise once); Theorem 4.8 then has 8 sqrt(3 c k_1), not 8 sqrt(2 c k_1), and the 1.0004 of
   Lemma 4.5 holds from k = 4 on only. An item is found if more than half of the trials name it, not
   just most of them. Sampled, a device reports its bucket under one public hash of all trials.
-- `sparse_recovery` (Algorithm 2, GLPS-HH) is the matrix and the decoder of Gilbert, Li, Porat and
+- sparse_recovery (Algorithm 2, GLPS-HH) is the matrix and the decoder of Gilbert, Li, Porat and
   Strauss with noise. The paper describes neither and uses only what they guarantee: so this is not
   GLPS, but the simplest matrix of -1, 0 and 1 with about as many rows from which items can be read
   off without trying all of them. Sparsity, rows and noise are the paper's. Its noise is for
   removal: an item that replaces another changes a measurement by up to 2.
-- `laplace_histogram` is the "more naive approach" of section 3.1, with which the paper compares its
+- laplace_histogram is the "more naive approach" of section 3.1, with which the paper compares its
   first mechanism. Its noise of scale 1/epsilon is for removal: an item that replaces another
   changes two cells. The paper calls the accuracy of JL-HH similar; it is more than ten times worse.
   A report has as many words as there are items, so domains are small.
