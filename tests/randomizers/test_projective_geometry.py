@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -374,3 +374,14 @@ def test_words_are_as_narrow_as_the_points_allow() -> None:
 def test_parameters_that_are_not_allowed_are_named(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ProjectiveGeometryParameters(**{"epsilon": 1.0, "domain": ("a", "b", "c"), **changed})
+
+
+def test_how_much_is_drawn_depends_on_no_value() -> None:
+    """The generator is left where it is, whatever is held."""
+    law, left = law_of(3, 4), Counter[str]()
+    for held in range(law.items + 1):
+        devices, rng = ProjectiveGeometry(law), seeded_generator(91)
+        devices.enrol(3, rng)
+        devices.report(1, np.full((3, 1), held), None, rng)
+        left[repr(rng.bit_generator.state)] += 1
+    assert len(left) == 1
