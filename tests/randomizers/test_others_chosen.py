@@ -369,8 +369,8 @@ def test_every_calibration_that_assumes_others_is_attacked() -> None:
     assert found == {
         "accounting/__init__.py",  # a list of modules
         "accounting/whole_streams.py",
-        "count_mean_sketch/calibration.py",
         "fragments/calibration.py",
+        "fragments/count_mean_sketch/calibration.py",
         "ldp_sgd/calibration.py",
         "projective_geometry/calibration.py",
         "single_message/calibration.py",

@@ -82,9 +82,9 @@ SETTING_ASIDE = (
     "fragments.calibration",
     "hadamard.calibration",
     "shuffled_counts.calibration",
-    "shuffled_item_counts.calibration",
-    "shuffled_level_counts.calibration",
-    "shuffled_value_stream.calibration",
+    "shuffled_counts.shuffled_item_counts.calibration",
+    "shuffled_counts.shuffled_level_counts.calibration",
+    "shuffled_counts.shuffled_value_stream.calibration",
 )
 
 
