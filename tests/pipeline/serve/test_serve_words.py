@@ -160,7 +160,7 @@ def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
     assert [party.name for party in parties if party.either] == ["party a", "party b"]
     assert [party.name for party in parties if party.trusted] == ["devices, producers"]
     body = trust_body(job)
-    assert [party["either"] for party in body["parties"]] == [False, False, True, True, False]
+    assert [party.either for party in body["parties"]] == [False, False, True, True, False]
     assert "one of the two parties, whichever" in body["words"]
     assert body["words"].endswith("Of the users of each epoch, 2,000 have to be honest.")
     assert "1,999 honest others in each window" in job.guarantee().trust
