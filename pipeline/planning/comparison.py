@@ -43,7 +43,8 @@ class Recommendation:
     """Which protocol to choose.
 
     Attributes:
-        chosen: its place among those compared; None: none may be trusted so little.
+        chosen: its place among those compared; None: none may be trusted so little, or there is
+            no other protocol to choose from.
         why: in a sentence.
         why_not: of every other one, in the order of preference: its place and a sentence.
     """
@@ -77,6 +78,9 @@ def recommend(
         trust: nobody, or the shuffle stage as well.
         error: the largest root mean squared error, in users; None: as small as can be.
     """
+    if len({each.expected.protocol for each in found}) == 1:
+        why = "no other protocol was compared, so there is nothing to choose between"
+        return Recommendation(None, why, ())
     allowed = [n for n, each in enumerate(found) if trust == "shuffle" or _nobody(each)]
     refused = [n for n in range(len(found)) if n not in allowed]
     enough = [n for n in allowed if error is not None and _error(found[n]) <= error]
@@ -91,11 +95,9 @@ def recommend(
             tuple((n, _asks_for_trust(found[n])) for n in refused),
         )
     chosen = order[0]
-    if len(found) == 1:
-        return Recommendation(chosen, _alone(found[chosen], error), ())
     return Recommendation(
         chosen,
-        _why(found[chosen], trust, error, meets=chosen in enough),
+        _why(found[chosen], trust, error, alike=len(enough or allowed), meets=bool(enough)),
         tuple((n, _why_not(found[n], found[chosen], trust, error)) for n in order[1:]),
     )
 
@@ -128,22 +130,18 @@ def _error(compared: Compared) -> float:
     return compared.expected.rmse
 
 
-def _alone(only: Compared, error: float | None) -> str:
-    errs = f"it errs by {_error(only):,.1f} users"
-    if error is not None:
-        errs += f", {'at most' if _error(only) <= error else 'more than'} {error:,.1f}"
-    return f"{errs}; no other protocol was compared, so this is no choice between several"
-
-
-def _why(chosen: Compared, trust: Trust, error: float | None, *, meets: bool) -> str:
+def _why(chosen: Compared, trust: Trust, error: float | None, *, alike: int, meets: bool) -> str:
     who = "nobody has to be trusted" if _nobody(chosen) else "the shuffle stage has to be trusted"
     errs = f"it errs by {_error(chosen):,.1f} users"
     if meets:
-        return f"{errs}, which is small enough; {who}; of those it sends least"
-    if error is not None:
-        return f"nothing errs by {error:,.1f} users or less; {errs}, the least of all; {who}"
-    allowed = "trust nobody" if trust == "nobody" else "you may trust"
-    return f"{errs}, the least of those that {allowed}; {who}"
+        sends = "; of those it sends least" if alike > 1 else ""
+        return f"{errs}, which is small enough; {who}{sends}"
+    least = "the least of those that you may trust"
+    if trust == "nobody":
+        rank = "least of those that trust" if alike > 1 else "only one that trusts"
+        least = f"the {rank} nobody"
+    found = "" if error is None else f"nothing errs by {error:,.1f} users or less; "
+    return f"{found}{errs}, {least}; {who}"
 
 
 def _why_not(other: Compared, chosen: Compared, trust: Trust, error: float | None) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, get_args
 
 import pytest
 
 from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.planning import comparison
 from dpstream.pipeline.planning.alternatives import Alternative, alternatives
-from dpstream.pipeline.planning.comparison import Compared, compare, recommend
+from dpstream.pipeline.planning.comparison import Compared, Trust, compare, recommend
 from dpstream.pipeline.planning.outlook import outlook
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.whole_streams import epsilon_of_streams
+from tests.conformance.cases import CASES, Case
+from tests.conformance.jobs import case_job_file
 
 
 def job_of(protocol: str = "value_stream", minimum: int = 1_000, **more: Any) -> Job:
@@ -117,12 +122,38 @@ def test_where_nobody_is_trusted_there_may_be_nothing() -> None:
     assert "trust the shuffle stage" in found.why
 
 
-def test_recommendation_of_the_only_protocol_is_no_choice() -> None:
-    for error in (None, 1.0, 1e9):
-        found = recommend(FOUND[:1], "shuffle", error)
-        assert (found.chosen, found.why_not) == (0, ())
-        assert "no other protocol was compared" in found.why
-        assert "least" not in found.why
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_protocol_is_recommended_over_itself_alone(
+    monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    monkeypatch.setattr(comparison, "cpu_seconds", lambda *_: 1.0)
+    job = make_job(case_job_file(case))
+    found = compare(job, job.calibrate(), 1_000)
+    others = {each.expected.protocol for each in found} - {job.protocol}
+    for trust, error in product(get_args(Trust), (None, 1e-9, 1e9)):
+        made = recommend(found, trust, error)
+        assert ("no other protocol was compared" in made.why) == (not others)
+        if not others:
+            assert (made.chosen, made.why_not) == (None, ())
+        assert "least" not in made.why or _may_be_trusted(found, trust) > 1
+
+
+def _may_be_trusted(found: Sequence[Compared], trust: Trust) -> int:
+    return sum(trust == "shuffle" or each.expected.trusts_nobody for each in found)
+
+
+@pytest.mark.parametrize("error", [None, 1.0])
+def test_the_least_of_one_is_called_the_only_one(error: float | None) -> None:
+    made = recommend(FOUND[1:], "nobody", error)
+    assert made.chosen == 0
+    assert "the only one that trusts nobody" in made.why
+    assert "sends least" not in recommend(FOUND[1:], "nobody", 1e9).why
+    assert "of those it sends least" in recommend(FOUND, "nobody", 1e9).why
+
+
+def test_variants_of_one_protocol_are_no_choice_between_protocols() -> None:
+    several = [FOUND[0], compared("small", 5.0, 10)]
+    assert recommend(several, "shuffle").chosen is None
 
 
 def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,19 @@ def test_noise_alone_is_what_is_left_where_nobody_holds_anything(tmp_path: Path)
     assert made.predicted_error is not None
     assert found == pytest.approx(alone.noise_error, rel=0.19)
     assert made.predicted_error > 1.2 * made.noise_error
+
+
+@pytest.mark.parametrize("protocol", ["count_min", "projective_geometry"])
+def test_what_can_be_found_is_predicted_for_the_users_given(protocol: str) -> None:
+    job, found = job_of(protocol, domain={"bits": 24}, epsilon=4), []
+    for users in (100_000, 400_000):
+        (caveat,) = (each for each in plan(job, users).caveats if "have to hold" in each)
+        numbers = re.match(r"of ([\d,]+) users about ([\d,]+) have to hold an item", caveat)
+        assert numbers is not None
+        given, held = (int(number.replace(",", "")) for number in numbers.groups())
+        assert given == users
+        found.append(held)
+    assert found[0] < found[1]
 
 
 def test_collisions_are_predicted_for_the_counts_given() -> None:
