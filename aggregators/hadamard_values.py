@@ -68,7 +68,7 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
             ValueError: the epoch lies outside the horizon, the array is not uint32 of shape
                 (reports, 1), or a word names a row that there is not, or no letter.
         """
-        check_form(epoch, self.law.booleans.last_epoch, words, np.uint32)
+        check_form(epoch, self.law.last_epoch, words, np.uint32)
         row, letter = words[:, 0] >> LETTER_BITS, words[:, 0] & ((1 << LETTER_BITS) - 1)
         wrong = (row >= self.law.rows) | (letter < FIRST) | (letter > LAST)
         if wrong.any():
@@ -121,10 +121,9 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
             )
         for entry in np.frombuffer(data, aggregator._entry):
             epoch, sums = int(entry["epoch"]), entry["sums"].astype(np.int64)
-            if not before < epoch <= law.booleans.last_epoch:
+            if not before < epoch <= law.last_epoch:
                 raise ValueError(
-                    f"sums of epoch {epoch} after {before}, the horizon has "
-                    f"{law.booleans.last_epoch}"
+                    f"sums of epoch {epoch} after {before}, the horizon has {law.last_epoch}"
                 )
             reports = int(sums[0])
             within = np.clip(sums[1:], -_MOST * _COUNT_CAP, _MOST * _COUNT_CAP)

@@ -70,6 +70,11 @@ class FutureRandLaw:
             raise ValueError(f"a loss of {self.loss}, must be at most epsilon, {self.epsilon}")
 
     @property
+    def last_epoch(self) -> int:
+        """As of other laws: the horizon."""
+        return self.horizon
+
+    @property
     def order_probabilities(self) -> tuple[float, ...]:
         """Probability of each order."""
         total = sum(self.order_weights)

@@ -58,7 +58,7 @@ def check_randomizer(statement: Statement) -> None:
 
     Raises:
         DeviceError: it has none.
-        StatementError: the statement promises less than the law loses.
+        StatementError: the statement promises less than the law loses, or more epochs than it has.
     """
     try:
         devices = OneDevice(statement.protocol, statement.law).devices
@@ -89,6 +89,11 @@ def check_randomizer(statement: Statement) -> None:
             f"the law of job {statement.job} assumes {devices.assumed_contributors:,} contributors "
             f"of each window, the statement requires {statement.minimum:,}: the device does not "
             "join"
+        )
+    if devices.law.last_epoch < statement.clock.count:
+        raise StatementError(
+            f"the law of job {statement.job} ends with epoch {devices.law.last_epoch:,} of a "
+            f"horizon of {statement.clock.count:,}: the device does not join"
         )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -283,6 +284,42 @@ def test_theta_of_another_clock_is_refused_or_loses_more(deployed: ValueStreamLa
     assert replace(deployed, theta=theta).loss < deployed.loss
     with pytest.raises(ValueError, match="loss"):
         replace(deployed, theta=deployed.theta * math.sqrt(deployed.clock / shorter))
+
+
+def forged(law: ValueStreamLaw) -> Iterator[ValueStreamLaw]:
+    """With constants that nobody calibrated, of those that devices do not refuse."""
+    least = (law.boost + 0.5) ** 2 / 40
+    changes: tuple[dict[str, Any], ...] = (
+        *({"theta": theta} for theta in (1e-9, law.theta / 4)),
+        *({"boost": boost, "clock": (boost + 0.5) ** 2} for boost in (0.0, 9.0, 1e6, 1e150)),
+        *({"decay": decay} for decay in (0.0, 1 - 1e-9)),
+        *({"changes": number} for number in (1, 1 << 15)),
+        *({"clock": clock} for clock in (least * (1 + 1e-9), 1e6, 1e300)),
+        {"noise": (1 << 64) - 1},
+        {"gain": 1e300},
+    )
+    for change in changes:
+        yield replace(law, **change)
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 4.0])
+def test_no_forged_constants_make_a_device_lose_more_than_epsilon(epsilon: float) -> None:
+    """Whoever states them: clocks are what devices keep to, and the loss is computed by them."""
+    for law in forged(calibrate(ValueStreamParameters(epsilon, 2), 2)):
+        assert largest_loss(law) <= law.loss <= law.epsilon
+    for law in forged(calibrate(ValueStreamParameters(epsilon, 2), EPOCHS)):
+        low, high = bounds(law)
+        for choose in (up, down):
+            least, most = extremes(law, choose)
+            assert low * (1 - 1e-13) <= least <= most <= high * (1 + 1e-13)
+
+
+@pytest.mark.parametrize("change", [{"theta": 3.0}, {"theta": 1e300}, {"noise": 1}])
+def test_constants_that_lose_more_than_they_state_are_refused(
+    deployed: ValueStreamLaw, change: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match="a loss of"):
+        replace(deployed, **change)
 
 
 def test_devices_that_are_noise_tell_nothing(deployed: ValueStreamLaw) -> None:

@@ -98,6 +98,33 @@ test('a law whose noise cannot give what it states is refused, whoever signed it
   assert.ok(tried >= 3);
 });
 
+test('a law that ends before a horizon does, or loses more than it states, is refused', async () => {
+  const tried = new Set();
+  for (const { label, steps } of vectors.scenarios) {
+    if (!PROTOCOLS.includes(label.slice('client '.length))) continue;
+    const told = JSON.parse(atob(JSON.parse(steps[0].requests[0].text).statement));
+    tried.add(told.protocol);
+    const longer = { ...told, epochs: { ...told.epochs, count: 1000 } };
+    await assert.rejects(checkRandomizer(readStatement(JSON.stringify(longer))), {
+      kind: 'statement',
+      message: /ends with epoch [48] of a horizon of 1000/,
+    });
+    for (const change of [{ theta: '0x1.8p+1' }, { noise: 2 ** 60 }, { theta: '0x1.8p-30' }]) {
+      const forged = structuredClone(told);
+      const { levels, booleans } = forged.law;
+      const laws = levels?.map((level) => level.booleans) ?? [booleans ?? forged.law];
+      if (!laws.every((law) => 'theta' in law)) continue;
+      for (const law of laws) Object.assign(law, change);
+      const checked = checkRandomizer(readStatement(JSON.stringify(forged)));
+      // A smaller goal loses less.
+      if (change.theta?.endsWith('-30')) await checked;
+      else await assert.rejects(checked, { kind: 'app' }, label);
+      tried.add(`${told.protocol} ${Object.values(change)}`);
+    }
+  }
+  assert.equal(tried.size, PROTOCOLS.length + 9);
+});
+
 /** A device that is asked what the vectors say, and has to ask the same. */
 class Replay {
   constructor({ label, job, limit }) {

@@ -100,6 +100,11 @@ class HadamardValuesLaw(Constants):
         check_size(self.items)
 
     @property
+    def last_epoch(self) -> int:
+        """Number of epochs."""
+        return self.booleans.last_epoch
+
+    @property
     def rows(self) -> int:
         """Rows and columns of the matrix: the least power of two above the number of items."""
         return rows_for(self.items)

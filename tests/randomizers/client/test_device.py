@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable
@@ -716,6 +717,49 @@ def test_a_law_whose_noise_cannot_give_what_it_states_is_refused(
     with pytest.raises(StatementError, match=r"assumes [\d,]+ contributors .* requires"):
         phone.start().join(text)
     assert phone.store.text is None
+
+
+@pytest.mark.parametrize("protocol", sorted(JOBS))
+def test_a_law_of_fewer_epochs_than_a_horizon_is_refused(
+    make_phone: MakePhone, protocol: str
+) -> None:
+    """It would be joined, charged for, and silent from its last epoch on."""
+    phone = make_phone({"values": JOBS[protocol][0]})
+    told = phone.collector.job.signed_description
+    assert told is not None
+    whole = json.loads(told.statement)
+    longer = {**whole, "epochs": {**whole["epochs"], "count": 1_000}}
+    with pytest.raises(StatementError, match=r"the law of job .* ends with epoch [48] .* of 1,000"):
+        phone.start().join(json.dumps(longer).encode())
+    assert phone.store.text is None
+
+
+def laws_of_booleans(law: dict[str, Any]) -> list[dict[str, Any]]:
+    """The laws of value_stream in a law, for their constants to be changed."""
+    if "levels" in law:
+        return [level["booleans"] for level in law["levels"]]
+    return [law.get("booleans", law)]
+
+
+@pytest.mark.parametrize("protocol", ["value_stream", "hadamard_values", "range_values"])
+def test_constants_that_lose_more_than_epsilon_are_refused(
+    make_phone: MakePhone, protocol: str
+) -> None:
+    phone = make_phone({"values": JOBS[protocol][0]})
+    told = phone.collector.job.signed_description
+    assert told is not None
+    whole = json.loads(told.statement)
+    for name, constant in (("theta", "0x1.8p+1"), ("noise", 1 << 60)):
+        forged = copy.deepcopy(whole)
+        for law in laws_of_booleans(forged["law"]):
+            law[name] = constant
+        with pytest.raises(DeviceError, match="update the app"):
+            phone.start().join(json.dumps(forged).encode())
+        assert phone.store.text is None
+    # A smaller goal loses less.
+    for law in laws_of_booleans(whole["law"]):
+        law["theta"] = "0x1.8p-30"
+    phone.start().join(json.dumps(whole).encode())
 
 
 def test_damaged_state_is_not_drawn_anew(phone: Phone) -> None:

@@ -45,7 +45,7 @@ const OFF = 1 + 1e-9;
  * @param {import('./statements.js').Statement} statement
  */
 export async function checkRandomizer(statement) {
-  const { job, guarantee, minimum } = statement;
+  const { job, guarantee, minimum, epochs } = statement;
   const device = await randomizer(statement);
   const { loss, assumedContributors } = device;
   const least = device.leastDelta();
@@ -73,6 +73,13 @@ export async function checkRandomizer(statement) {
       'statement',
       `the law of job ${job} assumes ${assumedContributors} contributors of each window, the statement ` +
         `requires ${minimum}: the device does not join`,
+    );
+  }
+  if (device.lastEpoch < epochs.count) {
+    throw new ClientError(
+      'statement',
+      `the law of job ${job} ends with epoch ${device.lastEpoch} of a horizon of ${epochs.count}: the device ` +
+        'does not join',
     );
   }
 }
