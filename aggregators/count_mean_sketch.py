@@ -57,16 +57,18 @@ class CountMeanSketchAggregator(WordAggregator[CountMeanSketchLaw]):
         law, (own, received) = self.law, self._sums(epoch)
         reversed_ = float(law.bits.flips.probability)
         told = 1 - 2 * reversed_
-        inside = (own - contributors * reversed_) / told
-        holders = (received - contributors * law.buckets * reversed_) / told
+        senders = attendance.senders(epoch)
+        inside = (own - senders * reversed_) / told
+        holders = (received - senders * law.buckets * reversed_) / told
         others = law.buckets / (law.buckets - 1)
         counts = others * (inside - holders / law.buckets)
-        noise = bits_variance(law, contributors)
+        noise = bits_variance(law, senders)
         # What squares of estimates have beyond their noise is what users hold.
         squares = max(0.0, float(np.square(counts).sum()) - len(counts) * noise)
         few = max(0.0, float(counts.min())) if len(counts) > 1 else float(counts[0])
         noise += shared_variance(law, max(0.0, holders - few), max(0.0, squares - few**2))
-        return item_estimates(counts, noise, np.max, int(received), epoch, attendance)
+        reports = received * contributors // senders
+        return item_estimates(counts, noise, np.max, reports, epoch, attendance)
 
     def _sums(self, epoch: int) -> tuple[NDArray[np.float64], int]:
         """Messages in the buckets of each item, float64, shape (items,); and of all rows."""

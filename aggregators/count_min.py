@@ -117,11 +117,12 @@ class CountMinAggregator:
             counts = self.state.counts(epoch) if contributors else None
             if counts is None:
                 return None
-            mean, own_variance = self.law.noise.moments(contributors)
+            senders = attendance.senders(epoch)
+            mean, own_variance = self.law.noise.moments(senders)
             scale = int(attendance.population[epoch]) / contributors
             total += scale * (counts - mean)
             variance += scale**2 * own_variance
-            added += scale * self._allowance(contributors)
+            added += scale * self._allowance(senders)
         return CellWindow(
             code=self.law.code,
             cells=total,

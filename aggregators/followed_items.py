@@ -59,7 +59,7 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
         self._followed = Followed(0, np.zeros(law.size))
 
     @abstractmethod
-    def _signed(self, epoch: int, contributors: int) -> tuple[NDArray[np.float64], float]:
+    def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
         """Messages about each item as one held less those as one left; and a variance."""
 
     @abstractmethod
@@ -107,7 +107,7 @@ class FollowedItems(WordAggregator[LawType], Generic[LawType, EstimateType]):
             return Followed(epoch, before.values, before.variance, before.silence, before.known)
         population = int(attendance.population[epoch])
         scale = population / contributors
-        found, variance = self._signed(epoch, contributors)
+        found, variance = self._signed(epoch, attendance.senders(epoch))
         values = (boost * before.values + scale * found) / (boost + 1)
         silent = max(0, population - contributors) / max(1, population - 1)
         sampled = self._sampled(values, population) * silent / contributors

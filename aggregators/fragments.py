@@ -64,15 +64,15 @@ class FragmentsAggregator(ItemCountsAggregator[FragmentsLaw]):
         return np.concatenate([[about.sum()], about])
 
     def _counts(
-        self, matched: NDArray[np.int64], contributors: int
+        self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
         law = self.law
         ones = matched[1:].astype(np.float64) / law.reports
         for flips in (law.flips, law.backstop_flips):
             if flips is not None:
                 reversed_ = float(flips.probability)
-                ones = (ones - contributors * reversed_) / (1 - 2 * reversed_)
-        return ones, noise_variance(law, contributors)
+                ones = (ones - senders * reversed_) / (1 - 2 * reversed_)
+        return ones, noise_variance(law, senders)
 
     def _of(self, epoch: int, attendance: Attendance) -> ItemEstimates | None:
         found = super()._of(epoch, attendance)

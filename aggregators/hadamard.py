@@ -48,7 +48,7 @@ class HadamardAggregator(ItemCountsAggregator[HadamardLaw]):
         return matches(words, counts, self.law.items)
 
     def _counts(
-        self, matched: NDArray[np.int64], contributors: int
+        self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
         overlap, messages = self.law.overlap, int(matched[0])
         counts = (matched[1:].astype(np.float64) - overlap * messages) / (1 - overlap)

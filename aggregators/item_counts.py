@@ -69,9 +69,9 @@ class ItemCountsAggregator(TableAggregator[LawT]):
 
     @abstractmethod
     def _counts(
-        self, matched: NDArray[np.int64], contributors: int
+        self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
-        """Contributors with each item, shape (items,), and the largest variance of their noise."""
+        """Senders with each item, shape (items,), and the largest variance of their noise."""
 
     def _count(
         self,
@@ -101,8 +101,10 @@ class ItemCountsAggregator(TableAggregator[LawT]):
             matched = np.zeros(self.cells, np.int64)
         if matched is None or contributors < self.law.minimum:
             return None
-        counts, noise = self._counts(matched, contributors)
-        return item_estimates(counts, noise, np.max, int(matched[0]), epoch, attendance)
+        senders = attendance.senders(epoch)
+        counts, noise = self._counts(matched, senders)
+        reports = int(matched[0]) * contributors // senders
+        return item_estimates(counts, noise, np.max, reports, epoch, attendance)
 
 
 def spoken_for_variance(

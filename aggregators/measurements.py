@@ -96,7 +96,7 @@ class MeasurementsAggregator(ItemCountsAggregator[MeasurementsLaw]):
         return np.concatenate([[reports], sums])
 
     def _counts(
-        self, matched: NDArray[np.int64], contributors: int
+        self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
         sums, variance = self.sums(matched)
         filled = self.law.matrix.filled

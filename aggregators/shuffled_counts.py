@@ -168,8 +168,9 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
             return _Followed(epoch, before.value, before.variance, before.silence, before.known)
         population = int(attendance.population[epoch])
         scale = population / contributors
-        mean, spread = noise.moments(contributors)
-        always = boost * contributors + mean
+        senders = attendance.senders(epoch)
+        mean, spread = noise.moments(senders)
+        always = boost * senders + mean
         received = scale * (self._counts.get(epoch, 0) - always)
         value = (boost * before.value + received) / (boost + 1)
         share = min(max(value / population, 0.0), 1.0)

@@ -41,12 +41,12 @@ class ShuffledItemCountsAggregator(FollowedItems[ShuffledItemCountsLaw, ItemEsti
         shares = np.clip(values / population, 0.0, 1.0)
         return float((shares * (1 - shares)).mean())
 
-    def _signed(self, epoch: int, contributors: int) -> tuple[NDArray[np.float64], float]:
+    def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
         """Less dummies and collisions; the mean variance over the items."""
         law, received = self.law, self._received.of(epoch)
         found, variance = np.zeros(law.size), 0.0
         for kind, noise in enumerate(law.noises):
-            mean, spread = noise.moments(contributors)
+            mean, spread = noise.moments(senders)
             counts, real = counts_of_kind(received, kind, law.hashes, law.size, mean)
             found += (1 - 2 * kind) * counts
             variance += dummies_variance(law.hashes, spread)

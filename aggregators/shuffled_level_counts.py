@@ -42,14 +42,14 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
         """1: how it is shared out depends on the range, and comes with the estimates."""
         return 1.0
 
-    def _signed(self, epoch: int, contributors: int) -> tuple[NDArray[np.float64], float]:
+    def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:
         """Without dummies; and the variance of a cell."""
         law, received = self.law, self._received.of(epoch)
         cells, variance = np.zeros(law.words), 0.0
         counts = np.zeros(law.words * len(law.noises))
         counts[received.words] = received.counts
         for kind, noise in enumerate(law.noises):
-            mean, spread = noise.moments(contributors)
+            mean, spread = noise.moments(senders)
             cells += (1 - 2 * kind) * (counts[kind * law.words : (kind + 1) * law.words] - mean)
             variance += spread
         missing = np.zeros(law.levels.cells - law.words)

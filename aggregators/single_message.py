@@ -65,7 +65,7 @@ class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
         return found
 
     def _counts(
-        self, matched: NDArray[np.int64], contributors: int
+        self, matched: NDArray[np.int64], senders: int
     ) -> tuple[NDArray[np.float64], float]:
         held, other = map(float, self.law.probabilities)
         messages = int(matched[0])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -191,6 +191,10 @@ class ShareSum:
             self.pieces[index] += (
                 np.frombuffer(share, _COUNT) if self.party else expand(share, len(self.pieces[0]))
             )
+
+    def with_table(self, table: Counts) -> ShareSum:
+        """The same with a table of this party's own added, modulo 2^32, shape (form.cells,)."""
+        return replace(self, pieces=self.pieces + self.form.cut(table))
 
     def of_fewer_than(self, devices: int) -> bool:
         """Whether any piece is of fewer devices."""

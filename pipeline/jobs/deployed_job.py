@@ -267,8 +267,22 @@ class DeployedJob(Job):
         """What boxes for a party are sealed to at an epoch of a job whose reports are sealed."""
         assert self.sealed is not None
         # What a replay reads was sealed for its original.
-        deployment = self.deployment if self.replay_of is None else self.replay_of.deployment
-        return lock_of(self.sealed, party, deployment, self.fingerprint, epoch)
+        return lock_of(self.sealed, party, self.window_deployment, self.fingerprint, epoch)
+
+    @cached_property
+    def added_devices(self) -> int:
+        """See `Job.added_by_each`."""
+        return self.added_by_each(self._law)
+
+    @cached_property
+    def all_added_devices(self) -> int:
+        """See `Job.added_by_all`."""
+        return self.added_by_all(self._law)
+
+    @property
+    def window_deployment(self) -> bytes:
+        """The deployment whose windows these are: of a replay that of its original."""
+        return self.deployment if self.replay_of is None else self.replay_of.deployment
 
     def batch_lock(self, role: Role, epoch: int) -> Lock:
         """What batches in a topic of raw reports are sealed to, of a job that seals them."""

@@ -292,13 +292,13 @@ class Job(Wording):
         """What a calibrated law promises every user; for a job that renews, in each horizon."""
         guarantee = self.protocol_entry.randomizer(law).guarantee
         if self.sealed is not None:
-            trust = f"{guarantee.trust}; {self.sealed.trust(self.instances)}"
+            sealing = self.sealed.trust(self.instances, self.added_by_each(law))
+            trust = f"{guarantee.trust}; {sealing}"
             if self.shared and self.protocol_entry.needs_shuffle:
                 trust = (
-                    "the shuffle stage to pass on every report and none of its own, and one of the "
-                    "two parties that add up not to work with the other; "
-                    f"{self.sealed.trust(self.instances)}; if both do, and of contributors, what "
-                    f"is needed without shares: {guarantee.trust}"
+                    "one of the two parties that add up not to work with the other; "
+                    f"{sealing}; if both do, and of contributors, what is needed without shares: "
+                    f"{guarantee.trust}"
                 )
             guarantee = replace(guarantee, trust=trust)
         if self.devices is not None and self.protocol_entry.needs_shuffle:
@@ -381,6 +381,33 @@ class Job(Wording):
             for party, keys in self.sealed.parties.items()
             for turn, key in enumerate(keys)
         ]
+
+    @property
+    def later_parties(self) -> tuple[str, ...]:
+        """Who opens reports of a sealed job after the stage that producers send to."""
+        if self.sealed is None:
+            return ()
+        first = [stage_party(index) for index in range(self.instances)]
+        return tuple(party for party in self.sealed.parties if party not in first)
+
+    def added_by_each(self, law: Law, entry: Protocol | None = None) -> int:
+        """Devices that hold nothing which each later party of a sealed job adds to a window.
+
+        As many as the guarantee needs honest contributors: so it holds whatever reports another
+        party replaces. None where it needs no others, or a model is learned.
+
+        Args:
+            law: calibrated.
+            entry: of its protocol, where that is not the job's.
+        """
+        entry = entry or self.protocol_entry
+        if self.sealed is None or not entry.needs_shuffle or entry.learning is not None:
+            return 0
+        return entry.contributors(law) or 0
+
+    def added_by_all(self, law: Law, entry: Protocol | None = None) -> int:
+        """The same, of all later parties together."""
+        return self.added_by_each(law, entry) * len(self.later_parties)
 
     @property
     def seals_batches(self) -> bool:

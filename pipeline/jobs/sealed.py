@@ -61,7 +61,16 @@ REPLACING = (
     "it does not hold against a stage that replaces or withholds reports, which can have those of "
     "one device published alone: they have then only the guarantee that they have by themselves"
 )
-"""Limit of every sealed job: sealing hides reports from a stage that can still replace them."""
+"""Limit of a sealed job whose parties add nothing: a stage can replace what it cannot read."""
+
+
+def _added(devices: int, *, shared: bool) -> str:
+    """What holds against a party that replaces reports, in words."""
+    parties = "each of the two parties" if shared else "each party after the first stage"
+    return (
+        f"{parties} adds the reports of {devices:,} devices of its own that hold nothing, so the "
+        "guarantee holds whatever reports any one stage or party replaces or withholds"
+    )
 
 
 class Sealed(Section):
@@ -152,18 +161,20 @@ class Sealed(Section):
                 "order. Stages in series are for jobs with one instance"
             )
 
-    def trust(self, instances: int) -> str:
+    def trust(self, instances: int, added: int) -> str:
         """What sealing changes about who has to be trusted, in words.
 
         Args:
             instances: of the shuffle stage, side by side.
+            added: devices that each party after the first stage adds.
         """
+        replaced = REPLACING if not added else _added(added, shared=bool(self.shares))
         if self.shares:
             return (
                 "reports are counted in tables, in two shares: no shuffle stage reads one, and "
                 "neither of the two parties that add up learns more than the sum over all "
                 "producers; both together can see each producer's table, and a producer that lies "
-                f"can spoil the sum; {REPLACING}"
+                f"can spoil the sum; {replaced}"
             )
         if instances > 1:
             return (
@@ -171,13 +182,13 @@ class Sealed(Section):
                 "what is drawn for it, and to see whose report says what, all "
                 f"{instances} of them and whoever adds up would have to work together; whoever "
                 f"adds up and one of them together see 1/{instances} of a device's messages on "
-                f"average; {REPLACING}"
+                f"average; {replaced}"
             )
         stages = len(self.stages)
         all_stages = "the shuffle stage" if stages == 1 else f"all {stages} shuffle stages"
         return (
             "reports are sealed: no shuffle stage reads one, and to see whose report says what, "
-            f"{all_stages} and whoever adds up would have to work together; {REPLACING}"
+            f"{all_stages} and whoever adds up would have to work together; {replaced}"
         )
 
     def public_key(self, party: str, epoch: int) -> bytes:

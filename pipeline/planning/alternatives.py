@@ -182,13 +182,14 @@ def expected_of(job: Job, candidate: Candidate, users: int) -> Alternative:
     assert entry.forecast is not None
     forecast = entry.forecast(law, parameters, job.epochs.count)
     boost = forecast.boost if isinstance(forecast, BoostedForecast) else None
+    senders = users + job.added_by_all(law, entry)
     guarantee = entry.randomizer(law).guarantee
     paid = job.epochs.count if guarantee.unit == "epoch" and not guarantee.stream_epsilon else 1
     return Alternative(
         protocol=protocol,
         changes=None if boost == 0 else getattr(parameters, "changes", None),
         boost=boost,
-        rmse=math.sqrt(float(np.square(forecast.standard_deviations(users)).mean())),
+        rmse=math.sqrt(float(np.square(forecast.standard_deviations(senders)).mean())),
         messages_per_user=float(forecast.reports_per_user.sum()),
         trust=guarantee.trust,
         epsilon=paid * (guarantee.stream_epsilon or guarantee.epsilon),

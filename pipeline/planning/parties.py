@@ -154,15 +154,18 @@ class _Parties:
         name = "shuffle operator" if instances == 1 else f"one of {instances} shuffle operators"
         if job.sealed is not None:
             sees = "who sends how many sealed messages, padded"
-            assumes = "it does not work with who adds up, and encryption holds"
+            assumes = f"{self._replacing}it does not work with who adds up, and encryption holds"
             if job.shared:
                 sees = "which producers sent a sealed table"
-                assumes = "it does not work with both parties that add up, and encryption holds"
+                assumes = (
+                    f"{self._replacing}it does not work with both parties that add up, and "
+                    "encryption holds"
+                )
             elif job.hops:
                 assumes = (
-                    "not all shuffle stages work together with who adds up, and encryption holds"
+                    f"{self._replacing}not all shuffle stages work together with who adds up, and "
+                    "encryption holds"
                 )
-            assumes = f"it {_PASSES_ON}; {assumes}"
             return self._with("stage", name, sees, self._central, self._and_published(assumes))
         sees = "every message, and which producer sent it"
         if instances > 1:
@@ -182,7 +185,7 @@ class _Parties:
                 "who sends sealed messages and when, partial sums",
                 self._central,
                 self._and_published(
-                    f"it {_PASSES_ON}; it works with nobody who has a key, and encryption holds"
+                    f"{self._replacing}it works with nobody who has a key, and encryption holds"
                 ),
             )
         return self._raw(
@@ -204,6 +207,11 @@ class _Parties:
                 ),
             )
         return self._raw("collector", "collector", "every report, and which device sends it")
+
+    @property
+    def _replacing(self) -> str:
+        """What is assumed of who can replace reports, in words; empty where nothing is."""
+        return "" if self._job.added_by_each(self._law) else f"it {_PASSES_ON}; "
 
     def _and_published(self, assumes: str) -> str:
         assumed = _assumed(self._central)

@@ -244,12 +244,14 @@ def plan(
     forecast = _forecast(job, law, held)
     cells = forecast if isinstance(forecast, CellForecast) else None
     crowds = protocol.crowds(law)
-    deviations = forecast.standard_deviations(users)
+    # Noise is that of the devices that parties add, too.
+    senders = users + job.added_by_all(law)
+    deviations = forecast.standard_deviations(senders)
     bounded = forecast if isinstance(forecast, BoundedForecast) else None
     reports = (forecast.reports_per_user * users).tolist()
     reports_per_user = float(forecast.reports_per_user.sum())
     weighed = () if changes is None else weigh_changes(job, users, changes)
-    smoothed = _smoothed(forecast, users)
+    smoothed = _smoothed(forecast, senders)
     found = compare(job, law, users) if side_by_side or trust is not None else ()
     wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.needs_shuffle else 1
@@ -272,11 +274,11 @@ def plan(
         else None,
         crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
         cells=None if cells is None else cells.cells,
-        predicted_error=None if cells is None else cells.predicted_error(users),
-        noise_error=None if cells is None else cells.noise_error(users),
-        gradient_error=_rmse(forecast, users) if protocol.learning is not None else None,
+        predicted_error=None if cells is None else cells.predicted_error(senders),
+        noise_error=None if cells is None else cells.noise_error(senders),
+        gradient_error=_rmse(forecast, senders) if protocol.learning is not None else None,
         users=users,
-        rmse=_rmse(forecast, users),
+        rmse=_rmse(forecast, senders),
         smoothed_rmse=None if smoothed is None else _root_mean_square(smoothed),
         largest_error=largest_error(deviations),
         published_bound=None if bounded is None else bounded.published_bound(users, EXCEEDED),
@@ -295,12 +297,12 @@ def plan(
         messages_per_user=reports_per_user / (job.epochs.count if protocol.per_epoch else 1),
         messages_unit="epoch" if protocol.per_epoch else "horizon",
         users_needed=tuple(
-            UsersNeeded(share, users_needed(forecast, share, fewest))
+            UsersNeeded(share, users_needed(forecast, share, fewest, senders - users))
             for share in (wanted if protocol.learning is None else ())
         ),
         most_users=None
         if error is None or error < 1
-        else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum)),
+        else UsersNeeded(error, most_users(forecast, error, job.shuffle.minimum, senders - users)),
         assumption=_assumption(job, law, changes),
         changes=weighed,
         constants=tuple(dict(row) for row in forecast.constants),
@@ -364,36 +366,38 @@ def horizon_of(job: Job, law: Law) -> int | None:
     return forecast.horizon if isinstance(forecast, DyadicForecast) else None
 
 
-def users_needed(forecast: Forecast, error: float, fewest: int = 1) -> int | None:
+def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
     """The fewest users whose estimates have a root mean squared error of at most a share of them.
 
     Args:
         forecast: of the job's law.
         error: the wanted error divided by the number of users, above 0.
         fewest: users a window is released with.
+        added: devices that parties add to a window.
 
     Returns:
         None if no number of users up to 2^50 suffices.
     """
 
     def suffice(users: int) -> bool:
-        return _rmse(forecast, users) <= error * users
+        return _rmse(forecast, users + added) <= error * users
 
     return fewest if suffice(fewest) else _fewest(suffice)
 
 
-def most_users(forecast: Forecast, error: float, fewest: int = 1) -> int | None:
+def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
     """The most users whose estimates have a root mean squared error of at most so many of them.
 
     Args:
         forecast: of the job's law.
         error: the wanted error, in users.
         fewest: with which a window is released.
+        added: devices that parties add to a window.
 
     Returns:
         None if not even the estimates of the fewest have; `ANY_NUMBER` if all do.
     """
-    too_many = _fewest(lambda users: _rmse(forecast, users) > error)
+    too_many = _fewest(lambda users: _rmse(forecast, users + added) > error)
     if too_many is None:
         return ANY_NUMBER
     return too_many - 1 if too_many > fewest else None

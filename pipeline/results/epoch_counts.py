@@ -122,7 +122,10 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     people = (manifest.contributors, manifest.population)
     counts: Window | None = None
     if decided.counts is not None:
-        local, attendance = job.local_epoch(epoch), Attendance.empty(job.epochs.count)
+        local, attendance = (
+            job.local_epoch(epoch),
+            Attendance.empty(job.epochs.count, job.all_added_devices),
+        )
         attendance.set(local, *people)
         counts = window_of(job.aggregator_from_bytes(decided.counts), local, attendance)
     if counts is None:

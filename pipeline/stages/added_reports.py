@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealed import AGGREGATE
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.partial_log import append_partial
 from dpstream.pipeline.stages.scratch import Scratch
 from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
+from dpstream.topics.words import Words
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class AddedReports(WindowTransform[Total]):
         super().__init__()
         self._job = job
         self._reader = ReportReader(job, keys)
+        self._added = AddedDevices(job, AGGREGATE, keys)
         self._scratch = scratch
 
     def begin(self) -> Total:
@@ -91,8 +95,19 @@ class AddedReports(WindowTransform[Total]):
                 reports = yield from self._reader.add_named(total, chunk.epoch, opened)
                 self.counts["reports"] += reports
                 self.counts["chaff"] += sum(part.boxes for part in parts) - reports
+        added = self._added.words(chunk.epoch)
+        if added is not None:
+            total = added_to(self._job, total, chunk.epoch, added)
         payload = total.to_bytes()
         yield from append_partial(
             self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
         )
         self.counts["partials"] += 1
+
+
+def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> Aggregator:
+    """A state with the reports of added devices, too; the one given stays as it is."""
+    both = job.aggregator()
+    both.merge(total)
+    both.add(job.local_epoch(epoch), added.values, added.counts)
+    return both

@@ -1,9 +1,10 @@
 """What each of two parties does who add up a share: one partial of its own for every window.
 
-A party opens the boxes that are for it, and adds their shares up modulo 2^32. What it opens is
-uniformly random, and so is what it writes, to whoever does not have the other party's. It hands
-nothing on of a window whose shares are, by what they say themselves, of fewer devices than the job
-asks for: so a shuffle stage that passes on the shares of some few alone learns nothing of them.
+A party opens the boxes that are for it, and adds their shares up modulo 2^32, with a table of
+devices of its own (`added_devices`). What it opens is uniformly random, and so is what it writes,
+to whoever does not have the other party's. It hands nothing on of a window whose shares are, by
+what they say themselves, of fewer devices than the job asks for: so a shuffle stage that passes on
+the shares of some few alone learns nothing of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes
 from dpstream.pipeline.stages.partial_log import append_partial
 from dpstream.pipeline.stages.window_transform import WindowTransform
@@ -23,7 +25,7 @@ from dpstream.topics.chunks import Chunk
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.names import SUMS
 from dpstream.topics.partials import spoiled_payload
-from dpstream.topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums
+from dpstream.topics.shares import MOST_ALIKE, PartialSum, ShareSum, boxes_of, joined_sums, table_of
 from dpstream.topics.words import Words
 
 
@@ -53,6 +55,7 @@ class AddedShares(WindowTransform[OpenedShares]):
         self._job = job
         self._party = party
         self._opener = BoxOpener(job, SHARERS[party], keys)
+        self._added = AddedDevices(job, SHARERS[party], keys)
 
     def begin(self) -> OpenedShares:
         """See `WindowTransform.begin`."""
@@ -71,7 +74,7 @@ class AddedShares(WindowTransform[OpenedShares]):
         """See `WindowTransform.write`."""
         # Shares pass through one shuffle stage, which opens nothing.
         (content,) = parts
-        payload = partial_of(self._job, content.sum)
+        payload = partial_of(self._job, content.sum, self._added.words(chunk.epoch))
         yield from append_partial(
             self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
         )
@@ -83,9 +86,19 @@ def add_shares(total: ShareSum, opener: BoxOpener, epoch: int, words: Words) -> 
     total.add(opener.open_all(epoch, boxes_of(words.values, total.party)))
 
 
-def partial_of(job: DeployedJob, total: ShareSum) -> bytes:
-    """What a party hands on: not the sum itself if it is of too few devices."""
-    return total.to_bytes(withheld=total.of_fewer_than(job.shuffle.minimum))
+def partial_of(job: DeployedJob, total: ShareSum, added: Words | None) -> bytes:
+    """What a party hands on: not the sum itself if it is of too few devices.
+
+    Args:
+        job: whose reports are in two shares.
+        total: of the shares that it opened.
+        added: reports of the devices that it adds.
+    """
+    withheld = total.of_fewer_than(job.shuffle.minimum)
+    if added is not None and not withheld:
+        table = table_of(added.values, added.counts, job.table_form.cells)
+        total = total.with_table(table)
+    return total.to_bytes(withheld=withheld)
 
 
 def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, bytes]) -> bytes:
@@ -144,7 +157,9 @@ def _problem(
 def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
     """The most reports of a window that say the same; of each producer all devices may be in."""
     law, epoch = job.law(), job.local_epoch(manifest.epoch)
+    senders = Counter(manifest.populations)
+    senders[job.added_devices] += len(job.later_parties)
     return sum(
         times * job.protocol_entry.most_alike(law, epoch, devices)
-        for devices, times in Counter(manifest.populations).items()
+        for devices, times in senders.items()
     )

@@ -135,6 +135,6 @@ class Estimation:
     def _begin(self, horizon: int) -> None:
         self.horizon = horizon
         self.aggregator = self._job.aggregator()
-        self.attendance = Attendance.empty(self._job.epochs.count)
+        self.attendance = Attendance.empty(self._job.epochs.count, self._job.all_added_devices)
         self.last_epoch = 0
         self.received = False

@@ -1,8 +1,9 @@
 """A further shuffle stage in series: opens a layer of every report, and forgets the order again.
 
-It decides nothing: windows are those of the first stage. What goes in and what comes out are boxes
-of other keys, each in the order of its bytes. So who holds the keys of all other stages, and the
-aggregate key, still cannot say which report is whose.
+It adds devices of its own (`added_devices`). It decides nothing: windows are those of the first
+stage. What goes in and what comes out are boxes of other keys, each in the order of its bytes. So
+who holds the keys of all other stages, and the aggregate key, still cannot say which report is
+whose.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.actions import Rest, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.sealed import input_role, output_role, stage_party
+from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes, boxes_in_order
 from dpstream.pipeline.stages.environment import Environment
@@ -55,6 +57,7 @@ class OpenedLayers(WindowTransform[Opened]):
         self._job = job
         self._output = output_role(index, len(job.sealed.stages))
         self._opener = BoxOpener(job, stage_party(index), environment.keys)
+        self._added = AddedDevices(job, stage_party(index), environment.keys)
         self._environment = environment
 
     def begin(self) -> Opened:
@@ -77,6 +80,9 @@ class OpenedLayers(WindowTransform[Opened]):
         """See `WindowTransform.write`."""
         # Stages in series pass on what one stage has decided: there are no instances.
         (content,) = parts
+        for added in self._added.boxes(chunk.epoch, self._output):
+            content.words.add(Words(added))
+            yield Rest()
         pieces = yield from boxes_in_order(content.words)
         yield from chunks_of_attempt(
             self._job,

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.pipeline.jobs.sealed import AGGREGATE, SHARERS
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
-from dpstream.pipeline.stages.added_reports import AddedReports
+from dpstream.pipeline.stages.added_devices import AddedDevices
+from dpstream.pipeline.stages.added_reports import AddedReports, added_to
 from dpstream.pipeline.stages.added_shares import (
     AddedShares,
     add_shares,
@@ -96,22 +97,30 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
     """
     if not job.shared:
         reader = ReportReader(job, keys)
+        added = AddedDevices(job, AGGREGATE, keys)
 
         def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
             aggregator = job.aggregator()
             for piece in pieces:
                 reader.add(aggregator, manifest.epoch, piece)
+            own = added.words(manifest.epoch)
+            if own is not None:
+                aggregator = added_to(job, aggregator, manifest.epoch, own)
             return aggregator.to_bytes()
 
         return add
     openers = [BoxOpener(job, party, keys) for party in SHARERS]
+    shares_added = [AddedDevices(job, party, keys) for party in SHARERS]
 
     def add_shared(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
         sums = [ShareSum.empty(job.table_form, party) for party in range(len(SHARERS))]
         for piece in pieces:
             for total, opener in zip(sums, openers, strict=True):
                 add_shares(total, opener, manifest.epoch, piece)
-        first, second = (partial_of(job, total) for total in sums)
+        first, second = (
+            partial_of(job, total, own.words(manifest.epoch))
+            for total, own in zip(sums, shares_added, strict=True)
+        )
         return window_payload(job, manifest, (first, second))
 
     return add_shared

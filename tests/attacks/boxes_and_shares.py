@@ -90,7 +90,7 @@ def _sums_of_few() -> str:
                 # Whoever copies a share does not make more devices of one.
                 total.add([*contents, *contents])
         for total in sums:
-            handed_on = PartialSum.from_bytes(form, partial_of(job, total)).pieces is not None
+            handed_on = PartialSum.from_bytes(form, partial_of(job, total, None)).pieces is not None
             if handed_on != (devices >= _MINIMUM):
                 did = "hands on" if handed_on else "keeps back"
                 return f"a party {did} the sum of {devices} devices, the minimum is {_MINIMUM}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -21,13 +21,14 @@ from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.decision_log import Decision
 from dpstream.pipeline.stages.instance_stage import InstanceStage
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import JOBS_TOPIC, Role
-from dpstream.topics.words import Words
+from dpstream.topics.words import WordArray, Words
 from tests.support.commands import Commands
 from tests.support.records_seen import seen_record
 
@@ -56,6 +57,23 @@ class SameRelease:
         """Put it into the shuffle stages of this process."""
         for stage in (ShuffleStage, InstanceStage):
             monkeypatch.setattr(stage, "_write", self._writes_first(stage._write))
+        monkeypatch.setattr(AddedDevices, "boxes", self._first_boxes(AddedDevices.boxes))
+
+    def _first_boxes(
+        self, boxes: Callable[..., Iterator[WordArray]]
+    ) -> Callable[..., Iterator[WordArray]]:
+        """What stages add is a function of their keys; the boxes around it are random."""
+
+        def first_boxes(added: AddedDevices, epoch: int, role: Role) -> Iterator[WordArray]:
+            for index, made in enumerate(boxes(added, epoch, role)):
+                file = self.folder / f"added {added._party} {epoch} {index}.npy"
+                if not file.exists():
+                    np.save(file, made)
+                first: WordArray = np.load(file)
+                assert first.shape == made.shape
+                yield first
+
+        return first_boxes
 
     def _writes_first(self, write: Callable[..., Steps[None]]) -> Callable[..., Steps[None]]:
         def write_first(

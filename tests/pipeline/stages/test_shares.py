@@ -19,6 +19,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.operations.status.facts import JobStatus, hides_messages, stages_of
 from dpstream.pipeline.operations.status.judging import find_problems
@@ -26,6 +27,7 @@ from dpstream.pipeline.recording.estimate_rows import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
 from dpstream.pipeline.simulation.memory import MemoryDriver
 from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.added_shares import window_payload
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
 from dpstream.pipeline.stages.epoch_log import EpochLog
@@ -203,22 +205,28 @@ def test_what_waits_for_the_other_party_is_behind_and_not_lost(folder: Path) -> 
 
 
 def test_every_protocol_whose_reports_are_cells_publishes_what_it_does_without_shares() -> None:
-    """The same reports, so the same integers, bit for bit."""
+    """The same reports, so the same integers, bit for bit, with those that the parties add."""
     for protocol, parameters in (
         ("fragments", {"epsilon": 4, "delta": 1e-3, "domain": ["a", "b", "c"]}),
         ("shuffled_counts", {"epsilon": 4, "delta": 1e-3, "changes": 1}),
         ("future_rand", {"epsilon": 1, "changes": 1}),
     ):
-        published = []
-        for sealed in (None, SHARES):
-            values: dict[str, Any] = {"protocol": protocol, "parameters": parameters}
-            job = deployed(**values, shuffle={"minimum": 100}, sealed=sealed)
-            published.append(_partials(job))
-        assert published[0] == published[1], protocol
-        assert len(published[0]) == EPOCHS
+        values: dict[str, Any] = {"protocol": protocol, "parameters": parameters}
+        minimum = {"minimum": 100}
+        _, open_partials = _partials(deployed(**values, shuffle=minimum, sealed=None))
+        cluster, shared = _partials(deployed(**values, shuffle=minimum, sealed=SHARES))
+        assert len(shared) == EPOCHS
+        for epoch, payload in enumerate(open_partials, 1):
+            state = cluster.job.aggregator_from_bytes(payload)
+            for party in SHARERS:
+                added = AddedDevices(cluster.job, party, cluster.keys).words(epoch)
+                assert (added is None) == (protocol == "future_rand")
+                if added is not None:
+                    state.add(epoch, added.values, added.counts)
+            assert state.to_bytes() == shared[epoch - 1], protocol
 
 
-def _partials(job: DeployedJob) -> list[bytes]:
+def _partials(job: DeployedJob) -> tuple[SimulatedCluster, list[bytes]]:
     """Of a simulation with the coins of one seed, and 100 users of value 1."""
     generators = seeded_generators(7)
     cluster = SimulatedCluster(job, generators)
@@ -236,7 +244,8 @@ def _partials(job: DeployedJob) -> list[bytes]:
         cluster.settle()
     producer.shut()
     assert {record.fate for record in cluster.new_estimates()} == {Fate.RELEASED}
-    return [decode_partial(value).payload for value in cluster.log.values(Role.PARTIALS)]
+    payloads = [decode_partial(value).payload for value in cluster.log.values(Role.PARTIALS)]
+    return cluster, payloads
 
 
 def opened(job: DeployedJob, rows: WordArray, party: int, keys: KeyRing) -> list[bytes]:
@@ -635,6 +644,6 @@ def test_the_guarantee_says_who_would_have_to_work_together() -> None:
     parameters = {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}
     values = {"protocol": "fragments", "parameters": parameters, "shuffle": {"minimum": 100}}
     trust = deployed(**values).guarantee().trust
-    assert trust.startswith("the shuffle stage to pass on every report and none of its own, and ")
-    assert "one of the two parties that add up not to work with the other; " in trust
+    assert trust.startswith("one of the two parties that add up not to work with the other; ")
+    assert "each of the two parties adds the reports of 100 devices of its own" in trust
     assert trust.endswith(deployed(**values, sealed=None).guarantee().trust)

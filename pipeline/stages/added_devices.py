@@ -1,0 +1,97 @@
+"""Devices of its own that each later party of a sealed job adds to every window.
+
+A stage that replaces reports can leave one device among its own: then nothing of the noise of the
+others is left. So every party behind the first stage adds the reports of as many devices that hold
+nothing as the guarantee needs honest contributors. Among these the one device is as safe as among
+the people whom it was promised, whatever any one stage or party replaces or withholds. Estimators
+know how many devices were added, and that they hold nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.randomness import keyed_generator
+from dpstream.topics.names import Role
+from dpstream.topics.sealed_words import pack_reports, seal_rows
+from dpstream.topics.words import WordArray, Words
+
+_PURPOSE: Final = b"dpstream added devices"
+_EPOCH_BYTES: Final = 8
+_SEALED_AT_ONCE: Final = 1 << 10
+
+
+class AddedDevices:
+    """What a party adds: a function of its private key, the deployment and the epoch.
+
+    Two noisy versions of the same counts could be averaged. A window that is written again, by
+    whichever worker of the party, or replayed, has the same reports added.
+
+    Args:
+        job: whose reports are sealed.
+        party: one of `DeployedJob.later_parties`.
+        keys: of the party.
+    """
+
+    def __init__(self, job: DeployedJob, party: str, keys: KeyRing) -> None:
+        self._job = job
+        self._party = party
+        self._keys = keys
+        self._count = job.added_devices
+
+    def words(self, epoch: int) -> Words | None:
+        """Reports that are added to the window of an epoch; None where none are.
+
+        Raises:
+            WrongKeyError: the key whose turn it was is not here any more.
+        """
+        if not self._count:
+            return None
+        generator, domain = self._generator(epoch), self._job.domain
+        devices = self._job.randomizer()
+        devices.enrol(self._count, generator)
+        nothing = np.full((self._count, *domain.shape), domain.initial, np.int64)
+        drawn = devices.report(self._job.local_epoch(epoch), nothing, None, generator)
+        if isinstance(drawn, CountedWords):
+            return Words(drawn.values, drawn.counts)
+        return Words(drawn)
+
+    def boxes(self, epoch: int, role: Role) -> Iterator[WordArray]:
+        """The same in boxes for the parties behind a topic, some at a time.
+
+        Chaff hides how many there are. Raises as `words` does.
+        """
+        words = self.words(epoch)
+        if words is None:
+            return
+        job, form = self._job, self._job.word_form
+        reports = words.values
+        if words.counts is not None:
+            reports = np.repeat(reports, words.counts.astype(np.int64), axis=0)
+        capacity = job.protocol_entry.capacity
+        assert capacity is not None
+        most = capacity(job.law(), job.local_epoch(epoch), self._count)
+        packed = pack_reports(reports, most - len(reports), form)
+        locks = job.locks_after(role, epoch)
+        for start in range(0, most, _SEALED_AT_ONCE):
+            yield seal_rows(packed[start : start + _SEALED_AT_ONCE], locks)
+
+    def _generator(self, epoch: int) -> np.random.Generator:
+        lock = self._job.lock(self._party, epoch)
+        private_key = self._keys.find(lock.public_key)
+        if private_key is None:
+            raise WrongKeyError(
+                f"epoch {epoch} of job {self._job.name}: {self._party} draws the reports that it "
+                "adds with the private key of that epoch, which is not in "
+                f"{self._keys.source} any more"
+            )
+        about = _PURPOSE + self._job.window_deployment + epoch.to_bytes(_EPOCH_BYTES, "big")
+        return keyed_generator(hmac.digest(private_key.private_bytes_raw(), about, "sha256"))
