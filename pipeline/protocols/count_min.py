@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.count_min import CountMinAggregator
 from dpstream.pipeline.protocols.describe_code import describe_code
 from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
+from dpstream.pipeline.protocols.item_alternatives import alternatives
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
@@ -218,6 +219,7 @@ PROTOCOL = Protocol(
     stage_dummies=CountMin.stage_dummies,
     values=lambda asked: SetDomain(asked.domain, asked.items),
     forecast=CountMinForecast,
+    alternatives=alternatives,
     examples=(
         Example(CountMinParameters(1.0, 0.05, ("a", "b"), rows=1), 1),
         Example(CountMinParameters(1.5, 0.05, ("a", "b"), rows=1), 1, minimum=3),

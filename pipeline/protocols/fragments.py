@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators import fragments
 from dpstream.aggregators.fragments import FragmentsAggregator
+from dpstream.pipeline.protocols.item_alternatives import alternatives
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, Exposure, Protocol, stated_capacity
@@ -171,6 +172,7 @@ PROTOCOL = Protocol(
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),
     forecast=lambda law, asked, last_epoch: FragmentsForecast(law, last_epoch),
+    alternatives=alternatives,
     examples=(
         Example(FragmentsParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),
         Example(FragmentsParameters(1.5, 0.05, ("a",)), 2, minimum=3),

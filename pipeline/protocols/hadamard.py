@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators import hadamard
 from dpstream.aggregators.hadamard import HadamardAggregator
+from dpstream.pipeline.protocols.item_alternatives import alternatives
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
@@ -81,6 +82,7 @@ PROTOCOL = Protocol(
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),
     forecast=lambda law, asked, last_epoch: HadamardForecast(law, last_epoch),
+    alternatives=alternatives,
     examples=(
         Example(HadamardParameters(4.0, 0.1, ("a", "b"), 1, 1, "exact", "bernoulli"), 1, 2),
         Example(HadamardParameters(8.0, 0.1, ("a",), 1, 1, "published", "bernoulli"), 1),

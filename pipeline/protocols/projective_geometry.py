@@ -12,6 +12,7 @@ from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
 from dpstream.pipeline.protocols.describe_code import describe_code
 from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
+from dpstream.pipeline.protocols.item_alternatives import alternatives
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, Protocol
@@ -112,6 +113,7 @@ PROTOCOL = Protocol(
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),
     forecast=lambda law, asked, last_epoch: ProjectiveGeometryForecast(law, last_epoch),
+    alternatives=alternatives,
     examples=(
         Example(ProjectiveGeometryParameters(1.0, ("a", "b", "c")), 2),
         Example(ProjectiveGeometryParameters(1.0, tuple("abcdefghijkl")), 1),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.single_message import SingleMessageAggregator
+from dpstream.pipeline.protocols.item_alternatives import alternatives
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Example, OneMessage, Protocol, stated_capacity
@@ -85,6 +86,7 @@ PROTOCOL = Protocol(
     per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),
     forecast=lambda law, asked, last_epoch: SingleMessageForecast(law, last_epoch),
+    alternatives=alternatives,
     examples=(
         Example(SingleMessageParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),
         Example(SingleMessageParameters(1.5, 0.05, ("a",)), 2, minimum=3),

@@ -91,6 +91,37 @@ def test_yes_or_no_is_compared_with_all_that_count_it(protocol: str) -> None:
 
 
 def test_other_protocols_have_none_and_nobody_pays_for_what_was_not_asked() -> None:
-    assert planned("count_min", delta=1e-6, domain=["a", "b"]).alternatives == ()
+    assert planned("split_budget", epochs=8).alternatives == ()
     cheap = planned("shuffled_counts", compared=False, delta=1e-6, changes=2)
     assert (cheap.alternatives, cheap.contributors) == ((), ())
+
+
+def by_stage(alternative: Alternative) -> bool:
+    """Whether the shuffle stage adds the noise, and nobody's honesty is assumed besides."""
+    return not alternative.trusts_nobody and "honest" not in alternative.trust
+
+
+SETS: dict[str, Any] = {"delta": 1e-6, "domain": ["a", "b", "c"], "items": 2}
+
+
+@pytest.mark.parametrize(
+    "protocol", ["count_min", "single_message", "projective_geometry", "hadamard", "fragments"]
+)
+def test_sets_of_items_are_compared_with_all_that_count_them(protocol: str) -> None:
+    made = planned(protocol, **SETS)
+    ours, *others = made.alternatives
+    assert (ours.protocol, ours.rmse, ours.planned) == (protocol, made.rmse, True)
+    counted = {"projective_geometry", "single_message", "count_min"}
+    assert {each.protocol for each in others} >= counted - {protocol}
+    for each in others:
+        dummies = {"dummies": "shuffle"} if by_stage(each) else {}
+        same = planned(each.protocol, compared=False, **SETS, **dummies)
+        assert each.rmse == same.rmse, each.protocol
+
+
+def test_what_others_do_not_answer_or_hide_is_compared_with_none() -> None:
+    numbers = {"low": 0, "high": 8, "buckets": 8}
+    ranges: dict[str, Any] = {"domain": numbers, "queries": "published_ranges"}
+    assert planned("count_min", delta=1e-6, **ranges).alternatives == ()
+    removal: dict[str, Any] = {"domain": ["a", "b"], "neighbours": "removal"}
+    assert planned("fragments", delta=1e-6, **removal).alternatives == ()

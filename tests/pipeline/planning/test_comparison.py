@@ -50,7 +50,9 @@ def test_all_that_do_the_same_stand_side_by_side() -> None:
 
 
 def test_a_job_without_others_stands_alone() -> None:
-    job = job_of("count_min", parameters={"delta": 1e-6, "domain": ["a", "b"]})
+    domain = {"low": 0, "high": 8, "buckets": 8}
+    asked = {"delta": 1e-6, "domain": domain, "queries": "published_ranges"}
+    job = job_of("count_min", parameters=asked)
     (alone,) = compare(job, job.calibrate(), 2_000)
     assert alone.expected.planned
     assert alone.local_epsilon is None
