@@ -282,7 +282,7 @@ def _warn_of_horizons(plan: DeployPlan) -> None:
 
 
 def _warn_of_earlier(cluster: Cluster, earlier: DeployedJob) -> None:
-    heartbeats = Heartbeats(earlier.deployment)
+    heartbeats = Heartbeats(earlier)
     for record in TopicReader(cluster, earlier, Role.STATUS).read():
         heartbeats.apply(record)
     workers = [

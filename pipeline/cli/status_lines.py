@@ -141,7 +141,7 @@ def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
         ["open window", f">{counted} so far", "waits for", ">at most"],
         (
             (
-                f"epoch {window.epoch}",
+                f"epoch {window.epoch:,}" + (f" ({window.begins})" if window.begins else ""),
                 number(window.devices if window.reports is None else window.reports),
                 _awaited(window, collected=status.producers is None),
                 "its time" if window.grace_left is None else duration(window.grace_left),

@@ -122,7 +122,7 @@ class DrainWatch:
         self._last = 0
         self._estimates = EstimateReader(cluster, job)
         self._published = EpochSet()
-        self._heartbeats = Heartbeats(job.deployment)
+        self._heartbeats = Heartbeats(job)
 
     def progress(self, now: int) -> DrainProgress:
         """How far it has come; `now` in milliseconds since 1970."""

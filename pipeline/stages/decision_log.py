@@ -21,7 +21,13 @@ from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.pipeline.stages.latest_windows import FEW, LatestWindows
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifest_rows import ManifestRows, membership_of, read_rows
-from dpstream.topics.manifests import DECIDED_FATES, Fate, Manifest, has_bit
+from dpstream.topics.manifests import (
+    DECIDED_FATES,
+    Fate,
+    Manifest,
+    decode_manifest,
+    has_bit,
+)
 from dpstream.topics.names import Role
 from dpstream.topics.short_manifests import BASES, ManifestReader, base_of
 
@@ -103,6 +109,24 @@ def manifest_at(job: DeployedJob, offset: int) -> Steps[Manifest]:
     if base is not None:
         reader.decode(base, (yield from record_at(Role.MANIFESTS, 0, base)).value)
     return reader.decode(offset, record.value)
+
+
+def own_part(job: DeployedJob, instance: int, record: LogRecord) -> Manifest | None:
+    """Read what a further shuffle instance says of its part of a window; None: it says nothing.
+
+    Args:
+        job: the deployed job.
+        instance: of the shuffle stage, from 2 on; manifests of the first are decisions.
+        record: of the manifest log.
+    """
+    if instance == 1:
+        return None
+    try:
+        manifest = decode_manifest(record.value)
+    except CodecError:
+        return None
+    identity = manifest.deployment, manifest.fingerprint, manifest.instance
+    return manifest if identity == (job.deployment, job.fingerprint, instance) else None
 
 
 class DecisionLog:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dpstream.pipeline.actions import LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.attempts import read_chunk
-from dpstream.pipeline.stages.decision_log import Decision, DecisionLog
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, own_part
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.pipeline.stages.published_epochs import place_of_latest
 from dpstream.topics.chunks import Chunk
-from dpstream.topics.manifests import Fate
+from dpstream.topics.manifests import Fate, Manifest
 from dpstream.topics.names import Role
 
 
@@ -29,25 +29,40 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
         offset: at which it begins now.
     """
     published = yield from latest_published(job)
+    instance = 1 + job.report_roles.index(role) if role in job.report_roles else 1
     pending: dict[int, int] = {}
+    parts: dict[int, Manifest] = {}
     cut = 0
 
     def note(decision: Decision) -> None:
         nonlocal cut
         manifest = decision.manifest
-        if job.partition_of(manifest.epoch) == partition:
+        if job.partition_of(manifest.epoch) != partition:
+            return
+        if manifest.fate is Fate.RELEASED and manifest.epoch > published:
+            pending[manifest.epoch] = manifest.first_offset
+        if instance == 1:
             cut = max(cut, manifest.cut_offset)
-            if manifest.fate is Fate.RELEASED and manifest.epoch > published:
-                pending[manifest.epoch] = manifest.first_offset
 
-    yield from job.cursor(Role.MANIFESTS, DecisionLog(job, note).apply).catch_up()
-    if role is Role.REPORTS:
-        # Beyond the last window lie reports of epochs that are not decided.
-        return offset > cut or any(first < offset for first in pending.values())
-    if role in job.report_roles:
-        return True
-    begun = yield from _epochs_begun(job, role, partition, offset)
-    return not pending.keys() <= begun
+    def apply(record: LogRecord) -> None:
+        decisions.apply(record)
+        part = own_part(job, instance, record)
+        if part is not None and part.epoch in decisions.decided:
+            parts.setdefault(part.epoch, part)
+
+    decisions = DecisionLog(job, note)
+    yield from job.cursor(Role.MANIFESTS, apply).catch_up()
+    if role not in job.report_roles:
+        return not pending.keys() <= (yield from _epochs_begun(job, role, partition, offset))
+    if instance > 1:
+        if not pending.keys() <= parts.keys():
+            # It is not said yet where the reports of a released epoch begin.
+            return True
+        own = [part for part in parts.values() if job.partition_of(part.epoch) == partition]
+        cut = max((part.cut_offset for part in own), default=0)
+        pending = {epoch: parts[epoch].first_offset for epoch in pending}
+    # Beyond the last window lie reports of epochs that are not decided.
+    return offset > cut or any(first < offset for first in pending.values())
 
 
 def latest_published(job: DeployedJob) -> Steps[int]:

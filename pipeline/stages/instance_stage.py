@@ -30,7 +30,7 @@ from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.jobs.sealed import stage_party
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.boxes_of_windows import check_keys
-from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at
+from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at, own_part
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.pipeline.stages.finished_windows import FinishedWindow
@@ -40,8 +40,7 @@ from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.pipeline.stages.window_writer import ProducerWindows, drawings_in
 from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
 from dpstream.topics.batches import Batch, Punctuation
-from dpstream.topics.frames import CodecError
-from dpstream.topics.manifests import Fate, Manifest, decode_manifest, encode_manifest
+from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 
@@ -153,13 +152,9 @@ class InstanceStage(RawStage[_Partition, Window]):
 
     def _apply(self, record: LogRecord) -> None:
         self._decisions.apply(record)
-        try:
-            manifest = decode_manifest(record.value)
-        except CodecError:
-            return
-        identity = manifest.deployment, manifest.fingerprint, manifest.instance
-        if identity == (self._job.deployment, self._job.fingerprint, self._instance):
-            self._owe(manifest, record.offset)
+        part = own_part(self._job, self._instance, record)
+        if part is not None:
+            self._owe(part, record.offset)
 
     def _decide(self, decision: Decision) -> None:
         """A window was decided: if it is released, this instance has a part to write."""

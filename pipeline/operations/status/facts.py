@@ -48,6 +48,7 @@ class OpenWindow:
         reports: so far; None where their number is hidden.
         waits_for: some of the producers who are expected and have not punctuated.
         devices: present with the producers that are in.
+        begins: when its epoch does; None without a calendar.
         grace_left: seconds until it is decided without them; None as long as its time has not come.
     """
 
@@ -55,6 +56,7 @@ class OpenWindow:
     reports: int | None
     waits_for: tuple[str, ...]
     devices: int | None = None
+    begins: str | None = None
     grace_left: float | None = None
 
 

@@ -99,7 +99,7 @@ class JobWatch:
         self._added_up: dict[str, int] = {}
         sharers = dict(zip(SHARERS, SUMS, strict=True)) if job.shared else {}
         self._partials = {**sharers, "aggregate": Role.PARTIALS}
-        self._heartbeats = Heartbeats(job.deployment)
+        self._heartbeats = Heartbeats(job)
         self._clock = ComparedClock(steady)
         self._steady = steady
         self._settings_read = float("-inf")

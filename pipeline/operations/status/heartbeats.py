@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.operations.status.facts import CollectorStatus, OpenWindow, WorkerStatus
 from dpstream.pipeline.stages.device_decision import COLLECT
 from dpstream.pipeline.stages.tallies import Tally
@@ -27,8 +28,9 @@ class Heartbeats:
         newest: the latest stamp of all, in milliseconds since 1970; None before the first.
     """
 
-    def __init__(self, deployment: bytes) -> None:
-        self._deployment = deployment.hex()
+    def __init__(self, job: DeployedJob) -> None:
+        self._job = job
+        self._deployment = job.deployment.hex()
         self._last: dict[bytes, list[_Beat]] = {}
         self._tallies: dict[bytes, Tally] = {}
         self.newest: int | None = None
@@ -65,7 +67,7 @@ class Heartbeats:
         for beats in self._last.values():
             # Another version's heartbeats may say other things.
             try:
-                worker = _worker(beats, now)
+                worker = _worker(self._job, beats, now)
             except _OTHER_WORDS:
                 continue
             if worker.age <= FORGOTTEN and worker.stage != COLLECT:
@@ -109,7 +111,7 @@ def _collector(beats: Sequence[_Beat], now: int) -> CollectorStatus | None:
     )
 
 
-def _worker(beats: Sequence[_Beat], now: int) -> WorkerStatus:
+def _worker(job: DeployedJob, beats: Sequence[_Beat], now: int) -> WorkerStatus:
     written, beat = beats[-1]
     age = max(0, now - written) / 1000
     rate = beat.get("records_per_second")
@@ -120,7 +122,7 @@ def _worker(beats: Sequence[_Beat], now: int) -> WorkerStatus:
         partitions=tuple(beat["partitions"]),
         records_per_second=rate,
         reports_per_second=_reports_per_second(beats),
-        windows=tuple(_window(window, age) for window in beat.get("windows", ())),
+        windows=tuple(_window(job, window, age) for window in beat.get("windows", ())),
         open_windows=beat.get("open_windows", 0),
         late_reports=beat.get("counts", {}).get("late_reports", 0),
         busy=bool(beat.get("busy", rate)),
@@ -132,13 +134,14 @@ def _worker(beats: Sequence[_Beat], now: int) -> WorkerStatus:
     )
 
 
-def _window(window: Mapping[str, Any], age: float) -> OpenWindow:
-    left = window.get("grace_left")
+def _window(job: DeployedJob, window: Mapping[str, Any], age: float) -> OpenWindow:
+    left, calendar = window.get("grace_left"), job.epochs.calendar
     return OpenWindow(
         epoch=window["epoch"],
         reports=window.get("reports"),
         waits_for=tuple(window["waits_for"]),
         devices=window.get("devices"),
+        begins=None if calendar is None else calendar.shown(window["epoch"]),
         grace_left=None if left is None else max(0.0, round(left - age, 1)),
     )
 

@@ -65,7 +65,7 @@ def test_by_the_clock_a_job_that_is_over_is_closed_to_its_end(
     assert said.code == 0, said.errors
     said = dpstream("produce", "small", *topic)
     assert said.code == 0, said.errors
-    assert f"2 users, epochs 3 to {EPOCHS}: drawn and sent" in said.output
+    assert "2 users, epochs 3 (2024-03-03) to 12 (2024-03-12): drawn" in said.output
 
 
 @pytest.mark.parametrize(

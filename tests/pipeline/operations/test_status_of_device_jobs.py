@@ -63,7 +63,7 @@ def status_of(*collectors: CollectorStatus, waiting: float | None = None, **more
 
 
 def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
-    heard = Heartbeats(JOB.deployment)
+    heard = Heartbeats(JOB)
     for moment, stored in ((0, 100), (2_000, 130)):
         body = {
             "deployment": JOB.deployment.hex(),
@@ -92,11 +92,14 @@ def test_contradicting_reports_are_counted_and_explained() -> None:
         "partitions": [0],
         "records_per_second": 1.0,
         "counts": {"contradicting_reports": 2},
+        "windows": [{"epoch": 3, "reports": 1, "waits_for": []}],
     }
-    heard = Heartbeats(JOB.deployment)
+    heard = Heartbeats(JOB)
     heard.apply(LogRecord(0, json.dumps(beat).encode(), 0, b"shuffle/w1"))
     (worker,) = heard.workers(0)
     assert worker.contradicting_reports == 2
+    (window,) = worker.windows
+    assert window.begins == "2026-01-03"
 
 
 def test_reports_of_a_window_that_is_open_are_not_behind() -> None:

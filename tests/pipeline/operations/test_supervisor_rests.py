@@ -178,7 +178,7 @@ def test_what_can_be_said_nowhere_holds_up_nobody() -> None:
 
 @pytest.mark.parametrize(("age", "alive"), [(100, True), (200, False)])
 def test_one_that_rests_is_alive_as_long_as_it_is_said(age: int, alive: bool) -> None:
-    heartbeats = Heartbeats(JOB.deployment)
+    heartbeats = Heartbeats(JOB)
     words = told_at_rest(deployment=JOB.deployment.hex(), stage="publish", worker="w")
     record = LogRecord(0, json.dumps(words).encode(), 1000, b"publish/w")
     heartbeats.apply(record)

@@ -19,8 +19,8 @@ MORE = "\nshuffle: {minimum: 1}"
 class Run(SimulatedCluster):
     """Epochs 1 to 4 are decided, aggregated and published."""
 
-    def __init__(self) -> None:
-        job = deploy_job(parse_job(job_text() + MORE), deployed_at=1_000, deployment=bytes(16))
+    def __init__(self, more: str = MORE) -> None:
+        job = deploy_job(parse_job(job_text() + more), deployed_at=1_000, deployment=bytes(16))
         super().__init__(job, generators)
         self.producer = Producer(
             job, None, name="p", transport=MemoryDriver(self.log), generators=generators
@@ -82,3 +82,20 @@ def test_needs_chunks_of_a_released_window_until_it_is_published(
 
 def test_a_kept_topic_is_always_needed(cluster: Run) -> None:
     assert needs(cluster, "publish", 1)
+
+
+def test_a_further_instance_needs_reports_of_its_own_topic_until_they_are_published() -> None:
+    cluster = Run("\nshuffle: {minimum: 1, instances: 2}")
+    second = cluster.workers["instance-2"].stage.role
+    assert not needs(cluster, "instance-2", cluster.log.end(second, PARTITION))
+    cluster.produce(range(5, 7))
+    end = cluster.log.end(second, PARTITION)
+    # Nobody has decided them; then it is not said where they begin; then they are not published.
+    assert needs(cluster, "instance-2", end)
+    run(cluster, "shuffle")
+    assert needs(cluster, "instance-2", end)
+    run(cluster, "instance-2")
+    assert needs(cluster, "instance-2", end)
+    cluster.settle()
+    assert not needs(cluster, "instance-2", end)
+    assert needs(cluster, "instance-2", end + 1)
