@@ -16,9 +16,9 @@ from faust.sensors import Monitor
 from faust.tables.manager import TableManager
 from faust.transport.consumer import Consumer as AnyConsumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 
-from dpstream.pipeline.kafka import topic_spread, workers
+from dpstream.pipeline.kafka import cluster, topic_spread, workers
 from dpstream.pipeline.kafka.workers import internals
 from dpstream.pipeline.kafka.workers.consumer import StageConsumer, StageConsumerThread
 
@@ -51,6 +51,7 @@ ATTRIBUTES = [
     (AIOKafkaProducer, "_message_accumulator"),
     (MessageAccumulator, "_batch_ttl"),
     (KafkaAdminClient, "_manager"),
+    (KafkaProducer, "_sender"),
     (AIOKafkaAdminClient, "_client"),
 ]
 
@@ -65,7 +66,7 @@ def test_the_clients_have_what_is_used_of_their_insides(owner: type, name: str) 
 
 
 def test_their_insides_are_used_in_one_place() -> None:
-    allowed = {inspect.getfile(module): set[str]() for module in (internals, topic_spread)}
+    allowed = {inspect.getfile(module): set[str]() for module in (cluster, internals, topic_spread)}
     for path in Path(inspect.getfile(workers)).parents[1].rglob("*.py"):
         used = {
             node.attr
