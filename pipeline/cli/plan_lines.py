@@ -159,7 +159,7 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
     if made.messages_unit == "epoch":
         return
     yield (
-        f"at worst, epoch {worst.epoch}",
+        f"at worst, epoch {worst.epoch:,}" + (f" ({worst.begins})" if worst.begins else ""),
         f"± {_share(half_width(worst.standard_deviation), made.users)}",
     )
     published = ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import count, repeat
 from typing import Literal
 
 import numpy as np
@@ -69,12 +69,14 @@ class ExpectedEpoch:
         reports: in its window.
         smoothed: standard deviation of its estimate once the horizon is over and all estimates are
             smoothed, in users; None where the protocol has no such estimates.
+        begins: when it does; None without a calendar, or where each horizon has one of its number.
     """
 
     epoch: int
     standard_deviation: float
     reports: float
     smoothed: float | None = None
+    begins: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +292,7 @@ def plan(
                 deviations.tolist(),
                 reports,
                 repeat(None) if smoothed is None else smoothed.tolist(),
+                _beginnings(job),
             )
         ),
         reports_per_user=reports_per_user,
@@ -356,6 +359,14 @@ def rounding_note(epochs: int, horizon: int | None) -> str | None:
         f"a horizon of {epochs:,} epochs is rounded up to {horizon:,}, the next power of two; it "
         f"ends after {epochs:,} all the same"
     )
+
+
+def _beginnings(job: Job) -> Iterator[str | None]:
+    """When each epoch begins, from the first one on."""
+    calendar = job.epochs.calendar
+    if calendar is None or job.epochs.renew:
+        return repeat(None)
+    return map(calendar.shown, count(1))
 
 
 def horizon_of(job: Job, law: Law) -> int | None:

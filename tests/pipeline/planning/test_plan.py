@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.future_rand import predicted_variances
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.rows import InputError
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.planning.changes import budgets_to_try, count_changes, read_changes_histogram
 from dpstream.pipeline.planning.plan import most_users, plan
@@ -255,3 +255,17 @@ def test_changes_are_counted_in_a_change_log_and_anew_in_every_horizon(tmp_path:
     assert count_changes(log, 8).tolist() == [0.25, 0.25, 0.25, 0.25]
     # In epochs 5 to 8 everybody begins with 0: ann and bob change to 1 at once; dan is back at 0.
     assert count_changes(log, 4).tolist() == [3 / 8, 4 / 8, 0, 1 / 8]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "begins"),
+    [
+        ("{count: 8}", None),
+        ("{count: 8, start: 2026-01-05, length: P7D}", "2026-02-23"),
+        ("{count: 8, start: 2026-01-05, length: P7D, renew: true}", None),
+    ],
+)
+def test_epochs_have_dates_where_the_calendar_says_one(epochs: str, begins: str | None) -> None:
+    text = "name: a\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
+    text += f"epochs: {epochs}\n"
+    assert plan(parse_job(text), 1000).epochs[7].begins == begins
