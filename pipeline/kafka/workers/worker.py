@@ -216,6 +216,7 @@ class _Process:
         )
         self.watchdog = Watchdog(self.timings)
         guard(self.watchdog, self.lines.error)
+        threading.excepthook = _tell_of_thread
         self._start(self._beat())
         self._start(self._serve())
         self._start(self._work())
@@ -504,6 +505,8 @@ class _Process:
             return access_problem(
                 self.connection.principal, "write", "topic", topic, self.stage_name
             )
+        if isinstance(error, KafkaConnectionError):
+            return f"Kafka is away: {text}"
         if isinstance(error, KafkaError):
             return f"Kafka refused: {text}; dpstream status {self.job.name} names changed settings"
         return _unexpected(error)
@@ -561,6 +564,12 @@ def _identity(directory: Path) -> str:
             fresh.write_text(secrets.token_hex(8))
         fresh.replace(path)
     return path.read_text()
+
+
+def _tell_of_thread(failure: threading.ExceptHookArgs) -> None:
+    """Print where a thread failed, unless Kafka is why: then the worker ends with the reason."""
+    if failure.exc_type is None or not issubclass(failure.exc_type, KafkaError):
+        threading.__excepthook__(failure)
 
 
 def _identity_file(directory: Path) -> Path:
