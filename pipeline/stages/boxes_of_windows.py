@@ -131,30 +131,22 @@ class BoxOpener:
 
 
 class ReportReader:
-    """Adds up the words of released windows, in boxes or not.
+    """Opens the innermost boxes of released windows, and adds the reports in them.
 
     Args:
-        job: the deployed job.
-        keys: of who adds up, where reports are sealed.
+        job: whose reports are sealed.
+        keys: of the aggregator.
 
     Raises:
-        WrongKeyError: reports are sealed, and the private keys are not there.
+        WrongKeyError: the private keys are not there.
     """
 
     def __init__(self, job: DeployedJob, keys: KeyRing) -> None:
         self._job = job
-        self._opener = None if job.sealed is None else BoxOpener(job, AGGREGATE, keys)
+        self._opener = BoxOpener(job, AGGREGATE, keys)
 
     def add(self, aggregator: Aggregator, epoch: int, words: Words) -> int:
-        """Add words of an epoch; returns how many reports there were among them.
-
-        Raises:
-            ValueError: they are not sealed, and the protocol has no such words; nothing was added.
-        """
-        local_epoch = self._job.local_epoch(epoch)
-        if self._opener is None:
-            aggregator.add(local_epoch, words.values, words.counts)
-            return words.messages
+        """Add the reports in boxes of an epoch; returns how many they were."""
         return self._add_opened(aggregator, epoch, self._opener.open(epoch, words.values))
 
     @property
@@ -165,7 +157,6 @@ class ReportReader:
 
     def open_named(self, epoch: int, words: Words) -> Words:
         """What boxes of an epoch hold, each after the name of its box; nothing is added."""
-        assert self._opener is not None
         return Words(self._opener.open_named(epoch, words.values))
 
     def add_named(

@@ -12,8 +12,9 @@ from typing import Any
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.sealed import AGGREGATE, SHARERS
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.stages.added_boxes import AddedBoxes, added_to
 from dpstream.pipeline.stages.added_devices import AddedDevices
-from dpstream.pipeline.stages.added_reports import AddedReports, added_to
+from dpstream.pipeline.stages.added_reports import AddedReports
 from dpstream.pipeline.stages.added_shares import (
     AddedShares,
     add_shares,
@@ -71,7 +72,9 @@ def build_stage(
         return PublishStage(job, listener=listener, watcher=watcher)
     if job.shared:
         return SumStage(job, listener=listener)
-    return ChunkStage(job, AddedReports(job, environment.keys, environment.scratch), listener)
+    if job.sealed is None:
+        return ChunkStage(job, AddedReports(job), listener)
+    return ChunkStage(job, AddedBoxes(job, environment.keys, environment.scratch), listener)
 
 
 def stages_after_release(job: DeployedJob) -> list[str]:
@@ -95,11 +98,20 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
     Raises:
         WrongKeyError: reports are sealed, and the private keys of who adds up are not there.
     """
+    if job.sealed is None:
+
+        def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+            aggregator, epoch = job.aggregator(), job.local_epoch(manifest.epoch)
+            for piece in pieces:
+                aggregator.add(epoch, piece.values, piece.counts)
+            return aggregator.to_bytes()
+
+        return add
     if not job.shared:
         reader = ReportReader(job, keys)
         added = AddedDevices(job, AGGREGATE, keys)
 
-        def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+        def add_boxes(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
             aggregator = job.aggregator()
             for piece in pieces:
                 reader.add(aggregator, manifest.epoch, piece)
@@ -108,7 +120,7 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
                 aggregator = added_to(job, aggregator, manifest.epoch, own)
             return aggregator.to_bytes()
 
-        return add
+        return add_boxes
     openers = [BoxOpener(job, party, keys) for party in SHARERS]
     shares_added = [AddedDevices(job, party, keys) for party in SHARERS]
 

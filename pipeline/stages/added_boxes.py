@@ -1,0 +1,107 @@
+"""The sum of a window's sealed reports: one partial per epoch, with devices of this party's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dpstream.pipeline.actions import Steps
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealed import AGGREGATE
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.protocols.protocol import Aggregator
+from dpstream.pipeline.stages.added_devices import AddedDevices
+from dpstream.pipeline.stages.added_reports import merged
+from dpstream.pipeline.stages.boxes_of_windows import IncreasingBoxes, ReportReader
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.partial_log import append_partial
+from dpstream.pipeline.stages.scratch import Scratch
+from dpstream.pipeline.stages.window_transform import WindowTransform
+from dpstream.topics.chunks import Chunk
+from dpstream.topics.words import Words
+
+
+@dataclass(slots=True)
+class Total:
+    """What the chunks of an attempt add up to.
+
+    Attributes:
+        aggregator: of their words, unless they wait for those of other parts.
+        opened: of a part of a window, what its boxes hold; see `ReportReader.add_named`.
+        order: of boxes.
+        boxes: how many there were, of a part.
+    """
+
+    aggregator: Aggregator
+    opened: WordMultiset | None
+    order: IncreasingBoxes = field(default_factory=IncreasingBoxes)
+    boxes: int = 0
+
+
+class AddedBoxes(WindowTransform[Total]):
+    """Turns the boxes of ``<job>.shuffled`` into the partials of ``<job>.partials``.
+
+    Args:
+        job: whose reports are sealed.
+        keys: of the aggregator.
+        scratch: opens scratch files for large windows, where instances seal.
+
+    Raises:
+        WrongKeyError: the private keys are not there.
+    """
+
+    def __init__(self, job: DeployedJob, keys: KeyRing, scratch: Scratch) -> None:
+        super().__init__()
+        self._job = job
+        self._reader = ReportReader(job, keys)
+        self._added = AddedDevices(job, AGGREGATE, keys)
+        self._scratch = scratch
+
+    def begin(self) -> Total:
+        """See `WindowTransform.begin`."""
+        opened = None
+        if self._job.window_parts > 1:
+            opened = WordMultiset(self._reader.named_form, self._scratch)
+        return Total(self._job.aggregator(), opened)
+
+    def add(self, content: Total, chunk: Chunk) -> None:
+        """See `WindowTransform.add`."""
+        content.order.add(chunk.index, chunk.words, self._job.form_of(self.role))
+        if content.opened is not None:
+            content.opened.add(self._reader.open_named(chunk.epoch, chunk.words))
+            content.boxes += chunk.words.messages
+            return
+        reports = self._reader.add(content.aggregator, chunk.epoch, chunk.words)
+        self._count(reports, chunk.words.messages)
+
+    def end(self, content: Total) -> None:
+        """See `WindowTransform.end`."""
+        if content.opened is not None:
+            content.opened.close()
+
+    def write(self, chunk: Chunk, parts: Sequence[Total]) -> Steps[None]:
+        """See `WindowTransform.write`."""
+        total = merged(self._job, [part.aggregator for part in parts])
+        if opened := [part.opened for part in parts if part.opened is not None]:
+            reports = yield from self._reader.add_named(total, chunk.epoch, opened)
+            self._count(reports, sum(part.boxes for part in parts))
+        added = self._added.words(chunk.epoch)
+        if added is not None:
+            total = added_to(self._job, total, chunk.epoch, added)
+        payload = total.to_bytes()
+        yield from append_partial(
+            self._job, self.partials, chunk.epoch, chunk.manifest_offset, chunk.attempt, payload
+        )
+        self.counts["partials"] += 1
+
+    def _count(self, reports: int, boxes: int) -> None:
+        self.counts["reports"] += reports
+        self.counts["chaff"] += boxes - reports
+
+
+def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> Aggregator:
+    """A state with the reports of added devices, too; the one given stays as it is."""
+    both = job.aggregator()
+    both.merge(total)
+    both.add(job.local_epoch(epoch), added.values, added.counts)
+    return both
