@@ -72,5 +72,6 @@ async def ask_ids(client: AIOKafkaClient, topics: Collection[str]) -> dict[str, 
     try:
         answer: _Answer = await client.send(client.get_random_node(), _Asked(topics))
     except NotImplementedError:
+        # aiokafka raises this for a request that the broker is too old for.
         return {}
     return identities_of(answer.topics)

@@ -57,13 +57,13 @@ class Event(Enum):
     """It has not: the calendar has become known, or the broker's clock was set back."""
 
     COMPLETE = auto()
-    """Everybody who is waited for is in."""
+    """Every expected producer or collector is in."""
 
     DRAINED = auto()
     """An operator's drain closes it."""
 
     GRACE_OVER = auto()
-    """Nobody is waited for any longer."""
+    """Its grace period has passed."""
 
     READ_TO_END = auto()
     """Everything is read that was in the partition when its grace period was over."""
@@ -81,7 +81,7 @@ class Event(Enum):
     """Its first manifest withholds it: it has fewer contributors than the job's minimum."""
 
     EMPTY = auto()
-    """Its first manifest says that nobody reported."""
+    """Its first manifest counts no contributor."""
 
     WORDS_WRITTEN = auto()
     """Its words are acknowledged by the topic after the stage."""

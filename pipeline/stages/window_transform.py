@@ -41,7 +41,7 @@ class WindowTransform(ABC, Generic[Content]):
         """Add a chunk; raises `ValueError` for one that is refused, and then leaves all as is."""
 
     def end(self, content: Content) -> None:
-        """Give back what an attempt holds, which nobody needs any more."""
+        """Release what an attempt holds, which is not needed any more."""
 
     @abstractmethod
     def write(self, chunk: Chunk, parts: Sequence[Content]) -> Steps[None]:

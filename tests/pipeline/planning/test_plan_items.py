@@ -18,6 +18,7 @@ from dpstream.pipeline.planning.plan import ANY_NUMBER, plan
 from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.randomizers.row_errors import zipf_counts
 from tests.support.commands import Commands
+from tests.support.sealing import sealed_section, shares_section
 
 SIZE, USERS, MINIMUM, EPOCHS = 400, 2_000, 1_500, 4
 
@@ -154,3 +155,22 @@ class TestCommand:
         refused = dpstream("plan", job, "--like", log)
         assert refused.code == 2
         assert "'d' is not in the domain" in refused.errors
+
+
+@pytest.mark.parametrize(
+    ("sealed", "parties"),
+    [(sealed_section(((2,),)), 1), (sealed_section(((2,), (3,))), 2), (shares_section(), 2)],
+)
+def test_noise_of_later_parties_is_part_of_the_error(sealed: dict[str, Any], parties: int) -> None:
+    """Each adds that of a window with the minimum of contributors; the square roots add up so."""
+    values = {
+        "name": "sealed",
+        "protocol": "count_min",
+        "parameters": {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]},
+        "epochs": {"count": 1},
+        "shuffle": {"minimum": 500},
+    }
+    alone = plan(make_job(values), 500).rmse
+    assert plan(make_job({**values, "sealed": sealed}), 500).rmse == pytest.approx(
+        alone * math.sqrt(1 + parties)
+    )

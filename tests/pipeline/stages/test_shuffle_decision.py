@@ -12,6 +12,7 @@ from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
 from dpstream.pipeline.stages.timeline import Timeline
+from dpstream.pipeline.stages.window_states import Event
 from dpstream.pipeline.stages.windows import Window
 from dpstream.topics.batches import Punctuation
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
@@ -20,6 +21,7 @@ from dpstream.topics.records import Drain, Farewell, Registration
 DEPLOYMENT = bytes(range(16))
 NORTH, SOUTH = bytes([1] * 16), bytes([2] * 16)
 MINIMUM = 10
+GRACE = 60.0
 PARTITIONS = 2
 PARTITION = 1
 """Of the epochs 1 and 3."""
@@ -73,6 +75,64 @@ class Worker:
                 fingerprint, DEPLOYMENT, enrolment, epoch, 0, contributors, population, bytes(8)
             )
         )
+
+
+def test_a_window_is_complete_once_every_producer_is_in() -> None:
+    worker = Worker()
+    window = worker.window()
+    worker.close(window, NORTH)
+    assert worker.decision.event(window, 4, 0.0) is None
+    assert [producer.name for producer in worker.decision.missing(window)] == ["south"]
+    worker.close(window, SOUTH)
+    assert worker.decision.event(window, 5, 0.0) is Event.COMPLETE
+    assert not [*worker.decision.missing(window)]
+
+
+def test_a_window_is_decided_when_grace_has_passed_since_its_time_has_come() -> None:
+    worker = Worker()
+    window = worker.window()
+    worker.close(window, NORTH)
+    assert worker.decision.event(window, 4, 10 * GRACE) is None
+    window.happens(Event.TIME_HAS_COME)
+    window.due_at = 5.0
+    assert worker.decision.event(window, 4, 4.9 + GRACE) is None
+    assert worker.decision.event(window, 4, 5.0 + GRACE) is Event.GRACE_OVER
+    window.happens(Event.GRACE_OVER)
+    assert worker.decision.event(window, 4, 5.0 + GRACE) is None
+
+
+def test_the_first_record_of_a_window_that_is_closing_begins_its_grace_anew() -> None:
+    worker = Worker()
+    window = worker.window(offset=None)
+    window.happens(Event.TIME_HAS_COME)
+    window.due_at = 0.0
+    assert worker.decision.event(window, 4, GRACE) is Event.GRACE_OVER
+    window.happens(Event.GRACE_OVER)
+    window.closing_end = 9
+    window.note_record(4, 100.0)
+    worker.close(window, NORTH)
+    assert vars(window)["closing_end"] is None
+    assert worker.decision.event(window, 5, 99.9 + GRACE) is None
+    assert worker.decision.event(window, 5, 100.0 + GRACE) is Event.GRACE_OVER
+
+
+def test_a_window_is_abandoned_once_all_whose_records_it_holds_are_retired() -> None:
+    worker = Worker()
+    window = worker.window(3)
+    worker.close(window, NORTH)
+    worker.read(Farewell(DEPLOYMENT, SOUTH, 1))
+    assert worker.decision.event(window, 4, 0.0) is Event.COMPLETE
+    worker.read(Farewell(DEPLOYMENT, NORTH, 2))
+    assert worker.decision.event(window, 4, 0.0) is Event.ABANDONED
+
+
+def test_what_the_log_says_goes_before_what_this_worker_would_decide() -> None:
+    worker = Worker()
+    window = worker.window()
+    for enrolment in (NORTH, SOUTH):
+        worker.close(window, enrolment)
+    worker.append(worker.decision.manifest(window, 5, 0))
+    assert worker.decision.event(window, 5, 0.0) is Event.SETTLED
 
 
 @pytest.mark.parametrize(
