@@ -18,8 +18,8 @@ from dpstream.pipeline.results.epoch_counts import counts_of, window_of
 from dpstream.pipeline.simulation.item_comparison import messages_sent
 from dpstream.pipeline.simulation.memory import MemoryDriver
 from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
-from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.epoch_log import EpochLog
+from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.randomizers.counted_words import CountedWords
 from experiments.evaluation.images import NumberedUsers
 from experiments.evaluation.unnamed_producer import (
@@ -66,7 +66,7 @@ def counted_epochs(job: DeployedJob, log: ItemLog, seed: int) -> list[CountedEpo
         return [_added_up(job, log, generators)]
     cluster = SimulatedCluster(job, generators)
     driver = MemoryDriver(cluster.log)
-    admission, messages = Admission(cluster.job, cluster.keys), []
+    admission, messages = producer_admission(cluster.job, cluster.keys), []
     if isinstance(log.users, NumberedUsers):
         _report_unnamed(job, log, driver, generators)
         messages.append(messages_sent(cluster.job, 1, cluster.log, admission))

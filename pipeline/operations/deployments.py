@@ -47,7 +47,7 @@ from dpstream.pipeline.operations.ledger_topic import (
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.device_admission import admission_of
+from dpstream.pipeline.stages.stage_builder import admission_of
 from dpstream.pipeline.state import collector_key_file, noise_key_file, signing_key_file
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role, topic_name
 

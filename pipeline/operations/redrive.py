@@ -37,7 +37,8 @@ from dpstream.pipeline.operations.deployed_jobs import check_has_devices
 from dpstream.pipeline.operations.redriven_parts import Parts
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.device_admission import RawRecord, admission_of
+from dpstream.pipeline.stages.device_admission import RawRecord
+from dpstream.pipeline.stages.stage_builder import admission_of
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason

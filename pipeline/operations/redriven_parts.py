@@ -16,8 +16,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import TopicReader
 from dpstream.pipeline.operations.dead_letters import Place
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.device_admission import RawRecord
+from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.names import Role
 
@@ -50,7 +51,7 @@ class Parts:
         """Note what topics of raw reports hold, but for what was refused where it lies."""
         job = self._job
         for role in job.report_roles:
-            admission = Admission(job, role=role)
+            admission = producer_admission(job, role=role)
             for partition in range(job.partitions):
                 for record in TopicReader(cluster, job, role, partition).read():
                     found = admission.addressed(partition, record.value)

@@ -17,6 +17,7 @@ from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.pipeline.values.item_sums import ItemSums
 from dpstream.topics.batches import Batch
 
@@ -47,7 +48,7 @@ class ItemComparison:
     ) -> None:
         self._job, self._log, self._generators = job, log, generators
         self._topics = topics
-        self._admission = Admission(job, keys)
+        self._admission = producer_admission(job, keys)
         self._epochs = EpochLog(job)
         self._question = usual_question(job) if question is None else question
         self._messages: dict[int, int] = {}

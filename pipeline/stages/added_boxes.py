@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dpstream.pipeline.actions import Steps
@@ -18,6 +18,7 @@ from dpstream.pipeline.stages.partial_log import append_partial
 from dpstream.pipeline.stages.scratch import Scratch
 from dpstream.pipeline.stages.window_transform import WindowTransform
 from dpstream.topics.chunks import Chunk
+from dpstream.topics.manifests import Manifest
 from dpstream.topics.words import Words
 
 
@@ -105,3 +106,24 @@ def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> A
     both.merge(total)
     both.add(job.local_epoch(epoch), added.values, added.counts)
     return both
+
+
+def box_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
+    """Return what adds up windows as `AddedBoxes` does, for who looks at them again.
+
+    Raises:
+        WrongKeyError: the private keys are not there.
+    """
+    reader = ReportReader(job, keys)
+    added = AddedDevices(job, AGGREGATE, keys)
+
+    def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+        aggregator = job.aggregator()
+        for piece in pieces:
+            reader.add(aggregator, manifest.epoch, piece)
+        own = added.words(manifest.epoch)
+        if own is not None:
+            aggregator = added_to(job, aggregator, manifest.epoch, own)
+        return aggregator.to_bytes()
+
+    return add

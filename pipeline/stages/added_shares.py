@@ -10,7 +10,7 @@ the shares of some few alone learns nothing of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dpstream.pipeline.actions import Steps
@@ -163,3 +163,26 @@ def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
         times * job.protocol_entry.most_alike(law, epoch, devices)
         for devices, times in senders.items()
     )
+
+
+def share_adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
+    """Return what adds up windows as both parties do, for who looks at them again.
+
+    Raises:
+        WrongKeyError: the private keys are not there.
+    """
+    openers = [BoxOpener(job, party, keys) for party in SHARERS]
+    added = [AddedDevices(job, party, keys) for party in SHARERS]
+
+    def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+        sums = [ShareSum.empty(job.table_form, party) for party in range(len(SHARERS))]
+        for piece in pieces:
+            for total, opener in zip(sums, openers, strict=True):
+                add_shares(total, opener, manifest.epoch, piece)
+        first, second = (
+            partial_of(job, total, own.words(manifest.epoch))
+            for total, own in zip(sums, added, strict=True)
+        )
+        return window_payload(job, manifest, (first, second))
+
+    return add

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import place_problem
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.topics.batches import Batch, Punctuation, decode_batch, decode_punctuation
 from dpstream.topics.frames import CodecError, Kind, OversizedError, VersionError, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
-from dpstream.topics.sealed_batches import SealedBatch, decode_sealed_batch, open_batch
-from dpstream.topics.sealing import key_id
+
+if TYPE_CHECKING:
+    from dpstream.topics.sealed_batches import SealedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,9 @@ def decode_raw(value: bytes) -> Batch | SealedBatch | Punctuation:
     if kind is Kind.BATCH:
         return decode_batch(value)
     if kind is Kind.SEALED_BATCH:
+        # Few jobs have any.
+        from dpstream.topics.sealed_batches import decode_sealed_batch
+
         return decode_sealed_batch(value)
     if kind is Kind.PUNCTUATION:
         return decode_punctuation(value)
@@ -139,25 +142,21 @@ class Admission:
     """Reads and checks single records of a raw topic: pure, and the same on every worker.
 
     Args:
-        job: the deployed job.
-        keys: that open its batches, if they are sealed.
+        job: whose reports are not sealed, see `sealed_admission`.
         role: of the topic.
     """
 
-    def __init__(
-        self, job: DeployedJob, keys: KeyRing = NO_KEYS, role: Role = Role.REPORTS
-    ) -> None:
+    def __init__(self, job: DeployedJob, role: Role = Role.REPORTS) -> None:
         self._job = job
-        self._keys = keys
-        self._role = role
         self._words = WordCheck(job, role)
 
     def admit(self, partition: int, value: bytes) -> Batch | Punctuation | Refusal:
         """A batch or punctuation of this job and partition, or the reason to refuse it."""
         record = self.addressed(partition, value)
-        if isinstance(record, SealedBatch):
-            record = self._opened(record)
-        return (self._foreign_words(record) if isinstance(record, Batch) else None) or record
+        if isinstance(record, Refusal | Punctuation):
+            return record
+        batch = self._opened(record)
+        return (self._foreign_words(batch) if isinstance(batch, Batch) else None) or batch
 
     def addressed(
         self, partition: int, value: bytes
@@ -172,38 +171,22 @@ class Admission:
         problem = place_problem(self._job, record.epoch, partition)
         if problem is not None:
             return Refusal(Reason.EPOCH, problem)
-        if isinstance(record, Batch) and self._job.seals_batches:
-            return Refusal(Reason.SEALED, "not sealed, as all reports of this job must be")
-        if isinstance(record, SealedBatch) and not self._job.seals_batches:
-            return Refusal(Reason.SEALED, "sealed, and reports of this job are not")
-        return record
+        return self._wrongly_sealed(record) or record
 
-    def _opened(self, sealed: SealedBatch) -> Batch | Refusal:
-        lock = self._job.batch_lock(self._role, sealed.epoch)
-        if sealed.key != key_id(lock.public_key):
-            return Refusal(
-                Reason.SEALED,
-                f"sealed to key {sealed.key.hex()}, at epoch {sealed.epoch} it is the turn of "
-                f"{key_id(lock.public_key).hex()}",
-            )
-        private_key = self._keys.find(lock.public_key)
-        if private_key is None:
-            return Refusal(
-                Reason.SEALED, f"sealed to key {sealed.key.hex()}, which is not here any more"
-            )
-        try:
-            return open_batch(sealed, private_key, lock.context)
-        except CodecError as error:
-            return Refusal(Reason.SEALED, str(error))
+    def _wrongly_sealed(self, record: Batch | SealedBatch | Punctuation) -> Refusal | None:
+        if isinstance(record, Batch | Punctuation):
+            return None
+        return Refusal(Reason.SEALED, "sealed, and reports of this job are not")
+
+    def _opened(self, record: Batch | SealedBatch) -> Batch | Refusal:
+        assert isinstance(record, Batch)
+        return record
 
     def _foreign_words(self, batch: Batch) -> Refusal | None:
         values = batch.words.values
         problem = self._words.form_problem(values)
         if problem is not None:
             return Refusal(Reason.PROTOCOL, problem)
-        if self._job.sealed is not None:
-            # What they say is for the party that adds them up.
-            return None
         if self._job.shuffle.order == "random" and batch.words.messages > WRITTEN_OUT_MAX:
             return Refusal(
                 Reason.OVERSIZED,

@@ -20,6 +20,7 @@ from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.multisets import WordMultiset, distinct_of_all
 from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.window_writer import WindowRelease
 from dpstream.topics.sealed_words import (
     NAME_WORDS,
     open_named_rows,
@@ -72,6 +73,14 @@ def distinct(words: Words) -> Words:
     first = np.ones(len(rows), np.bool_)
     first[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     return Words(rows[first])
+
+
+class SealedRelease(WindowRelease):
+    """The boxes of a window in increasing order, each of them once."""
+
+    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+        """See `WindowRelease.pieces`."""
+        return (yield from boxes_in_order(words))
 
 
 def boxes_in_order(words: WordMultiset) -> Steps[Pieces]:

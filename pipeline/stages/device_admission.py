@@ -12,7 +12,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import place_problem
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
-from dpstream.pipeline.stages.admission import Admission, Refusal, identity_refusal, readable
+from dpstream.pipeline.stages.admission import Refusal, identity_refusal, readable
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.frames import CodecError, Kind, kind_of
 from dpstream.topics.loose_batches import (
@@ -21,7 +21,6 @@ from dpstream.topics.loose_batches import (
     decode_loose_batch,
     decode_watermark,
 )
-from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
 from dpstream.topics.sealed_batches import SealedBatch
 from dpstream.topics.sealing import BOX_BYTES, device_context, key_id, unseal_each
@@ -215,11 +214,6 @@ def _identities(batch: LooseBatch) -> NDArray[np.uint64]:
 
 RawRecord: TypeAlias = Batch | SealedBatch | Punctuation | LooseBatch | Watermark
 """What a topic of raw reports holds, of producers or of collectors."""
-
-
-def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | DeviceAdmission:
-    """What says which records of a topic belong to a job, without a key to open them."""
-    return Admission(job, role=role) if job.devices is None else DeviceAdmission(job)
 
 
 def used_words(

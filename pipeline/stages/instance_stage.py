@@ -27,17 +27,14 @@ from dpstream.pipeline.actions import (
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.jobs.sealed import stage_party
 from dpstream.pipeline.stages.admission import Admission, Refusal
-from dpstream.pipeline.stages.boxes_of_windows import check_keys
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, manifest_at, own_part
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.pipeline.stages.finished_windows import FinishedWindow
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
-from dpstream.pipeline.stages.stage_noise import StageNoise
-from dpstream.pipeline.stages.window_writer import ProducerWindows, drawings_in
+from dpstream.pipeline.stages.window_writer import ProducerWindows, WindowRelease, drawings_in
 from dpstream.pipeline.stages.windows import PunctuationError, Window, public_size
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
@@ -68,18 +65,22 @@ class InstanceStage(RawStage[_Partition, Window]):
     Args:
         job: with several shuffle instances.
         instance: which one, from 2 on.
+        admission: reads the records of its topic.
+        release: what is released of windows.
         environment: see there.
-
-    Raises:
-        WrongKeyError: reports are sealed, and the instance's private keys are not there.
     """
 
-    def __init__(self, job: DeployedJob, instance: int, environment: Environment) -> None:
-        if job.seals_batches:
-            check_keys(job, stage_party(instance - 1), environment.keys)
-        self._admission = Admission(job, environment.keys, job.report_roles[instance - 1])
+    def __init__(
+        self,
+        job: DeployedJob,
+        instance: int,
+        admission: Admission,
+        release: WindowRelease,
+        environment: Environment,
+    ) -> None:
+        self._admission = admission
         self._instance = instance
-        super().__init__(job, instance, StageNoise(job, None), environment)
+        super().__init__(job, instance, release, environment)
         self._proposed: Manifest | None = None
         self._accepted = False
         self._begin_logs()

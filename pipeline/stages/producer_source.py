@@ -7,10 +7,7 @@ from typing import Final
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.jobs.sealed import stage_party
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.stages.admission import Admission, Refusal
-from dpstream.pipeline.stages.boxes_of_windows import check_keys
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.shuffle_decision import ShuffleDecision
@@ -32,22 +29,17 @@ class ProducerSource(WindowSource[Window, Batch | Punctuation]):
 
     Args:
         job: the deployed job.
-        keys: of this stage, where reports are sealed.
-
-    Raises:
-        WrongKeyError: reports are sealed, and the stage's private keys are not there.
+        admission: reads their records.
     """
 
     _roster: Roster
     _timeline: Timeline
     _decision: ShuffleDecision
 
-    def __init__(self, job: DeployedJob, keys: KeyRing) -> None:
-        if job.seals_batches:
-            check_keys(job, stage_party(0), keys)
+    def __init__(self, job: DeployedJob, admission: Admission) -> None:
         self._job = job
         self._hides_messages = job.counts_devices
-        self._admission = Admission(job, keys)
+        self._admission = admission
 
     def begin(self, roster: Roster, log: DecisionLog, timeline: Timeline) -> ShuffleDecision:
         """See `WindowSource.begin`."""

@@ -23,8 +23,7 @@ from dpstream.pipeline.stages.deleted_records import needs_below
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.pipeline.stages.multisets import WordMultiset
-from dpstream.pipeline.stages.stage_noise import StageNoise
-from dpstream.pipeline.stages.window_writer import WindowsAgain, WindowWriter
+from dpstream.pipeline.stages.window_writer import WindowRelease, WindowsAgain, WindowWriter
 from dpstream.pipeline.stages.windows import OpenWindow
 from dpstream.topics.names import Role
 
@@ -88,7 +87,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     Args:
         job: the deployed job.
         instance: of the shuffle stage, where several work side by side, from 1 on.
-        noise: what this stage adds to windows.
+        release: what this stage releases of windows.
         environment: see there.
     """
 
@@ -98,7 +97,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         self,
         job: DeployedJob,
         instance: int,
-        noise: StageNoise,
+        release: WindowRelease,
         environment: Environment,
     ) -> None:
         self.role = job.report_roles[instance - 1]
@@ -110,14 +109,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         self._partitions: dict[int, Partition] = {}
         self._roster = Roster(job)
         self._producer_log = job.cursor(Role.PRODUCERS, self._roster.apply)
-        self._writer = WindowWriter(
-            job,
-            self._windows_again(),
-            noise,
-            identifiers=environment.identifiers,
-            generator=environment.generator,
-            multiset=self._multiset,
-        )
+        self._writer = WindowWriter(job, self._windows_again(), release, environment.identifiers)
         self._unflushed = False
         self.counts: Counter[str] = Counter()
 

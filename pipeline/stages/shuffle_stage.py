@@ -28,13 +28,12 @@ from dpstream.pipeline.stages.decision_log import Decision, DecisionLog, Decisio
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.finished_windows import FinishedWindow
 from dpstream.pipeline.stages.raw_stage import Owed, RawPartition, RawStage
-from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.pipeline.stages.tallies import Tally
 from dpstream.pipeline.stages.timeline import Timeline
 from dpstream.pipeline.stages.window_decision import WindowDecision
 from dpstream.pipeline.stages.window_source import RecordT, WindowSource, WindowT
 from dpstream.pipeline.stages.window_states import Event, Reaction, after_decision
-from dpstream.pipeline.stages.window_writer import WindowsAgain
+from dpstream.pipeline.stages.window_writer import WindowRelease, WindowsAgain
 from dpstream.pipeline.stages.windows import PunctuationError
 from dpstream.topics.frames import INTEGER_MAX
 from dpstream.topics.manifests import DECIDED_FATES, Fate, Manifest
@@ -64,10 +63,8 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     Args:
         job: the deployed job.
         source: who reports: producers, or devices for themselves.
+        release: what is released of windows.
         environment: see there.
-
-    Raises:
-        WrongKeyError: the job has this stage add noise, and this is not its noise key.
     """
 
     _log: DecisionLog
@@ -79,10 +76,11 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         self,
         job: DeployedJob,
         source: WindowSource[WindowT, RecordT],
+        release: WindowRelease,
         environment: Environment,
     ) -> None:
         self._source = source
-        super().__init__(job, 1, StageNoise(job, environment.noise_key), environment)
+        super().__init__(job, 1, release, environment)
         self._timeline = Timeline(job, environment.broker_time)
         self._proposed: Manifest | None = None
         self._accepted: Decision | None = None

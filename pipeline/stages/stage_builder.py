@@ -1,41 +1,34 @@
 """Builds the stages of a job: here alone it is chosen what a stage does of all that jobs may ask.
 
 Whatever a job asks for (sealed reports, stages in series or side by side, shares, devices that
-report for themselves) is a strategy given to a stage, and no stage asks for it along the way.
+report for themselves, noise) is a strategy given to a stage, and no stage asks for it along the
+way. Modules of what a job does not ask for are not even imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealed import AGGREGATE, SHARERS
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
-from dpstream.pipeline.stages.added_boxes import AddedBoxes, added_to
-from dpstream.pipeline.stages.added_devices import AddedDevices
+from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.added_reports import AddedReports
-from dpstream.pipeline.stages.added_shares import (
-    AddedShares,
-    add_shares,
-    partial_of,
-    window_payload,
-)
-from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, ReportReader
+from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.chunk_stage import ChunkStage
-from dpstream.pipeline.stages.device_source import DeviceSource
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateListener
-from dpstream.pipeline.stages.instance_stage import InstanceStage
-from dpstream.pipeline.stages.opened_layers import OpenedLayers
 from dpstream.pipeline.stages.producer_source import ProducerSource
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage
 from dpstream.pipeline.stages.stage import Stage
-from dpstream.pipeline.stages.sum_stage import SumStage
+from dpstream.pipeline.stages.window_transform import WindowTransform
+from dpstream.pipeline.stages.window_writer import WindowRelease
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.shares import ShareSum
+from dpstream.topics.names import Role
 from dpstream.topics.words import Words
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.stages.device_admission import DeviceAdmission
 
 
 def build_stage(
@@ -57,24 +50,18 @@ def build_stage(
         WrongKeyError: the stage adds noise, and the noise key is not the job's; or it opens
             reports, and its private keys are not there.
     """
-    listener = environment.listener
     role = job.stages[name]
     if name == "shuffle":
         return shuffle_stage(job, environment)
     if role in job.report_roles:
-        return InstanceStage(job, 1 + job.report_roles.index(role), environment)
-    if role in job.hops:
-        return ChunkStage(job, OpenedLayers(job, 1 + job.hops.index(role), environment), listener)
-    if name in SHARERS:
-        shares = AddedShares(job, SHARERS.index(name), environment.keys)
-        return ChunkStage(job, shares, listener)
+        return _instance_stage(job, role, environment)
     if name == "publish":
-        return PublishStage(job, listener=listener, watcher=watcher)
-    if job.shared:
-        return SumStage(job, listener=listener)
-    if job.sealed is None:
-        return ChunkStage(job, AddedReports(job), listener)
-    return ChunkStage(job, AddedBoxes(job, environment.keys, environment.scratch), listener)
+        return PublishStage(job, listener=environment.listener, watcher=watcher)
+    if name == "aggregate" and job.shared:
+        from dpstream.pipeline.stages.sum_stage import SumStage
+
+        return SumStage(job, listener=environment.listener)
+    return ChunkStage(job, _transform(job, name, role, environment), environment.listener)
 
 
 def stages_after_release(job: DeployedJob) -> list[str]:
@@ -84,10 +71,35 @@ def stages_after_release(job: DeployedJob) -> list[str]:
 
 def shuffle_stage(job: DeployedJob, environment: Environment) -> ShuffleStage[Any, Any]:
     """Build the stage that decides the windows of a job; raises as `build_stage` does."""
+    release = _release(job, environment)
     if job.devices is None:
-        return ShuffleStage(job, ProducerSource(job, environment.keys), environment)
+        _check_keys(job, Role.REPORTS, environment.keys)
+        source = ProducerSource(job, producer_admission(job, environment.keys))
+        return ShuffleStage(job, source, release, environment)
+    from dpstream.pipeline.stages.device_source import DeviceSource
+
     devices = DeviceSource(job, environment.keys, environment.scratch)
-    return ShuffleStage(job, devices, environment)
+    return ShuffleStage(job, devices, release, environment)
+
+
+def producer_admission(
+    job: DeployedJob, keys: KeyRing = NO_KEYS, role: Role = Role.REPORTS
+) -> Admission:
+    """What reads the records that producers write to a topic, with keys that open them."""
+    if job.sealed is None:
+        return Admission(job, role)
+    from dpstream.pipeline.stages.sealed_admission import SealedAdmission
+
+    return SealedAdmission(job, keys, role)
+
+
+def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | DeviceAdmission:
+    """What says which records of a topic belong to a job, without a key to open them."""
+    if job.devices is None:
+        return producer_admission(job, role=role)
+    from dpstream.pipeline.stages.device_admission import DeviceAdmission
+
+    return DeviceAdmission(job)
 
 
 def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words]], bytes]:
@@ -98,41 +110,71 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
     Raises:
         WrongKeyError: reports are sealed, and the private keys of who adds up are not there.
     """
-    if job.sealed is None:
+    if job.shared:
+        from dpstream.pipeline.stages.added_shares import share_adder
 
-        def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
-            aggregator, epoch = job.aggregator(), job.local_epoch(manifest.epoch)
-            for piece in pieces:
-                aggregator.add(epoch, piece.values, piece.counts)
-            return aggregator.to_bytes()
+        return share_adder(job, keys)
+    if job.sealed is not None:
+        from dpstream.pipeline.stages.added_boxes import box_adder
 
-        return add
-    if not job.shared:
-        reader = ReportReader(job, keys)
-        added = AddedDevices(job, AGGREGATE, keys)
+        return box_adder(job, keys)
 
-        def add_boxes(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
-            aggregator = job.aggregator()
-            for piece in pieces:
-                reader.add(aggregator, manifest.epoch, piece)
-            own = added.words(manifest.epoch)
-            if own is not None:
-                aggregator = added_to(job, aggregator, manifest.epoch, own)
-            return aggregator.to_bytes()
-
-        return add_boxes
-    openers = [BoxOpener(job, party, keys) for party in SHARERS]
-    shares_added = [AddedDevices(job, party, keys) for party in SHARERS]
-
-    def add_shared(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
-        sums = [ShareSum.empty(job.table_form, party) for party in range(len(SHARERS))]
+    def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
+        aggregator, epoch = job.aggregator(), job.local_epoch(manifest.epoch)
         for piece in pieces:
-            for total, opener in zip(sums, openers, strict=True):
-                add_shares(total, opener, manifest.epoch, piece)
-        first, second = (
-            partial_of(job, total, own.words(manifest.epoch))
-            for total, own in zip(sums, shares_added, strict=True)
-        )
-        return window_payload(job, manifest, (first, second))
+            aggregator.add(epoch, piece.values, piece.counts)
+        return aggregator.to_bytes()
 
-    return add_shared
+    return add
+
+
+def _transform(
+    job: DeployedJob, name: str, role: Role, environment: Environment
+) -> WindowTransform[Any]:
+    """What a stage makes of the windows that it reads in chunks."""
+    if job.sealed is None:
+        return AddedReports(job)
+    if role in job.hops:
+        from dpstream.pipeline.stages.opened_layers import OpenedLayers
+
+        return OpenedLayers(job, 1 + job.hops.index(role), environment)
+    if job.shared:
+        from dpstream.pipeline.jobs.sealed import SHARERS
+        from dpstream.pipeline.stages.added_shares import AddedShares
+
+        return AddedShares(job, SHARERS.index(name), environment.keys)
+    from dpstream.pipeline.stages.added_boxes import AddedBoxes
+
+    return AddedBoxes(job, environment.keys, environment.scratch)
+
+
+def _release(job: DeployedJob, environment: Environment) -> WindowRelease:
+    """What is released of the windows of a job, and in which order."""
+    if job.sealed is not None:
+        from dpstream.pipeline.stages.boxes_of_windows import SealedRelease
+
+        return SealedRelease()
+    if job.shuffle.order == "sorted" and not job.needs_noise_key:
+        return WindowRelease()
+    from dpstream.pipeline.stages.stage_noise import NoisyRelease, RandomOrder
+
+    randomly = job.shuffle.order == "random"
+    order = RandomOrder(environment.generator) if randomly else WindowRelease()
+    return NoisyRelease(job, environment, order) if job.needs_noise_key else order
+
+
+def _instance_stage(job: DeployedJob, role: Role, environment: Environment) -> Stage:
+    from dpstream.pipeline.stages.instance_stage import InstanceStage
+
+    _check_keys(job, role, environment.keys)
+    admission = producer_admission(job, environment.keys, role)
+    instance = 1 + job.report_roles.index(role)
+    return InstanceStage(job, instance, admission, _release(job, environment), environment)
+
+
+def _check_keys(job: DeployedJob, role: Role, keys: KeyRing) -> None:
+    if job.seals_batches:
+        from dpstream.pipeline.jobs.sealed import stage_party
+        from dpstream.pipeline.stages.boxes_of_windows import check_keys
+
+        check_keys(job, stage_party(job.report_roles.index(role)), keys)

@@ -5,10 +5,73 @@ Or it releases one word for all of them: their sum, with noise.
 
 from __future__ import annotations
 
+import numpy as np
+
+from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.stages.crowds import left_of_crowds
+from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.multisets import WordMultiset
+from dpstream.pipeline.stages.ordered_pieces import Pieces
+from dpstream.pipeline.stages.window_writer import WindowRelease
+from dpstream.topics.names import Role
 from dpstream.topics.words import Words
+
+
+class RandomOrder(WindowRelease):
+    """The words of a window in a random order.
+
+    Args:
+        generator: cryptographic.
+    """
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self._generator = generator
+
+    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+        """See `WindowRelease.pieces`."""
+        return (yield from words.permuted(self._generator))
+
+
+class NoisyRelease(WindowRelease):
+    """The words of a window with dummies, less deleted ones, or their noisy sum in place of them.
+
+    Args:
+        job: whose shuffle stage adds noise.
+        environment: has its noise key.
+        order: of what is released.
+
+    Raises:
+        WrongKeyError: see `StageNoise`.
+    """
+
+    def __init__(self, job: DeployedJob, environment: Environment, order: WindowRelease) -> None:
+        self._job = job
+        self._noise = StageNoise(job, environment.noise_key)
+        self._scratch = environment.scratch
+        self._order = order
+
+    def released(self, epoch: int, words: WordMultiset) -> WordMultiset:
+        """See `WindowRelease.released`."""
+        dummies = self._noise.dummies(epoch)
+        if dummies is not None:
+            words.add(dummies)
+        if self._job.crowds_law is not None:
+            # How the words are encoded must tell of those that are left alone.
+            words = self._only(self._noise.left(epoch, words.sorted()), Role.REPORTS)
+        if self._job.stage_sum is not None:
+            words = self._only(self._noise.sum(epoch, words.sorted()), Role.SHUFFLED)
+        return words
+
+    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+        """See `WindowRelease.pieces`."""
+        return (yield from self._order.pieces(words))
+
+    def _only(self, words: Words, role: Role) -> WordMultiset:
+        multiset = WordMultiset(self._job.form_of(role), self._scratch)
+        multiset.add(words)
+        return multiset
 
 
 class StageNoise:
@@ -53,11 +116,6 @@ class StageNoise:
         drawn = draw(self._job.local_epoch(epoch), generator)
         return Words(drawn.values, drawn.counts)
 
-    @property
-    def sums(self) -> bool:
-        """Whether the words of a window are added up, and only their noisy sum is released."""
-        return self._job.stage_sum is not None
-
     def sum(self, epoch: int, words: Words) -> Words:
         """The one word that is released instead of those of a window."""
         summed = self._job.stage_sum
@@ -65,11 +123,6 @@ class StageNoise:
         assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
         return Words(summed.release(words.values, words.counts, generator))
-
-    @property
-    def deletes(self) -> bool:
-        """Whether messages are deleted at random."""
-        return self._job.crowds_law is not None
 
     def left(self, epoch: int, words: Words) -> Words:
         """What is left of the messages of a window, which are in canonical order."""

@@ -10,18 +10,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-import numpy as np
-
 from dpstream.pipeline.actions import Flush, LogRecord, Steps, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
-from dpstream.pipeline.stages.boxes_of_windows import boxes_in_order
 from dpstream.pipeline.stages.decision_log import Decision
 from dpstream.pipeline.stages.multisets import WordMultiset
 from dpstream.pipeline.stages.ordered_pieces import Pieces
-from dpstream.pipeline.stages.stage_noise import StageNoise
 from dpstream.pipeline.stages.windows import PunctuationError, Window
 from dpstream.topics.batches import Batch, Punctuation, drawing_of
 from dpstream.topics.manifests import Manifest
@@ -84,67 +80,59 @@ class ProducerWindows:
         return window.words
 
 
+class WindowRelease:
+    """What is released of a window, and in which order: its words, in canonical order.
+
+    What else jobs may ask for is said by subclasses, see `release_of`.
+    """
+
+    def released(self, epoch: int, words: WordMultiset) -> WordMultiset:
+        """Return what is released of a window's words, which may change."""
+        return words
+
+    def pieces(self, words: WordMultiset) -> Steps[Pieces]:
+        """Cut what is released for chunks, in the order in which it is written."""
+        return (yield from words.ordered())
+
+
 class WindowWriter:
     """Reads and writes the words of windows that a manifest releases.
 
     Args:
         job: the deployed job.
         windows: collects the words of a window.
-        noise: makes the dummies of an epoch.
+        release: what is released of them.
         identifiers: makes the random 16-byte ids of attempts.
-        generator: cryptographic generator for ``order: random``.
-        multiset: makes an empty multiset of words.
     """
 
     def __init__(
         self,
         job: DeployedJob,
         windows: WindowsAgain,
-        noise: StageNoise,
-        *,
+        release: WindowRelease,
         identifiers: Callable[[], bytes],
-        generator: np.random.Generator,
-        multiset: Callable[[], WordMultiset],
     ) -> None:
         self._job = job
         self._windows = windows
-        self._noise = noise
+        self._release = release
         self._identifiers = identifiers
-        self._generator = generator
-        self._multiset = multiset
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
         """Collect the window of a manifest from the raw topic."""
         return (yield from self._windows.read(manifest))
 
     def write(self, decision: Decision, words: WordMultiset) -> Steps[None]:
-        """Write a window's words with the noise of its epoch: a new attempt, in equal pieces.
-
-        Or their noisy sum and no word, where that is what is released.
-        """
+        """Write what is released of a window: a new attempt, in equal pieces."""
         manifest = decision.manifest
-        dummies = self._noise.dummies(manifest.epoch)
-        if dummies is not None:
-            words.add(dummies)
-        # How the words are encoded must tell of those that are left alone.
-        kept = self._multiset()
-        if self._noise.deletes:
-            kept.add(self._noise.left(manifest.epoch, words.sorted()))
-            words = kept
-        if self._noise.sums:
-            pieces = Pieces.of([self._noise.sum(manifest.epoch, words.sorted())])
-        elif self._job.shuffle.order == "random":
-            pieces = yield from words.permuted(self._generator)
-        elif self._job.sealed is not None:
-            pieces = yield from boxes_in_order(words)
-        else:
-            pieces = yield from words.ordered()
+        released = self._release.released(manifest.epoch, words)
+        pieces = yield from self._release.pieces(released)
         role, attempt = self._job.decided_role, self._identifiers()
         yield from chunks_of_attempt(
             self._job, role, manifest.epoch, decision.offset, attempt, pieces, manifest.instance
         )
         yield Flush()
-        kept.close()
+        if released is not words:
+            released.close()
 
 
 def drawings_in(manifest: Manifest, roster: Roster) -> dict[bytes, bytes | None]:

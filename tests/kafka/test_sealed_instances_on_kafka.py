@@ -21,8 +21,8 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import Kind, kind_of
@@ -127,9 +127,9 @@ def opened_by_instances(
         assert sizes == sizes[:quarter] * 2 * EPOCHS, "records tell no sizes"
         for other in set(PARTIES.values()) - {party}:
             keys = KeyRing.of_folder(folder / other)
-            admission = Admission(job, keys, role)
+            admission = producer_admission(job, keys, role)
             assert not any(isinstance(admission.admit(0, value), Batch) for value in batches)
-        admission = Admission(job, KeyRing.of_folder(folder / party), role)
+        admission = producer_admission(job, KeyRing.of_folder(folder / party), role)
         found: Boxes = set()
         for value in batches:
             batch = admission.admit(0, value)

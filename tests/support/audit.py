@@ -240,7 +240,7 @@ class _Auditor:
         """The counts of these reports and of the stage's dummies, or their noisy sum."""
         aggregator: Aggregator = self.job.aggregator()
         local = self.job.local_epoch(epoch)
-        if self.noise.sums:
+        if self.job.stage_sum is not None:
             words = np.concatenate([made.values for made in inside])
             aggregator.add(local, self.noise.sum(epoch, Words(words)).values, None)
             return aggregator.to_bytes()

@@ -23,8 +23,9 @@ from dpstream.pipeline.operations.status import stages_of
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
 from dpstream.pipeline.stages.added_devices import AddedDevices
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
+from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
@@ -172,13 +173,13 @@ def test_the_key_of_another_instance_opens_no_batch(folder: Path) -> None:
     world = begun_and_sent(job, folder)
     for index, role in enumerate(job.report_roles):
         batch = next(v for v in world.log.values(role, 1) if kind_of(v) is Kind.SEALED_BATCH)
-        assert isinstance(Admission(job, KEYS, role).admit(1, batch), Batch)
+        assert isinstance(producer_admission(job, KEYS, role).admit(1, batch), Batch)
         other = job.report_roles[1 - index]
-        refused = Admission(job, KEYS, other).admit(1, batch)
+        refused = producer_admission(job, KEYS, other).admit(1, batch)
         assert isinstance(refused, Refusal)
         assert refused.reason is Reason.SEALED
         assert "it is the turn of" in refused.detail
-        refused = Admission(job, ring([1, 3 - index]), role).admit(1, batch)
+        refused = producer_admission(job, ring([1, 3 - index]), role).admit(1, batch)
         assert isinstance(refused, Refusal)
         assert "which is not here any more" in refused.detail
     world.shut()
@@ -218,7 +219,7 @@ def test_every_epoch_is_sealed_to_the_keys_of_its_turn(folder: Path) -> None:
         for epoch in (1, 2):
             value = next(v for v in sent.log.values(role, epoch % 2))
             own = ring([stages[index][epoch - 1]])
-            assert isinstance(Admission(job, own, role).admit(epoch % 2, value), Batch)
+            assert isinstance(producer_admission(job, own, role).admit(epoch % 2, value), Batch)
     sent.shut()
 
 

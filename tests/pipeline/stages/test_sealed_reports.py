@@ -18,9 +18,10 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.planning.plan import plan
-from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.frames import Kind, kind_of
 from dpstream.topics.manifests import Fate
@@ -345,7 +346,7 @@ def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) 
     world.shut()
     # What another job's producer sends has its fingerprint; here the key alone is another one.
     forged = DeployedJob.model_copy(job, update={"fingerprint": plain.fingerprint})
-    refused = Admission(forged, all_keys(IN_SERIES)).admit(1, batch)
+    refused = producer_admission(forged, all_keys(IN_SERIES)).admit(1, batch)
     assert isinstance(refused, Refusal)
     assert refused.reason is Reason.SEALED
     assert "it is the turn of" in refused.detail
@@ -355,7 +356,7 @@ def test_batches_to_another_key_or_not_sealed_become_dead_letters(folder: Path) 
     open_world.close_epoch("north", 1)
     (batch, _) = open_world.log.values(Role.REPORTS, 1)
     open_world.shut()
-    refused = Admission(job, all_keys(IN_SERIES)).admit(1, batch)
+    refused = producer_admission(job, all_keys(IN_SERIES)).admit(1, batch)
     assert isinstance(refused, Refusal)
     assert refused.detail == "not sealed, as all reports of this job must be"
 

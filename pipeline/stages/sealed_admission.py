@@ -1,0 +1,61 @@
+"""Which records of a raw topic belong to a job whose reports are sealed, and what is in them."""
+
+from __future__ import annotations
+
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.stages.admission import Admission, Refusal
+from dpstream.topics.batches import Batch, Punctuation
+from dpstream.topics.frames import CodecError
+from dpstream.topics.names import Role
+from dpstream.topics.records import Reason
+from dpstream.topics.sealed_batches import SealedBatch, open_batch
+from dpstream.topics.sealing import key_id
+
+
+class SealedAdmission(Admission):
+    """Reads single records of reports that are sealed, by themselves or in batches.
+
+    What reports say is for the party that adds them up.
+
+    Args:
+        job: the deployed job.
+        keys: that open its batches, if they are sealed.
+        role: of the topic.
+    """
+
+    def __init__(self, job: DeployedJob, keys: KeyRing, role: Role = Role.REPORTS) -> None:
+        super().__init__(job, role)
+        self._keys = keys
+        self._role = role
+
+    def _wrongly_sealed(self, record: Batch | SealedBatch | Punctuation) -> Refusal | None:
+        if not self._job.seals_batches:
+            return super()._wrongly_sealed(record)
+        if isinstance(record, Batch):
+            return Refusal(Reason.SEALED, "not sealed, as all reports of this job must be")
+        return None
+
+    def _opened(self, sealed: Batch | SealedBatch) -> Batch | Refusal:
+        if isinstance(sealed, Batch):
+            return sealed
+        lock = self._job.batch_lock(self._role, sealed.epoch)
+        if sealed.key != key_id(lock.public_key):
+            return Refusal(
+                Reason.SEALED,
+                f"sealed to key {sealed.key.hex()}, at epoch {sealed.epoch} it is the turn of "
+                f"{key_id(lock.public_key).hex()}",
+            )
+        private_key = self._keys.find(lock.public_key)
+        if private_key is None:
+            return Refusal(
+                Reason.SEALED, f"sealed to key {sealed.key.hex()}, which is not here any more"
+            )
+        try:
+            return open_batch(sealed, private_key, lock.context)
+        except CodecError as error:
+            return Refusal(Reason.SEALED, str(error))
+
+    def _foreign_words(self, batch: Batch) -> Refusal | None:
+        problem = self._words.form_problem(batch.words.values)
+        return None if problem is None else Refusal(Reason.PROTOCOL, problem)
