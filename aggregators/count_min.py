@@ -17,7 +17,7 @@ from dpstream.aggregators.cell_window import CellWindow
 from dpstream.aggregators.epoch_tables import EpochTables
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.cell_codes.grid import Grid
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
 from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes

@@ -20,8 +20,7 @@ from dpstream.aggregators.crowd_estimates import WITHHELD, CrowdEstimate, CrowdE
 from dpstream.aggregators.epoch_tables import EpochTables
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.randomizers.crowds import CrowdCounts, CrowdsLaw
 
 _HEADER = np.dtype([("crowd", "<u4"), ("bytes", "<u8")])

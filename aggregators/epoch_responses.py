@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
-from dpstream.aggregators.law_aggregator import LawAggregator
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 
 FEW_REPORTS = 30
 """Below this many reports the share of ones is not estimated for the variance, but taken as 1/2."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.item_counts import ItemCountsAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.fragments import FragmentsLaw
 
 

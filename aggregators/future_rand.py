@@ -22,9 +22,8 @@ from dpstream.aggregators.dyadic_tree import DyadicTree
 from dpstream.aggregators.estimate import GAP, Estimate
 from dpstream.aggregators.increments import Increment
 from dpstream.aggregators.interval_scales import interval_scales
-from dpstream.aggregators.law_aggregator import LawAggregator
+from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.aggregators.prefix_combiner import PrefixCombiner, Prefixes
-from dpstream.aggregators.report_words import check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates, smoothed_estimates
 from dpstream.aggregators.tree_smoothing import TreeEstimates
 from dpstream.randomizers.dyadic import FutureRandLaw, orders_due

@@ -20,10 +20,9 @@ from dpstream.aggregators.counts import Counts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.kept_node_counts import kept_node_values
-from dpstream.aggregators.level_counts import level_values
 from dpstream.aggregators.quantiles import quantile
 from dpstream.aggregators.range_estimates import Quantile
+from dpstream.aggregators.tree_counts import kept_node_values, level_values
 from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.code_variances import range_variances

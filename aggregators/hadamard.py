@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.hadamard_matches import matches
 from dpstream.aggregators.item_counts import ItemCountsAggregator
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.hadamard import HadamardLaw
 
 

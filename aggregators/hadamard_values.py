@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.followed import Followed
+from dpstream.aggregators.hadamard_matches import walsh_hadamard
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
-from dpstream.aggregators.walsh_hadamard import walsh_hadamard
 from dpstream.randomizers.value_stream.hadamard_values import LETTER_BITS, HadamardValuesLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 

@@ -20,11 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.hadamard_matches import kernels
+from dpstream.aggregators.hadamard_matches import kernels, walsh_hadamard
 from dpstream.aggregators.item_counts import ItemCountsAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.report_words import check_form
-from dpstream.aggregators.walsh_hadamard import walsh_hadamard
+from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.measurements import BucketLaw, MeasurementsLaw, SparseRecoveryLaw
 from dpstream.randomizers.public_matrices import (
     OneHot,

@@ -17,11 +17,10 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator
+from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.aggregators.range_estimates import RangeEstimates
-from dpstream.aggregators.report_words import check_form
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
-from dpstream.aggregators.value_tree import consistent_buckets
+from dpstream.aggregators.tree_smoothing import consistent_buckets
 from dpstream.randomizers.value_stream.range_values import LEVEL_SHIFT, RangeValuesLaw
 from dpstream.randomizers.value_tree import range_variances
 

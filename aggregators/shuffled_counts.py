@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
-from dpstream.aggregators.law_aggregator import LawAggregator
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import LawAggregator, check_form
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 
 _COUNT_CAP = 2**53

@@ -2,7 +2,7 @@
 tree.
 
 Every cell of an epoch, values held less values left, has the same noise; least squares make their
-levels one (`dpstream.aggregators.level_counts`). That is linear, and the same at every epoch, so it
+levels one (`dpstream.aggregators.tree_counts`). That is linear, and the same at every epoch, so it
 makes no difference that what is followed are values and not cells.
 """
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP
 from dpstream.aggregators.followed_items import Followed, FollowedItems, averaged_noise
-from dpstream.aggregators.level_counts import level_values
 from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.aggregators.tree_counts import level_values
 from dpstream.randomizers.code_variances import equal_variances, level_range_variances
 from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
 

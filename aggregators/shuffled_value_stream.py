@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MOST_SUM,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.item_counts import ItemCountsAggregator, spoken_for_variance
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.single_message import SingleMessageLaw
 
 # Messages whose bits are counted at a time.

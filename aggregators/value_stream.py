@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.change_use import ChangeUse
 from dpstream.aggregators.followed import Followed, FollowedCounts, Received, unseen_deviation
-from dpstream.aggregators.report_words import check_form
+from dpstream.aggregators.law_aggregator import check_form
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 

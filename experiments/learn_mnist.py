@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.linear_models import accuracy, losses
+from dpstream.aggregators.ldp_sgd import accuracy, losses
 from dpstream.pipeline.plots import INSTALL, PlotError, tidy
 from dpstream.pipeline.protocols.protocol import LearningAggregator, LearningDevices
 from dpstream.pipeline.protocols.registry import PROTOCOLS

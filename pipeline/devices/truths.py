@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.published import Published
+from dpstream.aggregators.crowd_estimates import Published
 
 
 class Truths(ABC):

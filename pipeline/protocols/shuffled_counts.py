@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dpstream.aggregators.changes import ChangeErrors, KeptErrors
-from dpstream.aggregators.followed_changes import FollowedChanges
+from dpstream.aggregators.changes import ChangeErrors, FollowedChanges, KeptErrors
 from dpstream.aggregators.shuffled_counts import ShuffledCountsAggregator
 from dpstream.aggregators.shuffled_item_counts import ShuffledItemCountsAggregator
 from dpstream.aggregators.shuffled_level_counts import ShuffledLevelCountsAggregator

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.followed_changes import FollowedChanges
+from dpstream.aggregators.changes import FollowedChanges
 from dpstream.aggregators.freezing import FreezingModel
 from dpstream.aggregators.value_stream import ValueStreamAggregator, received_errors
 from dpstream.pipeline.protocols.boolean_alternatives import alternatives

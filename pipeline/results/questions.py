@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import Counts, NoValuesError
+from dpstream.aggregators.crowd_estimates import Published
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.norm_sub import norm_sub
-from dpstream.aggregators.published import Published
+from dpstream.aggregators.item_estimates import norm_sub
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import Box
 from dpstream.pipeline.values.item_sums import NO_SUMS, ItemSums

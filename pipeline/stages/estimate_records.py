@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Protocol
 
-from dpstream.aggregators.crowd_estimates import CrowdEstimates
+from dpstream.aggregators.crowd_estimates import CrowdEstimates, Published
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.level_estimates import LevelEstimates
-from dpstream.aggregators.published import Published
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT

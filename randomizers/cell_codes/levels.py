@@ -3,7 +3,7 @@
 The leaves are the values 0, 1, ... and stand for the items 1, 2, ...; every level joins a few
 neighbouring nodes into one, up to a root that every value raises. With a cell for each node, a
 range is a sum of few of them, and since a node is counted again by its children, least squares
-makes all of them more accurate (`dpstream.aggregators.level_counts`).
+makes all of them more accurate (`dpstream.aggregators.tree_counts`).
 
 The root costs hardly any privacy: exchanging one value for another leaves it as it is.
 """

@@ -10,9 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.changes import ChangeErrors, KeptErrors
+from dpstream.aggregators.changes import ChangeErrors, FollowedChanges, KeptErrors
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
-from dpstream.aggregators.followed_changes import FollowedChanges
 from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator, received_errors
 from dpstream.pipeline.protocols.value_stream import PROTOCOL
 from dpstream.randomizers.randomness import seeded_generator

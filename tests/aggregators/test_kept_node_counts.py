@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpstream.aggregators.kept_node_counts import kept_node_values
+from dpstream.aggregators.tree_counts import kept_node_values
 from dpstream.randomizers.cell_codes.kept_nodes import KeptNodes
 from tests.support.code_matrices import code_matrix
 

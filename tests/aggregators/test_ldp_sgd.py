@@ -12,11 +12,11 @@ from scipy import stats
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.ldp_sgd import (
     LdpSgdAggregator,
+    accuracy,
     gradient_deviation,
     length_deviation,
     projected,
 )
-from dpstream.aggregators.linear_models import accuracy
 from dpstream.pipeline.protocols.ldp_sgd import PROTOCOL
 from dpstream.randomizers.labelled_examples import FEATURE_UNIT, packed_examples
 from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.aggregators.level_counts import level_values
+from dpstream.aggregators.tree_counts import level_values
 from dpstream.randomizers.cell_codes.levels import Levels
 from tests.support.code_matrices import code_matrix
 

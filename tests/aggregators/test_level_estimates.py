@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dpstream.aggregators.level_counts import level_values
 from dpstream.aggregators.level_estimates import LevelEstimates
+from dpstream.aggregators.tree_counts import level_values
 from dpstream.randomizers.cell_codes.levels import Levels
 from dpstream.randomizers.code_variances import equal_variances
 from dpstream.randomizers.randomness import seeded_generator

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.aggregators.norm_sub import norm_sub
+from dpstream.aggregators.item_estimates import norm_sub
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30).map(np.array)
 

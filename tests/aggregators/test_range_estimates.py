@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.range_estimates import RangeEstimates
-from dpstream.aggregators.value_tree import consistent_buckets
+from dpstream.aggregators.tree_smoothing import consistent_buckets
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_tree import range_variances
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.value_tree import consistent_buckets
+from dpstream.aggregators.tree_smoothing import consistent_buckets
 from dpstream.randomizers.randomness import seeded_generator
 
 POPULATION = 1_000.0

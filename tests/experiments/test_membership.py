@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpstream.aggregators.linear_models import losses
+from dpstream.aggregators.ldp_sgd import losses
 from experiments.evaluation.membership import Membership, membership
 
 

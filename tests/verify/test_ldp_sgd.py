@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpstream.aggregators.linear_models import accuracy
+from dpstream.aggregators.ldp_sgd import accuracy
 from dpstream.pipeline.devices.example_log import load_example_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job

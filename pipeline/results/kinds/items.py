@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpstream.aggregators.crowd_estimates import Published
 from dpstream.aggregators.estimate import NORMAL_95
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.published import Published
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName

@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.aggregators.crowd_estimates import Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.level_estimates import LevelEstimates
-from dpstream.aggregators.published import Published
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob

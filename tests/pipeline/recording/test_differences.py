@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpstream.aggregators.crowd_estimates import Published
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.level_estimates import LevelEstimates
-from dpstream.aggregators.published import Published
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpstream.aggregators.crowd_estimates import Published
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.published import Published
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job

@@ -17,9 +17,9 @@ import pytest
 from pyarrow import parquet
 
 import dpstream.pipeline.results
+from dpstream.aggregators.crowd_estimates import Published
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.published import Published
 from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job

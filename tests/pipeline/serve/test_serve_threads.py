@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from dpstream.aggregators.published import Published as Estimated
+from dpstream.aggregators.crowd_estimates import Published as Estimated
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase

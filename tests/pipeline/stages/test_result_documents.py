@@ -13,9 +13,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import dpstream.pipeline.stages
+from dpstream.aggregators.crowd_estimates import Published
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.published import Published
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.producer import Producer
