@@ -24,21 +24,6 @@ def received(hashes: AffineHashes) -> tuple[NDArray[np.uint32], NDArray[np.int64
     return words, rng.geometric(0.01, len(words))
 
 
-@pytest.mark.parametrize(("buckets", "digits"), SHAPES)
-@pytest.mark.parametrize("missing", [0, 1])
-def test_all_items_at_once_are_what_each_of_them_is(
-    buckets: int, digits: int, missing: int
-) -> None:
-    hashes = AffineHashes(buckets, digits, None if digits == 1 else buckets - missing)
-    words, counts = received(hashes)
-    items = np.arange(hashes.row * buckets ** (digits - 1) - missing)
-    expected = np.zeros(len(items), np.int64)
-    for word, times in zip(words.astype(np.int64), counts, strict=True):
-        direction, bucket = divmod(word, buckets)
-        expected[hashes.buckets_of(np.full(len(items), direction), items) == bucket] += times
-    assert bucket_counts(hashes, words, counts, len(items)).tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize(("buckets", "digits"), [shape for shape in SHAPES if shape[1] > 1])
 @pytest.mark.parametrize(("chunk", "width"), [(3, None), (1 << 16, 1), (1 << 16, 2)])
 def test_line_by_line_and_by_transform(
@@ -54,29 +39,6 @@ def test_line_by_line_and_by_transform(
         assert lines.tolist() == by_transform(hashes, long, times, above).tolist()
         assert lines.any()
         assert len(lines) == above * hashes.row
-
-
-def test_the_faster_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few messages line by line, many by a transform, unless it would not fit."""
-    taken: list[str] = []
-    for name in ("by_lines", "by_transform"):
-
-        def noted(
-            hashes: AffineHashes, words: object, counts: object, above: int, name: str = name
-        ) -> NDArray[np.int64]:
-            if hashes.digits == 6:
-                taken.append(name)
-            return np.zeros(above * hashes.row, np.int64)
-
-        monkeypatch.setattr(ways, name, noted)
-    hashes = AffineHashes(3, 6)
-    words = np.arange(hashes.shorter.words, hashes.words)
-    counts = np.ones(len(words), np.int64)
-    bucket_counts(hashes, words[:10], counts[:10], 729)
-    bucket_counts(hashes, words, counts, 729)
-    monkeypatch.setattr(ways, "MOST_TRANSFORMED", 728)
-    bucket_counts(hashes, words, counts, 729)
-    assert taken == ["by_lines", "by_transform", "by_lines"]
 
 
 @pytest.mark.slow

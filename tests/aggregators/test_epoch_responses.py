@@ -88,28 +88,3 @@ def test_silence_widens_the_interval_and_does_not_bias() -> None:
     # Had silence been left out of the variance, it would have been found too small.
     without = response_variance(law, 1) / (response_variance(law, 1) + 0.21 * 0.3)
     assert stats.chi2.sf(squares / without, 400) < 1e-12
-
-
-def test_states_of_other_jobs_and_damaged_ones_are_refused() -> None:
-    aggregator = counted(2, 40, 60)
-    data = aggregator.to_bytes()
-    assert EpochResponsesAggregator.from_bytes(LAW, data).to_bytes() == data
-    assert EpochResponsesAggregator.from_bytes(LAW, b"").to_bytes() == b""
-    other = calibrate(SplitBudgetParameters(1), 3)
-    with pytest.raises(ValueError, match="aggregators of two different laws cannot be merged"):
-        aggregator.merge(EpochResponsesAggregator(other))
-    for broken, problem in (
-        (data[:-1], "counts of 23 bytes, an epoch takes 24"),
-        (data + data, "do not strictly increase"),
-        (counted_bytes(0, 1, 1), "counts of epochs 0 to 0, the horizon has 3"),
-        (counted_bytes(4, 1, 1), "counts of epochs 4 to 4, the horizon has 3"),
-        (counted_bytes(1, 0, 0), "must be from 0 to 2.53, and not both 0"),
-        (counted_bytes(1, -1, 3), "must be from 0 to 2.53, and not both 0"),
-        (counted_bytes(1, 2**53 + 1, 3), "must be from 0 to 2.53, and not both 0"),
-    ):
-        with pytest.raises(ValueError, match=problem):
-            EpochResponsesAggregator.from_bytes(LAW, broken)
-
-
-def counted_bytes(epoch: int, zeros: int, ones: int) -> bytes:
-    return np.array([epoch, zeros, ones], "<i8").tobytes()

@@ -18,36 +18,6 @@ from dpstream.randomizers.randomness import seeded_generator
 class TestCounting:
     LAW = calibrate(FutureRandParameters(1.0, 2), 8)
 
-    def test_reports_are_counted_by_interval_and_sign(self) -> None:
-        aggregator = FutureRandAggregator(self.LAW)
-        aggregator.add(4, _words(0, 1, 1, 2, 5, 5, 5), None)
-        aggregator.add(4, _words(4, 5), np.array([7, 2**32 - 1], np.uint32))
-        assert aggregator.tree.node(0, 4).tolist() == [1, 2, 0, 0]
-        assert aggregator.tree.node(1, 2).tolist() == [1, 0, 0, 0]
-        assert aggregator.tree.node(2, 1).tolist() == [7, 2**32 + 2, 0, 0]
-
-    @pytest.mark.parametrize(
-        ("epoch", "words", "complaint"),
-        [
-            (3, [[0], [2]], "word 2 at epoch 3, where the words due are 0 to 1,"),
-            (8, [[8]], "word 8 at epoch 8, where the words due are 0 to 7"),
-            (6, [[255]], "word 255 at epoch 6"),
-            (0, [[0]], "epoch 0, the horizon has 8 epochs"),
-            (9, [[0]], "epoch 9, the horizon has 8 epochs"),
-            (1, [[0, 0]], r"words of epoch 1 are uint8 of shape \(1, 2\)"),
-            (1, [0], r"words of epoch 1 are uint8 of shape \(1,\)"),
-        ],
-    )
-    def test_words_that_cannot_be_are_refused(
-        self, epoch: int, words: list[list[int]], complaint: str
-    ) -> None:
-        aggregator = FutureRandAggregator(self.LAW)
-        with pytest.raises(ValueError, match=complaint):
-            aggregator.check_words(epoch, np.array(words, np.uint8))
-        with pytest.raises(ValueError, match=complaint):
-            aggregator.add(epoch, np.array(words, np.uint8), None)
-        assert aggregator.to_bytes() == b""
-
 
 class TestEstimate:
     """By hand: signs are given, so that means are round numbers."""
@@ -161,25 +131,6 @@ class TestEstimate:
         assert estimate.standard_deviation == pytest.approx(deviation)
         assert estimate.reports == 500
 
-    def test_going_on_is_the_same_as_starting_again(self) -> None:
-        """Whatever was estimated before, and whenever the counts arrived."""
-        rng = np.random.default_rng(2)
-        attendance = Attendance.constant(8, 500)
-        online = FutureRandAggregator(self.LAW)
-        for epoch in range(1, 9):
-            words = rng.integers(0, 2 * orders_due(epoch), (100, 1), dtype=np.uint8)
-            online.add(epoch, words, None)
-            again = FutureRandAggregator.from_bytes(self.LAW, online.to_bytes())
-            assert online.estimate(epoch, attendance) == again.estimate(epoch, attendance)
-        late = FutureRandAggregator(self.LAW)
-        late.add(3, _words(*[1] * 90), None)
-        online.merge(late)
-        again = FutureRandAggregator.from_bytes(self.LAW, online.to_bytes())
-        for epoch in (8, 3, 5):
-            assert online.estimate(epoch, attendance) == again.estimate(epoch, attendance)
-        attendance = Attendance.constant(8, 700)
-        assert online.estimate(5, attendance) == again.estimate(5, attendance)
-
 
 class TestAccuracy:
     """Real devices, against the truth. Thresholds also reject noise scaled by 0.7 and 1.3."""
@@ -234,26 +185,6 @@ class TestAccuracy:
         expected = 1 / (0.5 * law.c_gaps[1] ** 2) + 1 / (0.5 * law.c_gaps[0] ** 2)
         assert variances[2] == pytest.approx(expected)
         assert math.isfinite(predicted_variances(law, 4, "tree")[3])
-
-
-def test_estimates_are_the_same_to_the_bit_whenever_they_are_made() -> None:
-    law = calibrate(FutureRandParameters(epsilon=2.0, changes=2), last_epoch=2_048)
-    rng = np.random.default_rng(8)
-    step_by_step, at_once = FutureRandAggregator(law), FutureRandAggregator(law)
-    attendance = Attendance.empty(2_048)
-    population, known = 0, []
-    for epoch in range(1, 1_501):
-        population += int(rng.integers(0, 3))
-        attendance.set(epoch, population * 3 // 4, population)
-        # Some windows are lost; of others only some orders are heard of.
-        if rng.random() < 0.9:
-            most = 2 * orders_due(epoch) if rng.random() < 0.7 else 2
-            words = rng.integers(0, most, (int(rng.integers(1, 60)), 1), np.uint8)
-            step_by_step.add(epoch, words, None)
-            at_once.add(epoch, words, None)
-        known.append(step_by_step.estimate(epoch, attendance))
-    for epoch in (1_500, 1_024, 1_025, 7):
-        assert at_once.estimate(epoch, attendance) == known[epoch - 1]
 
 
 def _words(*words: int) -> NDArray[np.uint8]:

@@ -8,11 +8,9 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
 from dpstream.aggregators.hadamard_matches import (
-    kernels,
     matches,
     matches_by_equations,
     matches_by_item,
-    spans,
 )
 
 
@@ -48,19 +46,6 @@ def test_both_ways_agree_with_the_matrix(
     assert by_item.tolist() == by_equations.tolist() == expected.tolist()
 
 
-@given(windows(), st.data())
-def test_a_domain_gets_its_own_rows_and_no_others(
-    window: tuple[int, NDArray[np.unsignedinteger], NDArray[np.uint32] | None], data: st.DataObject
-) -> None:
-    """Whichever way is taken, and whatever there is beyond the last item."""
-    bits, tuples, counts = window
-    items = data.draw(st.integers(1, (1 << bits) - 1))
-    expected = matches_by_item(tuples, counts, np.arange(1 << bits))[: items + 1]
-    found = matches(tuples, counts, items)
-    assert found.tolist() == expected.tolist()
-    assert found[0] == (len(tuples) if counts is None else counts.sum(dtype=np.int64))
-
-
 @pytest.mark.parametrize("rows", [3, 10, 17])
 def test_many_tuples_are_counted_in_parts(rows: int) -> None:
     """More than are worked on at a time, in a matrix with as many columns as rows or with fewer."""
@@ -76,17 +61,3 @@ def test_many_tuples_are_counted_in_parts(rows: int) -> None:
     )
     # The tuples of zeros lie in all sets.
     assert found.min() >= counts[::1000].sum()
-
-
-def test_a_tuple_without_a_second_solution_matches_no_item() -> None:
-    """Row 0 always solves the equations, and is nobody's."""
-    units = np.array([[1, 2, 4, 8]], np.uint8)
-    assert kernels(units, 4).tolist() == [[0]] * 4
-    assert matches_by_equations(units, None, 4).tolist() == [1] + [0] * 15
-    assert spans(np.array([[5], [2]], np.uint32)).ravel().tolist() == [0, 5, 2, 7]
-
-
-def test_without_reports_nothing_matches() -> None:
-    empty = np.zeros((0, 3), np.uint8)
-    assert matches(empty, None, 20).tolist() == [0] * 21
-    assert matches(empty, None, 2).tolist() == [0] * 3

@@ -79,44 +79,6 @@ def aggregator_of(states: list[NDArray[np.int64]]) -> HadamardValuesAggregator:
     return HadamardValuesAggregator.from_bytes(LAW, np.array(entries, entry).tobytes())
 
 
-class TestCounting:
-    def test_letters_are_added_up_by_row(self) -> None:
-        aggregator = HadamardValuesAggregator(LAW)
-        aggregator.add(4, words((0, 81), (0, 82), (7, 8), (2, 152)), None)
-        aggregator.add(4, words((2, 152), (1, 80)), np.array([2**32 - 1, 5], np.uint32))
-        expected = [2**32 + 8, 3, 0, 72 * 2**32, 0, 0, 0, 0, -72]
-        assert aggregator.sums(4).tolist() == expected
-        assert not aggregator.sums(3).any()
-        other = HadamardValuesAggregator(LAW)
-        other.add(4, words((7, 88)), None)
-        aggregator.merge(other)
-        assert aggregator.sums(4).tolist() == [expected[0] + 1, *expected[1:-1], -64]
-
-    @pytest.mark.parametrize(
-        ("epoch", "sums", "message"),
-        [
-            (1, [1, 73], "no 1 letters of epoch 1"),
-            (1, [1, 40, -40], "no 1 letters of epoch 1"),
-            (1, [1, -(2**63), 2**62], "no 1 letters of epoch 1"),
-            (1, [0, 0], "no 0 letters"),
-            (17, [1, 0], "epoch 17 after 0, the horizon has 16"),
-        ],
-    )
-    def test_sums_that_no_letters_have_are_refused(
-        self, epoch: int, sums: list[int], message: str
-    ) -> None:
-        padded = [*sums, *[0] * (1 + LAW.rows - len(sums))]
-        state = np.array([epoch, *padded], "<i8").tobytes()
-        with pytest.raises(ValueError, match=message):
-            HadamardValuesAggregator.from_bytes(LAW, state)
-        with pytest.raises(ValueError, match="an epoch takes 80"):
-            HadamardValuesAggregator.from_bytes(LAW, state[:-1])
-        with pytest.raises(ValueError, match="epoch 1 after 1"):
-            HadamardValuesAggregator.from_bytes(
-                LAW, 2 * np.array([1, 1, *[0] * LAW.rows], "<i8").tobytes()
-            )
-
-
 class TestEstimates:
     USERS = 1_000
     EVERYBODY = 10**9

@@ -123,13 +123,3 @@ def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     assert BoostedReports(EPOCHS, 2, boost).error(variance) == pytest.approx(
         math.sqrt(float(np.square(planned).mean()))
     )
-
-
-def test_bytes_that_are_no_counts_are_refused() -> None:
-    good = counted(law(0), {1: 5, 3: 7}).to_bytes()
-    assert ShuffledCountsAggregator.from_bytes(law(0), good).to_bytes() == good
-    one, three = good[:16], good[16:]
-    late = counted(law(0), {EPOCHS: 1}).to_bytes().replace(bytes([EPOCHS]), bytes([EPOCHS + 1]), 1)
-    for bad in (good[:-1], three + one, one + one, late, one[:8] + bytes(8), one[:8] + b"\xff" * 8):
-        with pytest.raises(ValueError, match=r"count|epochs"):
-            ShuffledCountsAggregator.from_bytes(law(0), bad)

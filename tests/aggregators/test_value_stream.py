@@ -268,28 +268,3 @@ def test_what_silent_devices_changed_is_forgotten_by_and_by(law: ValueStreamLaw)
     assert [second.silence, third.silence] == pytest.approx(
         [left * first.silence, left**2 * first.silence]
     )
-
-
-@pytest.mark.parametrize(
-    "sums",
-    [
-        LetterSums(1, 73, 73**2),
-        LetterSums(2, 3, 4),
-        LetterSums(2, 4, 4),
-        LetterSums(2, 1, 2),
-        LetterSums(0, 0, 0),
-        LetterSums(-1, 0, 0),
-        LetterSums(1 << 41, 0, 0),
-    ],
-)
-def test_sums_that_no_letters_have_are_refused(law: ValueStreamLaw, sums: LetterSums) -> None:
-    data = np.array([1, sums.reports, sums.letters, sums.squares], "<i8").tobytes()
-    with pytest.raises(ValueError, match="no letters"):
-        ValueStreamAggregator.from_bytes(law, data)
-
-
-def test_a_state_out_of_order_or_cut_short_is_refused(law: ValueStreamLaw) -> None:
-    one = np.array([2, 1, 0, 0], "<i8").tobytes()
-    for data in (one[:-1], one + one, np.array([EPOCHS + 1, 1, 0, 0], "<i8").tobytes()):
-        with pytest.raises(ValueError, match=r"sums of"):
-            ValueStreamAggregator.from_bytes(law, data)

@@ -71,20 +71,3 @@ def test_counts_take_as_many_bytes_as_the_largest_needs(most: int, size: int) ->
     assert (read.words.tolist(), read.counts.tolist()) == ([4, 9], [most, 1])
     read.add(np.array([9], np.uint32), None)
     assert read.counts.tolist() == [most, 2]
-
-
-@pytest.mark.parametrize(
-    ("data", "complaint"),
-    [
-        (b"\0\0", "are no counts of words"),
-        (b"\1" + b"\0" * 7 + b"\3" + b"\0" * 7, "are no counts of words"),
-        (b"\2" + b"\0" * 7 + b"\1" + b"\0" * 9, "end before byte 19"),
-        (b"\xff" * 8 + b"\1", "end before byte"),
-        (b"\2" + b"\0" * 7 + b"\1" + b"\5\0\0\0\5\0\0\0" + b"\1\1", "do not strictly increase"),
-        (b"\1" + b"\0" * 7 + b"\1" + b"\5\0\0\0" + b"\0", "must be from 1 to 2"),
-        (b"\1" + b"\0" * 7 + b"\x08" + b"\5\0\0\0" + b"\xff" * 8, "must be from 1 to 2"),
-    ],
-)
-def test_other_bytes_are_refused(data: bytes, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        WordCounts.from_bytes(DTYPE, data, 0)

@@ -344,62 +344,6 @@ def test_the_change_since_some_epochs_has_an_interval_of_its_own(
     again.assert_well_behaved()
 
 
-@pytest.mark.parametrize(
-    ("device", "width", "theme"),
-    [
-        pytest.param("desktop", 1280, "light"),
-        pytest.param("phone", 390, "dark"),
-        pytest.param("desktop", 1280, "dark", marks=pytest.mark.verify),
-        pytest.param("phone", 390, "light", marks=pytest.mark.verify),
-    ],
-)
-def test_both_themes_at_both_widths(
-    served: ServedPage, watch: Watch, artefacts: Path, theme: str, device: str, width: int
-) -> None:
-    labels = ["walk", "bus", "bicycle", "tram", "car", "ferry", "scooter", "taxi", "boat", "train"]
-    job = served.deploy(item_job(labels))
-    phase = np.arange(len(labels))
-
-    def at(epoch: int) -> ItemEstimates:
-        return items(2_000 / (1 + phase) + 300 * np.sin(epoch / 5 + phase))
-
-    gaps = (11, 12, 30)
-    served.publish(job, 1, [None if epoch in gaps else at(epoch) for epoch in range(1, 50)])
-    served.show_pipeline(job, stages(49))
-    phone = device == "phone"
-    seen = watch(
-        served.address,
-        color_scheme=theme,
-        viewport={"width": width, "height": 844 if phone else 900},
-        device_scale_factor=2 if phone else 1,
-        has_touch=phone,
-    )
-    seen.open()
-    seen.wait_for_epoch(49)
-    page = seen.page
-    expect(page.locator(".topitems tbody tr")).to_have_count(len(labels))
-    expect(page.locator(".pipeline")).to_be_hidden()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    brightness = sum(map(int, paper.strip("rgb()").split(",")))
-    assert brightness > 600 if theme == "light" else brightness < 120
-    seen.wait_for_paint()
-    corner = pixels(page.locator(".chart"))[3, 3].mean()
-    assert corner > 0.9 if theme == "light" else corner < 0.2
-    page.screenshot(path=artefacts / f"{device}-{theme}.png", full_page=True)
-
-    # The switch turns it round, and draws the chart anew.
-    page.locator("#theme").click()
-    page.wait_for_function("(old) => document.documentElement.dataset.theme !== old", arg=theme)
-    seen.wait_for_epoch(49)
-    page.get_by_role("tab", name="For operators").click()
-    expect(page.locator(".operators")).to_contain_text("shuffle-1")
-    expect(page.locator(".pipeline")).to_contain_text("Epoch 50 is open with 14,032 reports")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.screenshot(path=artefacts / f"operators-{device}-{theme}-switched.png", full_page=True)
-    seen.assert_well_behaved()
-
-
 def test_the_pipeline_shows_a_worker_that_dies_and_returns(
     served: ServedPage, watch: Watch
 ) -> None:

@@ -296,40 +296,6 @@ def _colour(drawn: Any) -> str:
     return found
 
 
-@pytest.mark.parametrize(
-    ("epochs", "third", "last"),
-    [
-        ("{count: 64, start: 2024-01-31, length: P1M}", "31 Mar 2024", "30 Sept 2024"),
-        # Of these days one has 23 hours.
-        (
-            "{count: 64, start: 2024-03-25, length: P1D, timezone: Europe/Berlin}",
-            "27 Mar 2024",
-            "2 Apr 2024",
-        ),
-    ],
-)
-def test_epochs_with_a_calendar_say_when_they_begin(
-    served: ServedPage, watch: Watch, epochs: str, third: str, last: str
-) -> None:
-    job = served.deploy(count_job("dated", epochs=epochs))
-    served.publish(job, 1, [estimate(5_000)] * 9)
-    # Wherever the reader lives, days are those of the job.
-    seen = watch(served.address, timezone_id="America/New_York")
-    seen.open()
-    seen.wait_for_epoch(9)
-    page = seen.page
-    read = page.locator(".legend .at")
-    expect(read).to_have_text(last)
-    page.locator(".chart").focus()
-    for key in ("Home", "ArrowRight", "ArrowRight"):
-        page.keyboard.press(key)
-    expect(read).to_have_text(third)
-    page.get_by_text("The same numbers as a table").click()
-    expect(page.locator(".scroll th").nth(1)).to_have_text("begins")
-    expect(page.locator(".scroll tbody tr").nth(6).locator("td").nth(1)).to_have_text(third)
-    seen.assert_well_behaved()
-
-
 _BOXES = """(name) => {
   const drawing = document.querySelector("svg." + name);
   const parts = drawing.querySelectorAll(".stage rect, .topic path:not(.rim)");

@@ -45,39 +45,6 @@ def estimate(value: float, half: float) -> Estimate:
     return Estimate.around(value, half / 1.96, half, 20_000, 20_000)
 
 
-MINUTES = """
-name: first-report
-protocol: value_stream
-parameters: {epsilon: 4, changes: 2}
-epochs: {count: 60, start: 2023-01-01, length: PT1M, renew: true}
-shuffle: {minimum: 1, grace: 20 s}
-devices: {}
-"""
-
-
-def test_a_job_of_devices_is_counted_from_its_deployment(
-    served: ServedPage, watch: Watch, artefacts: Path
-) -> None:
-    """Ten months after the start of its calendar, seven minutes and one horizon have passed."""
-    served.deploy(STUDENTS)
-    job = served.deploy(MINUTES)
-    first = job.first_epoch
-    served.publish(job, first, [estimate(5_000.0, 900.0)] * 7)
-    for width in (390, 1440):
-        seen = watch(served.address, viewport={"width": width, "height": 900})
-        seen.open("?job=first-report")
-        seen.wait_for_epoch(first + 6)
-        tile = seen.page.locator(".tile", has_text="Minutes")
-        expect(tile.locator(".figure")).to_have_text("7")
-        promised = seen.page.locator(".privacy .words")
-        expect(promised).to_contain_text("whole stream of one horizon by at most a factor of 54.6")
-        seen.page.screenshot(path=artefacts / f"minutes-{width}.png", full_page=True)
-        seen.page.goto(f"{served.address}/")
-        card = seen.page.locator(".job", has_text="first-report")
-        expect(card.locator(".facts")).to_contain_text("Minutes7")
-        seen.assert_well_behaved()
-
-
 def test_no_more_people_are_shown_than_there_are(
     served: ServedPage, watch: Watch, artefacts: Path
 ) -> None:

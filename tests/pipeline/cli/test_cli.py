@@ -227,28 +227,6 @@ def test_plan_compares_and_recommends(dpstream: Commands, job_file: Path) -> Non
     assert dpstream("plan", job_file, "--recommend", "--trust", "god").code == 2
 
 
-def test_plan_weighs_noise_against_freezing_and_says_what_is_not_private(
-    dpstream: Commands, job_file: Path, tmp_path: Path
-) -> None:
-    histogram, changes = tmp_path / "histogram.csv", tmp_path / "changes.csv"
-    histogram.write_text("changes,users\n1,90\n3,10\n")
-    said = dpstream("plan", job_file, "--changes-histogram", histogram)
-    assert (said.code, said.errors) == (0, "")
-    assert max(map(len, said.output.splitlines())) <= 80
-    (best,) = (line.split() for line in said.output.splitlines() if line.endswith("best"))
-    rows = dpstream("plan", job_file, "--changes-histogram", histogram, "--json").json["changes"]
-    assert [row["changes"] for row in rows if row["best"]] == [int(best[0])]
-
-    changes.write_text(
-        "user,epoch,value\n"
-        + "".join(f"user{user},{1 + user % 5},1\n" for user in range(90))
-        + "".join(f"other{user},{epoch},{epoch % 2}\n" for user in range(10) for epoch in (3, 6, 9))
-    )
-    counted = dpstream("plan", job_file, "--changes-from", changes, "--json")
-    assert counted.json["changes"] == rows
-    assert counted.errors.startswith("not private: the shares of users by changes are counted in")
-
-
 def test_plan_draws_the_error_of_every_epoch(
     dpstream: Commands, job_file: Path, tmp_path: Path
 ) -> None:

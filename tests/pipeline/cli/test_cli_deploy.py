@@ -302,31 +302,6 @@ def test_a_dry_run_writes_nothing_and_says_everything(
     assert not home.exists()
 
 
-def test_a_dry_run_shows_what_would_change_of_a_job_that_runs(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    with_operators_keys(job_file)
-    before = snapshot(cluster)
-    said = dpstream("deploy", job_file, "--dry-run")
-    assert said.code == 0, said.errors
-    text = " ".join(said.output.split())
-    assert "the deployment that runs would go on, with other settings" in text
-    assert "shuffle.grace: 1 min -> 5 min" in text
-    assert "shuffled 2 14 d retention: 7 d -> 14 d" in text
-    body = dpstream("deploy", job_file, "--dry-run", "--json").json
-    assert body["step"] == "change"
-    assert body["running"] == deployed(cluster).deployment.hex()
-    fates = {topic["topic"]: topic["fate"] for topic in body["topics"]}
-    assert fates["small.reports"] == "change"
-    assert fates["small.manifests"] == "keep"
-
-    body = dpstream("deploy", job_file, "--dry-run", "--replace", "--json").json
-    assert (body["step"], body["running"]) == ("replace", deployed(cluster).deployment.hex())
-    assert body["budget"]["epsilon"]["charged_by_others"] == 2.0
-    assert snapshot(cluster) == before
-
-
 def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
     dpstream: Commands, cluster: MemoryCluster, job_file: Path
 ) -> None:
@@ -462,35 +437,6 @@ def test_nothing_is_lost_where_nobody_can_be_asked(
     assert said.errors.endswith("there is no terminal to ask on: add --yes\n")
     assert len(cluster.records[JOBS_TOPIC, 0]) == before
     assert dpstream(verb, job_file, *options, "--yes").code == 0
-
-
-def test_words_for_readers_and_the_form_of_input_are_changed_in_place(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    before, charges = deployed(cluster), jobs(cluster).charges
-    words = {
-        "title": "Students enrolled",
-        "description": "Of seven courses.",
-        "unit": "students",
-        "labels": {"1": "enrolled"},
-    }
-    plain = job_file.read_text()
-    keys = words | {"input": {"separator": ";"}}
-    lines = (f"{key}: {json.dumps(each)}\n" for key, each in keys.items())
-    job_file.write_text(plain + "".join(lines))
-    said = dpstream("deploy", job_file)
-    assert said.code == 0, said.errors
-    assert 'title: left out -> "Students enrolled"' in said.output
-    after = deployed(cluster)
-    assert (after.deployment, after.fingerprint) == (before.deployment, before.fingerprint)
-    assert after.said(*words) == words
-    assert after.input is not None
-    assert after.input.separator == ";"
-    assert jobs(cluster).charges == charges, "nobody is charged again"
-    job_file.write_text(plain)
-    assert dpstream("deploy", job_file).code == 0
-    assert deployed(cluster) == before
 
 
 def test_pause_and_resume_are_told_and_listed(

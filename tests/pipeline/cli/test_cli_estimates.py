@@ -11,10 +11,9 @@ from typing import cast
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from dpstream.aggregators.estimate import GAP, Estimate
+from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.cli.answer_lines import printed_lines
-from dpstream.pipeline.cli.estimate_lines import json_lines, table_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -122,36 +121,6 @@ def test_a_broker_that_is_away_is_waited_for_and_told_once() -> None:
     assert "does not answer" in told[0]
     assert len(list(followed)) == EPOCHS - 2
     assert told[1:] == ["Kafka is back"]
-
-
-RECORDS = [
-    record(1),
-    record(2, None, fate=Fate.TOO_SMALL),
-    record(3, replace(ESTIMATE, value=-0.5, flags=(GAP, "few")), fate=Fate.EMPTY),
-]
-
-
-def test_json_is_one_record_a_line() -> None:
-    lines = list(json_lines(RECORDS))
-    assert [json.loads(line) for line in lines] == [each.to_json() for each in RECORDS]
-
-
-DATED = deploy_job(
-    parse_job(job_text().replace("epochs: {", "epochs: {start: 2024-02-28, length: P1D, ")),
-    deployed_at=0,
-    deployment=bytes(16),
-)
-
-
-def test_table_has_fixed_columns_with_dates_where_a_job_has_them() -> None:
-    assert list(table_lines([record(1), record(12, None)], JOB)) == [
-        " epoch   estimate     ± sd   95 % low       high   reports population",
-        "     1      1,235     78.9      1,080      1,389 1,000,000     28,785",
-        "    12          -        -          -          -         0     28,785",
-    ]
-    header, row = table_lines([record(2)], DATED)
-    assert header.startswith(" epoch begins       estimate ")
-    assert row.startswith("     2 2024-02-29      1,235 ")
 
 
 def test_changes_are_named_in_every_format() -> None:

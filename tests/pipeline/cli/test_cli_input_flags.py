@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Commands
-from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
-
-NUMBERS = (
-    "protocol: range_values\nparameters: {epsilon: 2, changes: 2, low: 0, high: 80, buckets: 8}"
-)
+from tests.support.small_run import job_text, write_changes
 
 
 @pytest.fixture
@@ -69,23 +65,3 @@ def test_a_flag_that_cannot_be_is_refused(
     said = dpstream("simulate", job_file, "--input", changes, *flags)
     assert (said.code, said.output) == (2, "")
     assert message in said.errors
-
-
-def test_numbers_are_clamped_and_times_read_by_flags(dpstream: Commands, tmp_path: Path) -> None:
-    job_file, rows = tmp_path / "small.yaml", tmp_path / "rows.csv"
-    job_file.write_text(job_text(asked=NUMBERS, more=", start: 2024-03-01, length: P1D"))
-    lines = "".join(f"u{at},{at % EPOCHS + 1:02}.03.2024,{at}\n" for at in range(USERS))
-    rows.write_text("user,time,value\n" + lines + "u0,01.03.2024,79\n")
-    flags = ["--time-format", "%d.%m.%Y", "--timezone", "Europe/Berlin"]
-    said = dpstream("simulate", job_file, "--input", rows, *flags)
-    assert (said.code, "121 bad rows" in said.errors) == (2, True)
-    said = dpstream(
-        "simulate", job_file, "--input", rows, *flags, "--clamp", "--duplicates", "last"
-    )
-    assert said.code == 0, said.errors
-    for notice in (
-        f"{USERS + 1} rows with a time that names no zone: taken as Europe/Berlin",
-        "120 rows with a number out of range: taken as its nearest end",
-        "1 row with another value of the same user and time: the last counts",
-    ):
-        assert notice in said.errors

@@ -80,38 +80,6 @@ def test_devices_of_producers_in_every_window_are_charged_once_and_others_the_lo
     assert "added epsilon 1, delta 0, by 1 deployment" in text, "nobody is charged less"
 
 
-def test_a_window_that_was_not_released_shows_nothing_of_whom_it_missed(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    job = begin(cluster)
-    decide(cluster, job, 1, (True, True, True))
-    decide(cluster, job, 2, (False, False, True), absent=90, fate=Fate.TOO_SMALL)
-    (found,) = streams(dpstream)
-    assert (found["windows"], found["devices"], found["other_producers"]) == (1, 600, 0)
-
-
-def test_who_comes_later_was_not_in_every_window(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    """A producer, and devices of one that was there before."""
-    job = begin(cluster)
-    decide(cluster, job, 1, (True, True), enrolled=(300, 150))
-    decide(cluster, job, 2, (True, True, True), enrolled=(300, 250, 100))
-    decide(cluster, job, 3, (True, True, True), enrolled=(300, 250, 100))
-    (found,) = streams(dpstream)
-    assert (found["devices"], found["producers"], found["other_producers"]) == (450, 2, 1)
-
-
-def test_where_nobody_is_known_to_have_been_there_all_are_charged_the_local_figure(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    job = begin(cluster)
-    decide(cluster, job, 1, (True, True, True), absent=350)
-    decide(cluster, job, 2, (True, True, True), absent=350)
-    (found,) = streams(dpstream)
-    assert (found["devices"], found["epsilon"], found["delta"]) == (0, 1.0, 0.0)
-
-
 def test_horizons_are_charged_each_by_its_own_windows(
     dpstream: Commands, cluster: MemoryCluster
 ) -> None:

@@ -12,8 +12,6 @@ from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import EPOCHS, job_text
 
-CALENDAR = ", start: 2024-03-01, length: P1D"
-
 
 def put(cluster: MemoryCluster, *events: object, topic: str = "events", partition: int = 0) -> None:
     """Append events to a topic of two partitions."""
@@ -51,21 +49,6 @@ def test_a_topic_is_read_to_an_epoch_and_on_from_there(
     assert (said.code, said.json["closed_before"], said.json["closed_epoch"]) == (0, 3, EPOCHS)
     said = dpstream("produce", "small", "--from-topic", "events", "--to-epoch", 99)
     assert said.output == "no epoch was closed: all of them were closed before\n"
-
-
-def test_by_the_clock_a_job_that_is_over_is_closed_to_its_end(
-    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path
-) -> None:
-    deploy(dpstream, tmp_path, calendar=CALENDAR)
-    roster = tmp_path / "roster"
-    roster.write_text("ann\nbob\n")
-    put(cluster, {"user": "ann", "value": 1})
-    topic = ("--from-topic", "events", "--users", roster)
-    said = dpstream("produce", "small", *topic, "--to-epoch", 2)
-    assert said.code == 0, said.errors
-    said = dpstream("produce", "small", *topic)
-    assert said.code == 0, said.errors
-    assert "2 users, epochs 3 (2024-03-03) to 12 (2024-03-12): drawn" in said.output
 
 
 @pytest.mark.parametrize(

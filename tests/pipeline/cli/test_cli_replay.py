@@ -112,16 +112,6 @@ def test_a_dry_run_says_what_would_be_read_and_written_and_does_nothing(
     assert ends(cluster) == before
 
 
-def test_from_partials_the_windows_may_be_gone(dpstream: Commands, cluster: MemoryCluster) -> None:
-    del cluster.partitions["live.shuffled"]
-    live = dpstream("estimates", "live", "--format", "csv").output
-    said = dpstream("replay", "live", "--from-partials", "--in-memory", "--format", "csv")
-    assert said.code == 0, said.errors
-    assert said.output == live
-    planned = dpstream("replay", "live", "--from-partials", "--dry-run", "--json").json["reads"]
-    assert (planned["windows"], planned["windows_from"], planned["partials"]) == (0, None, 6)
-
-
 def test_in_memory_a_recording_needs_no_cluster(
     dpstream: Commands, run: LiveRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

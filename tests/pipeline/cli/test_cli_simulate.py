@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dpstream.pipeline.simulation.trials import trial_seed
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, write_changes
 
@@ -52,18 +51,6 @@ def test_json_is_one_object_with_all_that_is_promised(
     assert body["rmse"] == pytest.approx(rmse(body["epochs"]))
 
 
-def test_errors_are_also_relative_to_counts_of_plausible_sizes(
-    dpstream: Commands, job_file: Path, changes: Path
-) -> None:
-    """Of all users an error looks small that is larger than a typical count."""
-    planned = dpstream("plan", job_file, "--users", 10_000, "--json").json["rmse"]
-    said = " ".join(dpstream("plan", job_file, "--users", 10_000).output.split())
-    for count, share in ((100, "1%"), (500, "5%"), (2_000, "20%")):
-        assert f"a count of {count:,} ({share} of all users) off by {planned / count:,.0%}" in said
-    simulated = dpstream("simulate", job_file, "--input", changes, "--seed", 7)
-    assert f"a count of {round(0.2 * USERS):,} (20% of all users)" in simulated.output
-
-
 def test_a_seed_makes_it_repeatable_and_only_a_seed(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:
@@ -90,26 +77,3 @@ def test_trials_share_nothing_and_are_summed_up(
     assert covered == pytest.approx(round(covered))
     assert several.json["coverage"] > 0.5
     assert dpstream(*arguments, "--trials", 3) == several
-
-
-def test_seeds_of_trials() -> None:
-    seeds = [trial_seed(1, trial) for trial in range(1000)]
-    assert seeds[0] == 1
-    assert len({*seeds, *(trial_seed(2, trial) for trial in range(1000))}) == 2000
-    assert trial_seed(None, 3) is None
-
-
-def test_epochs_have_dates_where_the_job_has_a_calendar(
-    dpstream: Commands, tmp_path: Path, changes: Path
-) -> None:
-    job = tmp_path / "weeks.yaml"
-    job.write_text(
-        "name: weeks\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 1}\n"
-        "epochs: {count: 12, start: 2013-09-30, length: P7D}\n"
-    )
-    begins = ["2013-09-30", "2013-10-07", "2013-10-14"]
-    body = dpstream("simulate", job, "--input", changes, "--json").json
-    assert [epoch["begins"][:10] for epoch in body["epochs"]][:3] == begins
-    header, *rows = dpstream("simulate", job, "--input", changes).output.splitlines()
-    assert header.split()[:2] == ["epoch", "begins"]
-    assert [row.split()[1] for row in rows[:3]] == begins

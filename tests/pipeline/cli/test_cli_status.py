@@ -111,19 +111,6 @@ def test_an_epoch_without_reports_is_named() -> None:
     assert "all is well" in shown
 
 
-def test_epochs_of_a_calendar_are_named_by_their_beginning() -> None:
-    text = "name: a\nprotocol: value_stream\nparameters: {epsilon: 4, changes: 2}\nepochs: "
-    days = "{count: 8, start: 2026-03-02, length: P1D}\nshuffle: {minimum: 1}\n"
-    job = deploy_job(parse_job(text + days), deployed_at=0)
-    assert job.position_of(3) == "epoch 3 of 8 (2026-03-04)"
-    status = status_of(stages(), published=publication(3), withheld=3)
-    (note,) = find_notes(job, status)
-    assert note == "no devices reported in epoch 3 (2026-03-04): it has no estimate"
-    # A minimum of 1 leaves nobody to be fewer.
-    (problem,) = find_problems(job, status)
-    assert problem.startswith("nothing was released of the last 3 epochs: no devices were in each")
-
-
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_needs_a_live_worker(stage: str) -> None:
     for workers in ((), (worker(stage, age=SILENCE + 0.1),)):
@@ -155,31 +142,6 @@ def test_a_finished_job_needs_no_workers() -> None:
     ]
     (replayed,) = find_notes(REPLAY, status_of((), published=publication(EPOCHS)))
     assert replayed.endswith("; dpstream undeploy small ends it")
-
-
-@pytest.mark.parametrize(
-    ("lag", "said"),
-    [
-        (12, "12 records have come since and wait for resume; "),
-        (1, "1 record has come since and waits for resume; "),
-        (None, "records have come since and wait for resume; "),
-    ],
-)
-def test_what_came_after_a_drain_waits_and_needs_nobody(lag: int | None, said: str) -> None:
-    def drained(waiting: float | None, **more: Any) -> JobStatus:
-        shuffle = StageStatus("shuffle", (), lag if waiting else 0, waiting)
-        return status_of((shuffle, *stages()[1:]), phase=Phase.DRAINED, **more)
-
-    (note,) = find_notes(JOB, drained(10_000.0))
-    assert note == (
-        f"drained: what was open then is published; {said}"
-        "dpstream resume small goes on, dpstream undeploy small ends it"
-    )
-    assert list(find_problems(JOB, drained(10_000.0))) == []
-    (note,) = find_notes(JOB, drained(None))
-    assert "since" not in note
-    (note,) = find_notes(JOB, drained(10_000.0, published=publication(EPOCHS)))
-    assert note == "drained: what was open then is published; dpstream undeploy small ends it"
 
 
 @pytest.mark.parametrize("phase", Phase)

@@ -385,31 +385,6 @@ def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
     assert any("UTF-16" in notice for notice in source.notices()) == (encoding == "utf-16")
 
 
-@pytest.mark.parametrize(
-    ("rule", "changes"),
-    [("first", [2]), ("last", [2, 1, 3]), ("largest", [2, 3]), ("smallest", [2, 1])],
-)
-def test_live_duplicates_are_resolved_by_the_rule(rule: str, changes: list[int]) -> None:
-    labels = CategoryDomain(("1", "2", "3"))
-    source = LiveSource(DAYS, 1, domain=labels, form=form_of(duplicates=rule))
-    rows = b"user,epoch,value\nann,1,2\nann,1,1\nann,1,3\n"
-    events = source.receive(rows, DAYS.start)
-    assert events == [Change(1, "ann", value) for value in changes]
-    assert source.notices() == (
-        "standard input: 2 rows with another value of the same user and epoch or time: the "
-        f"{rule} counts",
-    )
-    assert source.bad_rows.total == 0
-
-
-def test_what_a_form_says_of_live_rows_that_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match="live are CSV or JSON lines, and format is parquet"):
-        LiveSource(DAYS, 1, form=form_of(format="parquet"))
-    sets = SetDomain(("a", "b", "c"), slots=2)
-    with pytest.raises(InputError, match="the first items of a user count, and duplicates is last"):
-        LiveSource(DAYS, 1, domain=sets, form=form_of(duplicates="last"))
-
-
 LIVE_JSON = (
     '{"who": {"id": "m\u00fcller"}, "time": "2024-03-30T01:00", "value": "ja"}\n'
     "\n"

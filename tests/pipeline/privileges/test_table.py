@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.jobs.deployed_job import Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.privileges.bindings import (
     Binding,
@@ -78,13 +77,6 @@ def test_a_topic_is_read_and_written_by_whom_it_is_for(
     assert who_may(WRITE, role) == writers
 
 
-def test_only_the_shuffle_stage_and_the_operator_delete() -> None:
-    for role in Role:
-        assert who_may(Operation.DELETE, role) <= {"shuffle", OPERATOR}
-    assert who_may(Operation.DELETE, Role.REPORTS) == {"shuffle", OPERATOR}
-    assert who_may(Operation.DELETE, Role.MANIFESTS) == {OPERATOR}
-
-
 def test_groups_are_of_one_stage_and_of_no_job_whose_name_begins_alike() -> None:
     groups = {
         each: {
@@ -114,12 +106,6 @@ def test_nobody_is_given_the_cluster_or_all_of_anything() -> None:
             assert not (each.resource.prefixed and each.resource.kind is Kind.TOPIC)
 
 
-def test_the_jobs_topic_is_written_by_the_operator_alone() -> None:
-    jobs = Resource(Kind.TOPIC, JOBS_TOPIC)
-    assert [each for each in roles_of(JOB) if (jobs, WRITE) in may(JOB, each)] == [OPERATOR]
-    assert all((jobs, READ) in may(JOB, each) for each in roles_of(JOB))
-
-
 def test_nobody_may_take_back_what_the_ledger_says() -> None:
     ledger = Resource(Kind.TOPIC, LEDGER_TOPIC)
     allowed = {
@@ -128,73 +114,6 @@ def test_nobody_may_take_back_what_the_ledger_says() -> None:
     assert not allowed & {Operation.DELETE, Operation.ALTER_CONFIGS}
     assert [each for each in roles_of(JOB) if (ledger, WRITE) in may(JOB, each)] == [OPERATOR]
     assert {each for each in roles_of(JOB) if (ledger, READ) in may(JOB, each)} == {PAGE, OPERATOR}
-
-
-def test_no_privilege_is_listed_twice() -> None:
-    for role in roles_of(JOB):
-        listed = [(each.resource, each.operation) for each in privileges_of(JOB, role)]
-        assert len(listed) == len(set(listed)), role
-
-
-def test_a_job_whose_devices_report_for_themselves_has_collectors() -> None:
-    job = device_job()
-    assert COLLECTOR in roles_of(job)
-    assert PRODUCER not in roles_of(job)
-    collector = may(job, COLLECTOR)
-    for role in (Role.REPORTS, Role.DEVICES, Role.STATUS):
-        assert (topic(role, "phones"), WRITE) in collector
-        assert (topic(role, "phones"), READ) not in collector
-    shuffle = may(job, "shuffle")
-    assert {(topic(Role.DEVICES, "phones"), READ), (topic(Role.STATUS, "phones"), READ)} <= shuffle
-
-
-def test_a_replay_has_no_reports_and_nobody_who_reads_them() -> None:
-    job = deploy_job(JOB, deployed_at=0)
-    replay = job.model_copy(
-        update={"replay_of": Origin.model_validate({"job": "first", "deployment": "00" * 16})}
-    )
-    assert set(roles_of(replay)) == {
-        *("aggregate", "publish", PAGE),
-        *(ANALYST, RECORDER, OPERATOR),
-    }
-    with pytest.raises(KeyError):
-        privileges_of(replay, "shuffle")
-    for reported in (Role.REPORTS, Role.PRODUCERS):
-        assert (topic(reported), WRITE) not in may(replay, OPERATOR)
-    assert (topic(Role.REPORTS), READ) not in may(replay, OPERATOR)
-
-
-def test_an_operator_reads_reports_only_of_a_job_that_renews_or_has_instances() -> None:
-    renewing = parse_job(job_text(more=", renew: true"))
-    assert (topic(Role.REPORTS), READ) in may(renewing, OPERATOR)
-    assert (topic(Role.REPORTS), READ) not in may(JOB, OPERATOR)
-    asked = "protocol: fragments\nparameters: {epsilon: 2, delta: 1e-3, domain: [a, b], reports: 2}"
-    divided = parse_job(f"{job_text(asked=asked)}shuffle: {{instances: 2, minimum: 100}}\n")
-    for role in (Role.REPORTS, Role.REPORTS_2):
-        assert (topic(role), READ) in may(divided, OPERATOR)
-        readers = {each for each in roles_of(divided) if (topic(role), READ) in may(divided, each)}
-        stage = next(stage for stage, read in divided.stages.items() if read is role)
-        assert readers == {stage, OPERATOR}, "no other instance"
-
-
-def test_the_operator_of_a_replay_writes_what_is_replayed_and_no_other_does() -> None:
-    job = deploy_job(JOB, deployed_at=0)
-    replay = job.model_copy(
-        update={"replay_of": Origin.model_validate({"job": "first", "deployment": "00" * 16})}
-    )
-    for role in (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS):
-        assert (topic(role), WRITE) in may(replay, OPERATOR)
-        assert (topic(role), WRITE) not in may(job, OPERATOR)
-        # One that was stopped goes on behind what is there.
-        assert (topic(role), READ) in may(replay, OPERATOR)
-    assert (topic(Role.ESTIMATES), WRITE) not in may(replay, OPERATOR)
-
-
-def test_a_recorder_writes_nothing_and_reads_no_report() -> None:
-    listed = privileges_of(JOB, RECORDER)
-    assert {each.operation for each in listed} == {READ}
-    assert topic(Role.REPORTS) not in {each.resource for each in listed}
-    assert topic(Role.DEAD_LETTERS) not in {each.resource for each in listed}
 
 
 def test_the_page_lists_what_the_table_says() -> None:

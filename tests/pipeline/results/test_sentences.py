@@ -64,23 +64,6 @@ def items(*values: float, half: float = 300.0) -> ItemEstimates:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (STUDENTS, "About 7,300 students enrolled in the week of 3 June 2013 (25 %), "),
-        (
-            "unit: students\nlabels: {1: on a course}\n",
-            "About 7,300 students on a course in the week of 3 June 2013 (25 %), ",
-        ),
-        ("", "About 7,300 users in the week of 3 June 2013 (25 %), "),
-    ],
-)
-def test_a_count_is_told_in_the_words_of_its_job(words: str, said: str) -> None:
-    told = epoch_sentence(deployed(COUNT + WEEKS + words), record(estimate(7_264, 1_790)))
-    assert str(told) == said + "between 5,400 and 9,100."
-    assert told.parts[1] == "7,300"
-
-
-@pytest.mark.parametrize(
     ("epochs", "name", "at"),
     [
         ("{count: 12}", "epoch 2", "at epoch 2"),
@@ -151,20 +134,6 @@ def test_rounding_claims_no_more_than_is_known(
         assert known.low <= known.value <= known.high
     # Two digits of half the interval are kept: an end moves by less than a tenth of it, or by one.
     assert known.high - max(within, 0) <= max(half / 10, 1) + 1e-6
-
-
-@pytest.mark.parametrize(
-    ("fate", "found", "why"),
-    [
-        (Fate.TOO_SMALL, None, "too few devices took part, so nothing was released"),
-        (Fate.EMPTY, None, "nobody took part"),
-        (Fate.RELEASED, estimate(5_000, 200, GAP), "reports that it needs were never received"),
-    ],
-)
-def test_what_cannot_be_said_has_its_reason(fate: Fate, found: Estimate | None, why: str) -> None:
-    job = deployed(COUNT + WEEKS + STUDENTS)
-    told = str(epoch_sentence(job, record(found, fate=fate)))
-    assert told == f"Nothing can be said about the week of 3 June 2013: {why}."
 
 
 def test_items_that_cannot_be_told_apart_are_said_to_be_alike() -> None:

@@ -27,7 +27,6 @@ from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import Kind, kind_of
-from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.words import Words, split_words
@@ -83,15 +82,6 @@ def counted(world: World, epoch: int) -> np.ndarray:
         aggregator.merge(world.job.aggregator_from_bytes(payload))
     counts: np.ndarray = aggregator.counts[epoch]  # type: ignore[attr-defined]
     return counts
-
-
-@pytest.mark.parametrize("instances", [1, 2, 4])
-def test_every_cell_is_one(folder: Path, instances: int) -> None:
-    world = run(begun(deployed(instances), folder))
-    assert sorted(world.published()) == [1, 2]
-    for epoch, record in world.published().items():
-        assert record.fate is Fate.RELEASED
-        assert counted(world, epoch).tolist() == [1] * CELLS
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.sealed import AGGREGATE
-from dpstream.pipeline.operations.status import stages_of
 from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
 from dpstream.pipeline.stages.added_devices import AddedDevices
@@ -74,22 +73,6 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in ("devices.epoch_records", "stages.multisets", "stages.boxes_of_windows"):
         monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
-
-
-@pytest.mark.parametrize("instances", [2, 3, 4])
-def test_reports_pass_through_one_of_the_instances_and_are_counted_once(
-    folder: Path, instances: int
-) -> None:
-    job = deployed(SIDE_BY_SIDE[:instances])
-    world = run(begun(job, folder, KEYS))
-    check(world)
-    assert not world.log.values(Role.DEAD_LETTERS)
-    assert not job.hops
-    names = [f"instance-{number}" for number in range(2, instances + 1)]
-    assert list(stages_of(job)) == ["shuffle", *names, "aggregate", "publish"]
-    for value in world.log.values(Role.SHUFFLED, 1):
-        assert decode_chunk(value).words.width == job.form_of(Role.SHUFFLED).width
-    assert DeployedJob.from_bytes(job.to_bytes()) == job
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
@@ -316,12 +299,3 @@ def test_other_keys_than_one_for_each_instance_are_refused(
 ) -> None:
     with pytest.raises(JobError, match=message):
         make_job(written_job(sealed, shuffle={"minimum": 10, "instances": instances}))
-
-
-def test_the_guarantee_says_who_would_have_to_work_together() -> None:
-    trust = deployed(SIDE_BY_SIDE[:3]).guarantee().trust
-    assert "all 3 of them and whoever adds up would have to work together" in trust
-    assert "whoever adds up and one of them together see 1/3 of a device's messages" in trust
-    assert "who sees one of them sees" not in trust
-    series = make_job(written_job(sealed_section(SIDE_BY_SIDE[:3])))
-    assert deployed(SIDE_BY_SIDE[:3]).fingerprint != deploy_job(series, deployed_at=0).fingerprint

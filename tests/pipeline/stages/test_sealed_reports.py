@@ -23,7 +23,6 @@ from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in
 from dpstream.pipeline.stages.stage import Stage
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
-from dpstream.topics.frames import Kind, kind_of
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
@@ -67,21 +66,6 @@ def deployed(
     section = values.pop("sealed", sealed_section(stages, aggregate, rotate))
     job = make_job(written_job(section, **values))
     return deploy_job(job, deployment=DEPLOYMENT, deployed_at=0)
-
-
-@pytest.mark.parametrize("stages", [1, 2, 3])
-def test_reports_pass_through_all_stages_and_are_counted_once(folder: Path, stages: int) -> None:
-    job = deployed(IN_SERIES[:stages])
-    world = run(begun(job, folder, all_keys(IN_SERIES)))
-    check(world)
-    assert not world.log.values(Role.DEAD_LETTERS)
-    kinds = {kind_of(value) for value in world.log.values(Role.REPORTS, 1)}
-    assert kinds <= {Kind.SEALED_BATCH, Kind.PUNCTUATION}
-    for role in (*job.hops, Role.SHUFFLED):
-        for value in world.log.values(role, 1):
-            words = decode_chunk(value).words
-            assert words.width == job.form_of(role).width
-            assert words.counts is None
 
 
 @pytest.mark.usefixtures("small_records", "nothing_in_memory")
@@ -438,11 +422,6 @@ def test_keys_belong_to_what_a_report_means() -> None:
     assert read.sealed == deployed(IN_SERIES, rotate=5).sealed
     plain = deployed(sealed=None)
     assert b"sealed" not in plain.to_bytes().replace(b'"name":"sealed"', b"")
-
-
-def test_the_guarantee_says_who_would_have_to_work_together() -> None:
-    assert "the shuffle stage and whoever adds up" in deployed([[2]]).guarantee().trust
-    assert "all 3 shuffle stages and whoever adds up" in deployed(IN_SERIES).guarantee().trust
 
 
 def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:

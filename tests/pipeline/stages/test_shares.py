@@ -633,17 +633,3 @@ def test_keys_belong_to_what_a_report_means() -> None:
     # As software that knows of no shares wrote it.
     before = json.loads(deployed(sealed=sealed_section([[2]])).to_bytes())["sealed"]
     assert before.keys() == {"aggregate", "stages", "rotate"}
-
-
-def test_the_guarantee_says_who_would_have_to_work_together() -> None:
-    trust = deployed().guarantee().trust
-    assert "neither of the two parties that add up learns more than the sum" in trust
-    assert "both together can see each producer's table" in trust
-    assert "a producer that lies can spoil the sum" in trust
-    assert trust.startswith("everybody; reports are counted in tables")
-    parameters = {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]}
-    values = {"protocol": "fragments", "parameters": parameters, "shuffle": {"minimum": 100}}
-    trust = deployed(**values).guarantee().trust
-    assert trust.startswith("one of the two parties that add up not to work with the other; ")
-    assert "each of the two parties adds the reports of 100 devices of its own" in trust
-    assert trust.endswith(deployed(**values, sealed=None).guarantee().trust)
