@@ -15,13 +15,13 @@ from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import find_cluster
-from dpstream.pipeline.operations.deployed_jobs import (
+from dpstream.pipeline.kafka.deployed_jobs import (
     check_has_devices,
     check_has_producers,
     find_deployed,
 )
-from dpstream.pipeline.operations.kept_topics import check_kept
-from dpstream.pipeline.operations.producer_checks import check_registered, ends_before
+from dpstream.pipeline.kafka.kept_topics import check_kept
+from dpstream.pipeline.kafka.producer_checks import check_registered, ends_before
 from dpstream.topics.names import Role
 from dpstream.topics.records import Farewell
 

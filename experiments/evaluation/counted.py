@@ -14,10 +14,9 @@ from dpstream.aggregators.counts import Window
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
 from dpstream.pipeline.results.epoch_counts import counts_of, window_of
 from dpstream.pipeline.simulation.item_comparison import messages_sent
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.stage_builder import producer_admission
 from dpstream.randomizers.counted_words import CountedWords

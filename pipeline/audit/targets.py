@@ -16,8 +16,7 @@ from dpstream.pipeline.audit.hockey_stick import Reports, Sight, Sights
 from dpstream.pipeline.conformance.cases import Stream
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.names import Role

@@ -6,7 +6,7 @@ import sys
 import traceback
 
 from dpstream.pipeline.cli import main
-from dpstream.pipeline.operations.lifeline import follow, tell
+from dpstream.pipeline.lifeline import follow, tell
 
 
 def _run() -> int:

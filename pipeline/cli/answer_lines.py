@@ -158,7 +158,7 @@ def plot_answers(
 ) -> None:
     """Draw what a query asks, or what shows best, into a file; what is `said` of it is named."""
     # Not at the top: few draw.
-    from dpstream.pipeline.operations.up.curves import curves_of, plotted_query, write_curves
+    from dpstream.pipeline.results.curves import curves_of, plotted_query, write_curves
 
     drawn = plotted_query(job.domain, query, records)
     epochs = [record.epoch for record in records]

@@ -26,7 +26,7 @@ from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import say_json
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.connection import NoClusterError
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError, find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
 

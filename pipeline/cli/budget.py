@@ -14,9 +14,9 @@ from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import now, say, say_json, say_pairs
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
 from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
+from dpstream.pipeline.ledger.ledger_topic import read_spending, write_with_receipt
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.writing import of_budget
-from dpstream.pipeline.operations.ledger_topic import read_spending, write_with_receipt
 
 _COMMAND = "dpstream budget"
 

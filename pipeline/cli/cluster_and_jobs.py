@@ -12,7 +12,7 @@ from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.kafka.client_properties import read_client_properties
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection, find_cluster
-from dpstream.pipeline.operations.deployed_jobs import check_unchanged, find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import check_unchanged, find_deployed
 
 
 def connection_of(

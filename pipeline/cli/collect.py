@@ -14,9 +14,8 @@ import uvloop
 from dpstream.pipeline.addresses import Network, networks
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, name_of
 from dpstream.pipeline.cli.errors import UsageProblem
-from dpstream.pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
+from dpstream.pipeline.cli.options import KafkaConfig, LogFormat, Servers, TlsCertificate, TlsKey
 from dpstream.pipeline.cli.output import say, silence, tell
-from dpstream.pipeline.cli.run import LogFormat
 from dpstream.pipeline.cli.server_tls import given_tls
 from dpstream.pipeline.collector.collector import CollectorSettings, raise_file_limit
 from dpstream.pipeline.collector.collector import collect as run_collector

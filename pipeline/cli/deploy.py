@@ -25,16 +25,15 @@ from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.stated_budgets import BudgetChange
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import NoClusterError
-from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.topic_reader import TopicReader, read_roster
 from dpstream.pipeline.operations import deployments
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.operations.deployments import carry_out, plan_on
 from dpstream.pipeline.operations.losses import loss_on, of_published
-from dpstream.pipeline.operations.registrations import read_roster
-from dpstream.pipeline.operations.status import stages_of
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
-from dpstream.pipeline.planning.plan import horizon_of, rounding_note
+from dpstream.pipeline.results.expected_errors import rounded_horizon, rounding_note
+from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import (
     collector_key_file,
     noise_key_file,
@@ -205,7 +204,7 @@ def _note_budget(plan: DeployPlan) -> None:
 def _note_rounding(plan: DeployPlan) -> None:
     job = plan.deployed
     if plan.starts_over:
-        rounding = rounding_note(job.epochs.count, horizon_of(job, job.law()))
+        rounding = rounding_note(job.epochs.count, rounded_horizon(job, job.law()))
         if rounding is not None:
             tell(f"note: {rounding}")
 

@@ -18,7 +18,7 @@ import typer
 
 from dpstream.pipeline.errors import FAILED, INTERRUPTED, WRONG_INPUT, DpstreamError
 from dpstream.pipeline.kafka.errors import ANY_ROLE, AccessError
-from dpstream.pipeline.operations.lifeline import tell
+from dpstream.pipeline.lifeline import tell
 from dpstream.pipeline.printable import printable
 from dpstream.pipeline.replacements import COMMANDS, OPTIONS
 from dpstream.pipeline.whole_files import NO_ROOM

@@ -24,9 +24,9 @@ from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import now, say, say_json
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.ledger_report import report_on
+from dpstream.pipeline.ledger.ledger_topic import write_with_receipt
 from dpstream.pipeline.ledger.writing import of_reopening
-from dpstream.pipeline.operations.ledger_report import report_on
-from dpstream.pipeline.operations.ledger_topic import write_with_receipt
 
 
 def ledger(

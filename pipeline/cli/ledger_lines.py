@@ -11,8 +11,8 @@ from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.ledger.chain import Place
 from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.ledger_report import LedgerReport, released_in_words
 from dpstream.pipeline.ledger.verification import Finding
-from dpstream.pipeline.operations.ledger_report import LedgerReport, released_in_words
 from dpstream.pipeline.printable import one_line
 
 

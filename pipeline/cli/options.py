@@ -74,6 +74,13 @@ class Format(StrEnum):
     json = "json"
 
 
+class LogFormat(StrEnum):
+    """How a worker's lines are written."""
+
+    text = "text"
+    json = "json"
+
+
 _QUESTION = "Questions, one kind at a time"
 
 Item = Annotated[

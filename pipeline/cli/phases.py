@@ -16,7 +16,7 @@ from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed, read_jobs, set_phase
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed, read_jobs, set_phase
 from dpstream.pipeline.operations.drains import DrainProgress, DrainWatch, begin_drain, end_drain
 from dpstream.pipeline.values.durations import parse_duration
 

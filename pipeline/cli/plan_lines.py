@@ -11,7 +11,8 @@ from dpstream.pipeline.cli.party_lines import show_parties
 from dpstream.pipeline.cli.sparkline import sparkline
 from dpstream.pipeline.planning.alternatives import Alternative, least_error, under_another_trust
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
-from dpstream.pipeline.planning.plan import ANY_NUMBER, Plan, rounding_note
+from dpstream.pipeline.planning.plan import ANY_NUMBER, Plan
+from dpstream.pipeline.results.expected_errors import rounding_note
 from dpstream.pipeline.values.relative_errors import relative_error_lines
 
 # Columns of the small plot.

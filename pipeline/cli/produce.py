@@ -43,7 +43,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
-from dpstream.pipeline.operations.deployed_jobs import check_has_producers
+from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.state import producer_folder
 
 # Seconds: the clock may be set, or the machine sleep, while rows are waited for.

@@ -9,7 +9,7 @@ import typer
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import number, say, say_json, say_table
-from dpstream.pipeline.operations.deployed_jobs import check_has_producers
+from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.operations.registrations import Registrations
 
 

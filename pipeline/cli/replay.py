@@ -28,22 +28,18 @@ from dpstream.pipeline.cli.output import (
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
+from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError
-from dpstream.pipeline.operations.status.facts import stages_of
 from dpstream.pipeline.recording.recording_index import INDEX_FILE
 from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
-from dpstream.pipeline.recording.replay.job import (
-    begin_replay,
-    deploy_replay,
-    find_replay,
-    replayed_job,
-)
+from dpstream.pipeline.recording.replay.job import begin_replay, find_replay
 from dpstream.pipeline.recording.replay.on_cluster import ClusterReader, ClusterReplay
 from dpstream.pipeline.recording.replay.pace import Pace, Speed
 from dpstream.pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
 from dpstream.pipeline.recording.replay.progress import Progress
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
+from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.values.times import parse_time
 from dpstream.topics.manifests import Manifest
 

@@ -21,8 +21,8 @@ from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import console, now, say_json, tell
 from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed, read_jobs
 from dpstream.pipeline.kafka.many_topics import ManyTopics
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError, find_deployed, read_jobs
 from dpstream.pipeline.operations.status import JobStatus, JobWatch
 from dpstream.pipeline.operations.status.looking_ahead import HEARTBEATS_READ, look_ahead
 

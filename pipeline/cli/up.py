@@ -32,6 +32,7 @@ from dpstream.pipeline.cli.output import (
     silence,
     tell,
 )
+from dpstream.pipeline.cli.verbs import installed_verbs
 from dpstream.pipeline.demo import (
     demo_change_log,
     demo_job_file,
@@ -56,14 +57,14 @@ from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.operations.losses import UnaskedError
 from dpstream.pipeline.operations.restarted_processes import ProcessError
 from dpstream.pipeline.operations.signals import SignalledError
-from dpstream.pipeline.operations.status.facts import stages_of
 from dpstream.pipeline.operations.up.comparison import COMPARED, compared, write_comparison
-from dpstream.pipeline.operations.up.curves import write_rows
 from dpstream.pipeline.operations.up.outcome import Outcome, next_steps, summary, write_csv
 from dpstream.pipeline.operations.up.page import has_browser
+from dpstream.pipeline.operations.up.plot import write_rows
 from dpstream.pipeline.operations.up.run_up import UpSettings, run_up
 from dpstream.pipeline.operations.up.screen import LineScreen, LiveScreen, Screen
 from dpstream.pipeline.plots import PlotError
+from dpstream.pipeline.stages.topic_uses import stages_of
 
 Output = Annotated[
     Path | None,
@@ -134,6 +135,8 @@ def up(
         )
     if rate is not None and not rate > 0:
         raise UsageProblem(f"--rate is {rate:g}, must be above 0")
+    if page:
+        _check_installed("serve")
     settings = UpSettings(
         (job,),
         input,
@@ -183,6 +186,7 @@ def demo(
     Ctrl-C.
     """
     if what is Demo.devices:
+        _check_installed("collect", "serve")
         _demo_devices(keep_broker, browser, servers, kafka_config)
         return
     settings = UpSettings(
@@ -192,7 +196,7 @@ def demo(
         kafka_config,
         keep_broker,
         rate,
-        page=True,
+        page="serve" in installed_verbs(),
         adapted=demo_run(),
     )
     jobs = [
@@ -204,6 +208,12 @@ def demo(
         _tell_story(what_a_device_sends(jobs[1], student))
         say()
     _run(_watched(settings, browser, as_json), output, as_json, credit=_DEMO_CREDIT)
+
+
+def _check_installed(*verbs: str) -> None:
+    missing = ", ".join(f"dpstream {verb}" for verb in verbs if verb not in installed_verbs())
+    if missing:
+        raise UsageProblem(f"this needs {missing}, which is left out of this installation")
 
 
 def _tell_story(screen: ScreenOfStory) -> None:

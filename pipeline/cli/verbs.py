@@ -1,6 +1,7 @@
 """The verbs of ``dpstream``: one line in `VERBS` for each, and its module, imported when it is run.
 
-So modules of verbs import what they need at their top, and the list of verbs stays quick.
+So modules of verbs import what they need at their top, and the list of verbs stays quick. A verb
+whose module was deleted, with the leaf that it is of, is left out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +37,11 @@ class Verb:
     target: str
     summary: str
     example: str = ""
+
+    @property
+    def module(self) -> str:
+        """The module of its target."""
+        return self.target.partition(":")[0]
 
 
 _FIRST, _JOBS, _RESULTS, _PRIVACY = "First steps", "Jobs", "Results", "Privacy"
@@ -216,6 +224,12 @@ VERBS = {
 }
 
 
+def installed_verbs() -> dict[str, Verb]:
+    """Those of `VERBS` whose modules are there."""
+    modules = {module.name for module in iter_modules([str(Path(__file__).parent)])}
+    return {name: verb for name, verb in VERBS.items() if verb.module in modules}
+
+
 def _with_bare_flags(params: list[Any]) -> list[Any]:
     """Options, of which flags say no type: they take no value."""
     for param in params:
@@ -271,7 +285,7 @@ def build_command() -> TyperGroup:
     )
     app.callback()(_of_all_verbs)
     group = get_group(app)
-    group.commands = {name: LazyCommand(name, verb) for name, verb in VERBS.items()}
+    group.commands = {name: LazyCommand(name, verb) for name, verb in installed_verbs().items()}
     return group
 
 
@@ -296,9 +310,9 @@ def _of_all_verbs(
 
 
 def _load(name: str, verb: Verb) -> Any:
-    module, _, attribute = verb.target.partition(":")
+    attribute = verb.target.partition(":")[2]
     with loading():
-        target = getattr(import_module(f"dpstream.pipeline.cli.{module}"), attribute)
+        target = getattr(import_module(f"dpstream.pipeline.cli.{verb.module}"), attribute)
     if isinstance(target, typer.Typer):
         target.info.cls = PlainGroup
         for command in target.registered_commands:

@@ -10,7 +10,7 @@ from dpstream.pipeline.cli.answer_table import AnswerTable
 from dpstream.pipeline.cli.output import say, say_pairs, say_table
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.json_values import json_text
-from dpstream.pipeline.planning.composed_epochs import composed
+from dpstream.pipeline.results.composed_epochs import composed
 from dpstream.pipeline.results.epoch_counts import EpochCounts
 from dpstream.pipeline.results.estimate_csv import csv_row
 from dpstream.pipeline.results.questions import Answers

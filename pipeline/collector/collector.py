@@ -36,13 +36,13 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.kafka.broker_clock import BrokerClock, own_milliseconds
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.jobs_follower import Away, Follower
 from dpstream.pipeline.kafka.kept_state import made_again
 from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress
 from dpstream.pipeline.kafka.workers.monitor import serve as serve_monitor
 from dpstream.pipeline.open_files import room_for_files
-from dpstream.pipeline.operations.supervisor.wanted import Away, Follower
 from dpstream.pipeline.state import collector_key_file
 from dpstream.topics.loose_batches import Watermark, encode_watermark
 from dpstream.topics.names import Role

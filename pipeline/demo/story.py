@@ -17,8 +17,8 @@ import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
+from dpstream.pipeline.results.privacy_sentences import guess_words
 from dpstream.pipeline.results.sentences import epoch_sentence
-from dpstream.pipeline.serve.privacy_sentences import guess_words
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.randomness import cryptographic_generator
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.topics.names import Role
 
@@ -33,3 +34,11 @@ class TopicReader:
         for record in self._cluster.read(self._topic, self._partition, self.position):
             self.position = record.offset + 1
             yield record
+
+
+def read_roster(cluster: Cluster, job: DeployedJob) -> Roster:
+    """Who has registered with a deployment by now."""
+    roster = Roster(job)
+    for record in TopicReader(cluster, job, Role.PRODUCERS).read():
+        roster.apply(record)
+    return roster

@@ -4,5 +4,4 @@ Begin with `deployments`. `status` gathers and judges what a job is doing, `supe
 for every deployed job, `up` runs a single job on this machine. `drains`, `redrive`, `dead_letters`
 and `registrations` are verbs of their own. Whoever runs others does it by `processes`, each on a
 `lifeline`; `restarted_processes` starts those again that fail, `forks` many of them at once.
-`producer_checks` is what a producer sees to before it draws.
 """

@@ -35,11 +35,11 @@ from dpstream.pipeline.jobs.stated_budgets import (
 )
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.kafka.cluster import ClusterError
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
+from dpstream.pipeline.kafka.record_sizes import RecordSizeError, check_record_sizes
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.writing import others, refuse_damaged
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError
 from dpstream.pipeline.operations.topic_changes import TopicChange
-from dpstream.pipeline.planning.record_sizes import RecordSizeError, check_record_sizes
 from dpstream.topics.names import TIMESTAMP_TYPE, TopicSettings, jobs_topic, ledger_topic
 
 _OPERATORS_KEYS = ("shuffle.grace", "topics.retention")

@@ -27,7 +27,16 @@ from dpstream.pipeline.jobs.receipts import LATEST
 from dpstream.pipeline.jobs.stated_budgets import BudgetChange
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.kept_topics import topic_ids
 from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.ledger.ledger_topic import (
+    append_stated,
+    read_spending,
+    write_entries,
+    write_receipt,
+    write_with_receipt,
+)
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.writing import (
     of_charge,
@@ -35,15 +44,6 @@ from dpstream.pipeline.ledger.writing import (
     of_end,
 )
 from dpstream.pipeline.operations.deploy_plan import DeployPlan, Step, plan_deployment
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.operations.kept_topics import topic_ids
-from dpstream.pipeline.operations.ledger_topic import (
-    append_stated,
-    read_spending,
-    write_entries,
-    write_receipt,
-    write_with_receipt,
-)
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.decision_log import DecisionLog

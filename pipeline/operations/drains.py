@@ -14,19 +14,20 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.topic_reader import TopicReader
-from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
-from dpstream.pipeline.operations.deployed_jobs import (
+from dpstream.pipeline.kafka.deployed_jobs import (
     DeploymentError,
     check_has_devices,
     read_jobs,
     set_phase,
 )
-from dpstream.pipeline.operations.status.facts import OpenWindow, stages_of
+from dpstream.pipeline.kafka.topic_reader import TopicReader
+from dpstream.pipeline.kafka.workers.groups import floor_of, group_name
+from dpstream.pipeline.operations.status.facts import OpenWindow
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.decision_log import Decision, DecisionLog
 from dpstream.pipeline.stages.epochs import EpochSet
+from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Drain
 

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
-from dpstream.pipeline.operations import lifeline
+from dpstream.pipeline import lifeline
 
 IMPORTED = b"imported"
 """What the forker says first."""

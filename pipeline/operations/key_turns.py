@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.sealing_keys import private_keys_in, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.results.follow import EstimateReader
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from dpstream.pipeline.operations import lifeline
+from dpstream.pipeline import lifeline
 
 RECOVERED_AFTER = 60.0
 """A process that ran for so many seconds has recovered from the failures before."""
@@ -125,7 +125,7 @@ class OnLifeline:
 
 
 class Process(OnLifeline, subprocess.Popen[str]):
-    """A process on a lifeline, see `dpstream.pipeline.operations.lifeline`.
+    """A process on a lifeline, see `dpstream.pipeline.lifeline`.
 
     It is the leader of a session of its own, so that Ctrl-C and the end of the terminal reach it
     only through whoever started it.

@@ -25,6 +25,7 @@ from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.deployed_jobs import check_has_devices
 from dpstream.pipeline.kafka.topic_reader import TopicReader
 from dpstream.pipeline.operations.dead_letters import (
     DeadLetterLog,
@@ -33,7 +34,6 @@ from dpstream.pipeline.operations.dead_letters import (
     header_of,
     place_of,
 )
-from dpstream.pipeline.operations.deployed_jobs import check_has_devices
 from dpstream.pipeline.operations.redriven_parts import Parts
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.decision_log import DecisionLog

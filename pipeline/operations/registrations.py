@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
+from dpstream.pipeline.jobs.roster import EnrolledProducer
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.topic_reader import TopicReader
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
+from dpstream.pipeline.kafka.topic_reader import TopicReader, read_roster
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.names import Role
 from dpstream.topics.records import Farewell
@@ -92,11 +92,3 @@ class Registrations:
             devices=self._decisions.population(producer.index),
             state=state,
         )
-
-
-def read_roster(cluster: Cluster, job: DeployedJob) -> Roster:
-    """Who has registered with a deployment by now."""
-    roster = Roster(job)
-    for record in TopicReader(cluster, job, Role.PRODUCERS).read():
-        roster.apply(record)
-    return roster

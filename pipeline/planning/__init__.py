@@ -2,6 +2,5 @@
 
 Begin with `plan`. `parties` says what is promised against whom, `review` what to object to,
 `alternatives` and `comparison` look at the other protocols that could answer, `outlook` at fewer
-honest contributors, `changes` at how many changes to follow, `composed_epochs` at what several
-epochs cost together. README.md is for those who run it.
+honest contributors, `changes` at how many changes to follow. README.md is for those who run it.
 """

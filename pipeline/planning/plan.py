@@ -19,7 +19,6 @@ from dpstream.pipeline.jobs.budgets import (
 )
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.job_problems import JobError, Problem
 from dpstream.pipeline.planning.alternatives import Alternative, alternatives
 from dpstream.pipeline.planning.changes import ChangesChoice, weigh_changes
 from dpstream.pipeline.planning.comparison import (
@@ -32,20 +31,20 @@ from dpstream.pipeline.planning.comparison import (
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
 from dpstream.pipeline.planning.honest_contributors import HonestContributors, contributor_curve
 from dpstream.pipeline.planning.influence import influence_of_one
-from dpstream.pipeline.planning.largest_error import EXCEEDED, largest_error
 from dpstream.pipeline.planning.outlook import Outlook, outlook
 from dpstream.pipeline.planning.parties import PartyGuarantee, party_guarantees
 from dpstream.pipeline.planning.review import warnings_for
 from dpstream.pipeline.protocols.forecasts import (
     BoundedForecast,
     CellForecast,
-    DividedForecast,
     DyadicForecast,
     Forecast,
     SearchedForecast,
     SmoothedForecast,
 )
 from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.results.expected_errors import forecast_of, rmse_of, root_mean_square
+from dpstream.pipeline.results.largest_error import EXCEEDED, largest_error
 from dpstream.randomizers.division import room_of_part
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.topics.sealed_words import sealed_form
@@ -243,7 +242,7 @@ def plan(
         raise ValueError(f"a wanted error of {error:g}: give a share or number of users above 0")
     protocol = job.protocol_entry
     law = job.calibrate()
-    forecast = _forecast(job, law, held)
+    forecast = forecast_of(job, law, held)
     cells = forecast if isinstance(forecast, CellForecast) else None
     crowds = protocol.crowds(law)
     # Noise is that of the devices that parties add, too.
@@ -278,10 +277,10 @@ def plan(
         cells=None if cells is None else cells.cells,
         predicted_error=None if cells is None else cells.predicted_error(senders),
         noise_error=None if cells is None else cells.noise_error(senders),
-        gradient_error=_rmse(forecast, senders) if protocol.learning is not None else None,
+        gradient_error=rmse_of(forecast, senders) if protocol.learning is not None else None,
         users=users,
-        rmse=_rmse(forecast, senders),
-        smoothed_rmse=None if smoothed is None else _root_mean_square(smoothed),
+        rmse=rmse_of(forecast, senders),
+        smoothed_rmse=None if smoothed is None else root_mean_square(smoothed),
         largest_error=largest_error(deviations),
         published_bound=None if bounded is None else bounded.published_bound(users, EXCEEDED),
         horizon=forecast.horizon if isinstance(forecast, DyadicForecast) else None,
@@ -347,34 +346,12 @@ def _one_liar(job: Job) -> float | None:
     return None if job.devices is None else influence_of_one(deploy_job(job, deployed_at=0))
 
 
-def rounding_note(epochs: int, horizon: int | None) -> str | None:
-    """What to say of a horizon that is longer than its epochs; None if it is not.
-
-    >>> print(rounding_note(6, 8))
-    a horizon of 6 epochs is rounded up to 8, the next power of two; it ends after 6 all the same
-    """
-    if horizon is None or horizon == epochs:
-        return None
-    return (
-        f"a horizon of {epochs:,} epochs is rounded up to {horizon:,}, the next power of two; it "
-        f"ends after {epochs:,} all the same"
-    )
-
-
 def _beginnings(job: Job) -> Iterator[str | None]:
     """When each epoch begins, from the first one on."""
     calendar = job.epochs.calendar
     if calendar is None or job.epochs.renew:
         return repeat(None)
     return map(calendar.shown, count(1))
-
-
-def horizon_of(job: Job, law: Law) -> int | None:
-    """The epochs of a horizon rounded up to a power of two, where the protocol needs that."""
-    if job.protocol_entry.forecast is None:
-        return None
-    forecast = _forecast(job, law)
-    return forecast.horizon if isinstance(forecast, DyadicForecast) else None
 
 
 def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int = 0) -> int | None:
@@ -391,7 +368,7 @@ def users_needed(forecast: Forecast, error: float, fewest: int = 1, added: int =
     """
 
     def suffice(users: int) -> bool:
-        return _rmse(forecast, users + added) <= error * users
+        return rmse_of(forecast, users + added) <= error * users
 
     return fewest if suffice(fewest) else _fewest(suffice)
 
@@ -408,7 +385,7 @@ def most_users(forecast: Forecast, error: float, fewest: int = 1, added: int = 0
     Returns:
         None if not even the estimates of the fewest have; `ANY_NUMBER` if all do.
     """
-    too_many = _fewest(lambda users: _rmse(forecast, users + added) > error)
+    too_many = _fewest(lambda users: rmse_of(forecast, users + added) > error)
     if too_many is None:
         return ANY_NUMBER
     return too_many - 1 if too_many > fewest else None
@@ -423,21 +400,6 @@ def _fewest(reached: Callable[[int], bool]) -> int | None:
         middle = (too_few + enough) // 2
         too_few, enough = (too_few, middle) if reached(middle) else (middle, enough)
     return enough
-
-
-def _forecast(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> Forecast:
-    protocol = job.protocol_entry
-    if protocol.forecast is None:
-        raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
-    forecast = protocol.forecast(law, job.parameters, job.epochs.count)
-    if job.instances > 1 and isinstance(forecast, DividedForecast):
-        forecast = forecast.among(job.instances, sealed=job.sealed is not None)
-    if held is None:
-        return forecast
-    if not isinstance(forecast, CellForecast):
-        message = f"{protocol.name} does not count items in cells: leave their counts out"
-        raise JobError([Problem(("protocol",), message)])
-    return forecast.like(held)
 
 
 def _fresh_budget(job: Job) -> FreshBudget | None:
@@ -496,11 +458,3 @@ def _of_strangers(job: Job, needs_shuffle: bool) -> tuple[str, ...]:
         f"{job.shuffle.minimum:,}, all but one may be invented, by whoever wants to see what that "
         f"one adds, {left if needs_shuffle else 'which its own epsilon still protects'}",
     )
-
-
-def _rmse(forecast: Forecast, users: int) -> float:
-    return _root_mean_square(forecast.standard_deviations(users))
-
-
-def _root_mean_square(deviations: NDArray[np.float64]) -> float:
-    return math.sqrt(float(np.square(deviations).mean()))

@@ -5,7 +5,8 @@
 counts, with the truth beside them. `asked` makes questions of what people write. `kinds` has what
 a job may publish: each kind knows its headline, its sentence, its curves and what is asked of it
 when nothing is. `epoch_counts` has the windows to be asked, `smoothing` looks back over a horizon,
-`published_rows` has the columns of files and tables. Nothing here writes to Kafka.
+`published_rows` has the columns of files and tables, `curves` the plots, and `expected_errors` what
+is known of errors beforehand. Nothing here writes to Kafka.
 """
 
 from __future__ import annotations

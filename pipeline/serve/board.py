@@ -22,9 +22,9 @@ from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.changes import Changes, has_changes
+from dpstream.pipeline.results.privacy_sentences import budget_of
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, Smoother
 from dpstream.pipeline.serve.history import History, Point
-from dpstream.pipeline.serve.privacy_sentences import budget_of
 from dpstream.pipeline.serve.views import JobState, epoch_body, sent_series, summary
 
 ASKED_SECONDS = 15.0

@@ -11,10 +11,9 @@ from dpstream.pipeline.operations.status import (
     StageStatus,
     WorkerStatus,
     allowed_wait,
-    hides_messages,
-    stages_of,
     workers_needed,
 )
+from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 
 
 def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import period
-from dpstream.pipeline.operations.status import stages_of
+from dpstream.pipeline.stages.topic_uses import stages_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.results.changes import Changes, changes
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.phrases import assumption
+from dpstream.pipeline.results.privacy_sentences import budget_line, exposure_body, guarantee_words
 from dpstream.pipeline.results.sentences import (
     LOOKED_BACK,
     change_words,
@@ -34,7 +35,6 @@ from dpstream.pipeline.results.series import (
 )
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
 from dpstream.pipeline.serve.history import History, Point
-from dpstream.pipeline.serve.privacy_sentences import budget_line, exposure_body, guarantee_words
 from dpstream.pipeline.serve.simultaneous import Simultaneous
 from dpstream.pipeline.serve.trust_view import trust_body
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

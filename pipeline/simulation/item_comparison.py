@@ -9,11 +9,11 @@ import numpy as np
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.results.asked import usual_question
 from dpstream.pipeline.results.epoch_counts import counts_of
 from dpstream.pipeline.results.questions import Question
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, accuracy_of
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

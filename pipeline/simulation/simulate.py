@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dpstream.pipeline.devices.item_log import ItemLog, ValueLog
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT, EpochSpans
-from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
+from dpstream.pipeline.jobs.epoch_times import EpochSpans
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
 from dpstream.pipeline.results.coverage import coverage_over_time
 from dpstream.pipeline.results.questions import Question
 from dpstream.pipeline.results.smoothing import (
@@ -25,26 +25,8 @@ from dpstream.pipeline.results.smoothing import (
 )
 from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy
 from dpstream.pipeline.simulation.item_comparison import ItemComparison
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
-from dpstream.pipeline.simulation.own_keys import with_own_keys
-from dpstream.pipeline.stages.checkpoints import estimates_in
-from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
-from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.randomizers.item_domains import MOST_PUBLISHED
-from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
-from dpstream.topics.names import Role
-
-_PURPOSES = {
-    "enrol": 1,
-    "report": 2,
-    "identifier": 3,
-    "shuffle": 4,
-    "horizon": 5,
-    "noise key": 6,
-    "items to look at": 7,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,78 +176,6 @@ def coverage(simulations: Sequence[Simulation]) -> float | None:
     return float(covered.mean()) if len(covered) else None
 
 
-class SimulatedCluster:
-    """The stages of a job on topics in memory, one worker each, owning every partition.
-
-    Args:
-        job: deployed with empty topics.
-        generators: by purpose and number.
-        noise_key: for a job that asks the shuffle stage for dummies; drawn if there is none.
-        log: the job's topics, empty; a new one by default.
-        listeners: by name of a stage, what is told of the windows that it is done with.
-
-    Attributes:
-        workers: of each stage by its name, in the order of the data flow.
-    """
-
-    def __init__(
-        self,
-        job: DeployedJob,
-        generators: Callable[[str, int], np.random.Generator],
-        noise_key: NoiseKey | None = None,
-        log: MemoryLog | None = None,
-        listeners: Callable[[str], WindowListener] = lambda stage: ignore_window,
-    ) -> None:
-        if job.needs_noise_key:
-            noise_key = noise_key or NoiseKey(generators("noise key", 0).bytes(KEY_BYTES))
-            job = job.model_copy(update={"noise_key": noise_key.digest})
-        job, keys = with_own_keys(job)
-        self.job, self.keys = job, keys
-        # After all of a calendar's epochs, wherever it lies.
-        self.log = MemoryLog(clock=lambda: LAST_MOMENT) if log is None else log
-        self._read = 0
-        identifiers = generators("identifier", 0)
-        self.workers = {
-            name: MemoryWorker(
-                build_stage(
-                    job,
-                    name,
-                    Environment(
-                        identifiers=lambda: identifiers.bytes(16),
-                        wall_clock=lambda: 0,
-                        broker_time=self.log.clock,
-                        # Of several shuffle instances each has its own.
-                        generator=generators("shuffle", number if "instance" in name else 0),
-                        noise_key=noise_key,
-                        keys=keys,
-                        listener=listeners(name),
-                    ),
-                ),
-                self.log,
-                reader=name,
-            )
-            for number, name in enumerate(job.stages, 1)
-        }
-        for worker in self.workers.values():
-            for partition in range(len(job.start_offsets[worker.stage.role])):
-                worker.run(worker.assign(partition))
-
-    def settle(self) -> None:
-        """Let every stage do all it can."""
-        for worker in self.workers.values():
-            worker.run(worker.drain())
-
-    def new_estimates(self) -> list[EstimateRecord]:
-        """What has been published since the last call."""
-        end = self.log.end(Role.ESTIMATES, 0)
-        records: list[EstimateRecord] = []
-        while self._read < end:
-            found = self.log.read(Role.ESTIMATES, 0, self._read, end)
-            records += estimates_in(found.records)
-            self._read = found.end
-        return records
-
-
 def simulate(
     job: DeployedJob,
     change_log: ValueLog,
@@ -327,11 +237,3 @@ def simulate(
         smoothed = MemoryDriver(cluster.log).run(steps)
     accuracies = {} if comparison is None else comparison.accuracies
     return Simulation(job, tuple(records), truth, frozen, smoothed, accuracies)
-
-
-def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Generator]:
-    """The randomness of a run, by purpose and number; None draws from the operating system."""
-    if seed is None:
-        generator = cryptographic_generator()
-        return lambda purpose, number: generator
-    return lambda purpose, number: seeded_generator(seed, _PURPOSES[purpose], number)

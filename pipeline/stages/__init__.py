@@ -6,6 +6,6 @@ table, `window_source` what producers and devices that report themselves do diff
 `window_decision` when a window is decided, `decision_log` what was decided, and `window_writer`
 writes the words. `chunk_stage` reads what is released (`attempts`), and a `window_transform` opens
 it or adds it up; `publish_stage`, a `single_writer`, estimates (`estimation`) from what `epoch_log`
-reads, as does whoever looks back. Who drives them lies elsewhere: Faust's workers in `kafka`,
-topics in memory in `simulation`.
+reads, as does whoever looks back. Who drives them lies in `kafka`: Faust's workers, and
+topics in memory.
 """

@@ -1,12 +1,31 @@
-"""Which topics each stage of a job reads and writes: the data flow, as a table."""
+"""Which stages a job has, and which topics each reads and writes: the data flow, as a table."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.sealed import SHARERS, input_role, output_role, shuffle_stage_name
 from dpstream.topics.names import SUMS, Role
+
+
+def stages_of(job: DeployedJob) -> Mapping[str, Role]:
+    """The stages of a job and what they read, in the order of the data flow.
+
+    A replay has no shuffle stage: its windows were decided by the original.
+    """
+    return {
+        stage: role
+        for stage, role in job.stages.items()
+        if job.replay_of is None or role not in (*job.report_roles, *job.hops)
+    }
+
+
+def hides_messages(job: DeployedJob, stage: str) -> bool:
+    """Whether devices are told of in place of the messages that a stage sees."""
+    return stages_of(job).get(stage) in job.report_roles and job.counts_devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from dpstream.pipeline.audit.hockey_stick import Sight, Sights, choose_guess, lo
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.topics.batches import Batch, decode_batch
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import CodecError

@@ -18,8 +18,7 @@ from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.conformance.running import DoesNotConformError, restored_devices_go_on
 from dpstream.pipeline.devices.producer import Producer, ProducerError, cryptographic_generators
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.randomizers.randomness import cryptographic_generator
 from tests.attacks.changed_values import other_values
 from tests.attacks.promises import broken

@@ -24,13 +24,12 @@ from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.devices.producer import Generators, Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metrics_text
 from dpstream.pipeline.kafka.workers.observer import WindowTally
-from dpstream.pipeline.operations.status.facts import hides_messages
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.pipeline.stages.finished_windows import FinishedWindow, WindowListener
+from dpstream.pipeline.stages.topic_uses import hides_messages
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 from tests.attacks.changed_values import other_values

@@ -33,7 +33,7 @@ from rich.table import Table
 from dpstream.pipeline.actions import Action, Append, LogSlice
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryWorker
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryWorker
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.multisets import _MEMORY_LIMIT
 from dpstream.pipeline.stages.scratch import temporary_file

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from dpstream.pipeline.actions import Append, LogRecord, LogSlice
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.memory import SLICE_BYTES, MemoryLog, MemoryWorker
+from dpstream.pipeline.kafka.producer_checks import check_registered
 from dpstream.pipeline.operations.processes import python_module
-from dpstream.pipeline.operations.producer_checks import check_registered
-from dpstream.pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage import Stage
@@ -256,7 +256,7 @@ def _start(stage: Stage, log: HistoryLog, job: DeployedJob) -> None:
 
 def _producer(job: DeployedJob, log: HistoryLog) -> None:
     from dpstream.pipeline.devices.producer import Producer
-    from dpstream.pipeline.simulation.memory import MemoryDriver
+    from dpstream.pipeline.kafka.memory import MemoryDriver
 
     class Transport(MemoryDriver):
         def carry_out(self, action: Any) -> object:

@@ -20,7 +20,7 @@ from typing import BinaryIO
 from dpstream.pipeline.actions import Append, LogRecord, LogSlice
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.memory import SLICE_BYTES, MemoryLog, MemoryWorker
+from dpstream.pipeline.kafka.memory import SLICE_BYTES, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage import Stage

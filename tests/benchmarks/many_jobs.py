@@ -39,9 +39,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy, undeploy
 from dpstream.pipeline.operations.processes import Process, dpstream_command, end_all
 from dpstream.pipeline.results.follow import EstimateReader

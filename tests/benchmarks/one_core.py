@@ -16,7 +16,7 @@ from dpstream.aggregators.row_estimates import RowEstimates
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.scratch import Scratch, temporary_file
 from dpstream.pipeline.stages.stage import Stage

@@ -29,8 +29,8 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.operations.lifeline import follow
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.lifeline import follow
 from dpstream.topics.names import Role
 from tests.benchmarks.one_core import DrawnReports, changing_values
 

@@ -17,11 +17,11 @@ from playwright.sync_api import Locator, expect
 
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.operations.status.facts import STAGES
-from dpstream.pipeline.planning.largest_error import widening
+from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.results.changes import changes
 from dpstream.pipeline.results.estimate_csv import csv_lines
 from dpstream.pipeline.results.follow import EstimateReader
+from dpstream.pipeline.results.largest_error import widening
 from dpstream.pipeline.results.published_rows import PublishedRows
 from tests.support import shown_jobs
 from tests.support.chromium import Watched
@@ -115,7 +115,7 @@ def stages(epoch: int, *, alive: bool = True) -> dict[str, Any]:
         waiting = 0.7 if lag else None
         return {
             "stage": name,
-            "reads": STAGES[name],
+            "reads": stage_roles()[name],
             "workers": [worker],
             "lag": lag,
             "waiting": waiting,

@@ -18,8 +18,8 @@ from scipy import stats
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.hadamard import Hadamard
 from dpstream.randomizers.randomness import seeded_generator

@@ -21,9 +21,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.worker import run_worker
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage import Stage

@@ -24,9 +24,9 @@ from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster, ClusterError, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.worker import run_worker
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage import Stage

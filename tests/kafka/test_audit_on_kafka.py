@@ -13,7 +13,7 @@ from dpstream.pipeline.audit.deployed_laws import with_constants_of
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.randomizers import epoch_responses
 from dpstream.randomizers.draws import draw_categories
 from dpstream.topics.names import JOBS_TOPIC

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 

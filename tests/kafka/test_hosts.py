@@ -26,7 +26,7 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.manifests import Fate, Manifest, decode_manifest

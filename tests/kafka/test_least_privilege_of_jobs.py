@@ -12,8 +12,8 @@ from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import load_job
 from dpstream.pipeline.jobs.sealed import SHARERS
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.least_privilege import (

@@ -17,9 +17,11 @@ from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job, make_job
+from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.kafka.cluster import KafkaTransport
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.privileges.table import (
     ANALYST,
@@ -33,8 +35,6 @@ from dpstream.pipeline.privileges.table import (
     may,
     roles_of,
 )
-from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role
 from tests.support.commands import Commands, Result
 from tests.support.least_privilege import (

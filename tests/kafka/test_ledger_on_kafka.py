@@ -10,13 +10,13 @@ import pytest
 
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.ledger.chain import Problem
 from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.ledger_report import report_on
+from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.ledger_report import report_on
-from dpstream.pipeline.operations.ledger_topic import read_spending
 from dpstream.topics.names import LEDGER_TOPIC, ledger_topic
 from tests.support.budgeted_jobs import deploy_at_once, job_about
 

@@ -16,7 +16,7 @@ from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.produce import produce_change_log
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.recording.estimate_rows import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
 from dpstream.topics.names import Role

@@ -19,8 +19,8 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.topics.manifests import Manifest, decode_manifest
 from dpstream.topics.names import Role
 from tests.support.commands import Commands, Result

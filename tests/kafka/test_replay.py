@@ -18,8 +18,8 @@ import pytest
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import charges
 from dpstream.pipeline.results.follow import EstimateReader
 from tests.support.commands import Commands

@@ -23,9 +23,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.local_kafka import LocalKafka
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.supervisor.pulses import HUNG_SECONDS
 from dpstream.pipeline.results.follow import EstimateReader

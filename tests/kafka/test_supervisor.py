@@ -24,8 +24,8 @@ from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import set_phase
 from dpstream.pipeline.kafka.local_kafka.broker import free_port
-from dpstream.pipeline.operations.deployed_jobs import set_phase
 from dpstream.pipeline.operations.deployments import deploy, undeploy
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.topics.names import JOBS_TOPIC

@@ -15,8 +15,8 @@ from kafka.errors import KafkaError
 
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.topic_spread import metadata_of_brokers
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support import cells

@@ -17,8 +17,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.memory import SimulatedCluster, seeded_generators
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators, simulate
+from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.names import Role, TopicSettings
 from tests.kafka.conftest import ROOT

@@ -18,9 +18,9 @@ from dpstream.pipeline.devices.users import load_users
 from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.event_topic import EventTopic
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.simulation.simulate import seeded_generators
+from dpstream.pipeline.kafka.memory import seeded_generators
 
 
 class SmallSlices(EventTopic):

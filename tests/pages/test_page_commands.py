@@ -11,7 +11,7 @@ import pytest
 
 from dpstream.pipeline.cli.run import StageName
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from experiments.command import main
 from tests.support.commands import Commands
 from tests.support.memory_run import RunCluster, Worker

@@ -33,9 +33,7 @@ HANDLED_BEFORE = {
         "becomes an InputError that names the file"
     ),
     "dpstream.pipeline.jobs.marked_yaml.YamlError": "becomes a JobError that names the file",
-    "dpstream.pipeline.simulation.memory.DeletedError": (
-        "topics in memory delete only what was read"
-    ),
+    "dpstream.pipeline.kafka.memory.DeletedError": ("topics in memory delete only what was read"),
     "dpstream.pipeline.serve.api.ProblemError": "answered over HTTP, with its status",
     "dpstream.pipeline.serve.query_strings.AskedWronglyError": (
         "answered over HTTP, with status 400"

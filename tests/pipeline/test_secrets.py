@@ -26,9 +26,9 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair, read_private_key
 from dpstream.pipeline.kafka.local_kafka.broker import HOST
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.kafka.workers.health import Health
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.state import FolderLock, private_folder
 from dpstream.randomizers.client.errors import StoreError
 from dpstream.randomizers.client.store import FileStore

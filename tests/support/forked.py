@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from dpstream.pipeline.cli.standard_streams import make_streams_usable
-from dpstream.pipeline.operations.lifeline import VARIABLE, follow, tell
+from dpstream.pipeline.lifeline import VARIABLE, follow, tell
 from dpstream.randomizers.randomness import cryptographic_generator
 
 GENERATOR = cryptographic_generator()

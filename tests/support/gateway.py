@@ -8,7 +8,7 @@ import numpy as np
 
 from dpstream.pipeline.devices.producer import Generators, Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 
 

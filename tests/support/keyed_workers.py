@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.pipeline.stages.topic_uses import stages_of
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0

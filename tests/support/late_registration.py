@@ -16,8 +16,8 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.operations.redrive import Redrive, redrive
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages.admission import decode_raw
 from dpstream.topics.names import Role
 from dpstream.topics.records import Registration

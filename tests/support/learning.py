@@ -6,7 +6,7 @@ import numpy as np
 
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.simulation.memory import MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryLog
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 

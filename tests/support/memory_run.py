@@ -25,6 +25,8 @@ from dpstream.pipeline.actions import Append, LogRecord, LogSlice
 from dpstream.pipeline.cli.run import StageName, _make_stage
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.kafka.workers.execution import Execution
 from dpstream.pipeline.kafka.workers.groups import Committed, group_name
 from dpstream.pipeline.kafka.workers.heartbeats import heartbeat
@@ -32,11 +34,9 @@ from dpstream.pipeline.kafka.workers.job_facts import JobFacts
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
 from dpstream.pipeline.kafka.workers.metrics import WorkerSnapshot, metric_families
 from dpstream.pipeline.kafka.workers.observer import Observer, WindowTally
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.operations.status.facts import hides_messages, stages_of
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
-from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.finished_windows import FinishedWindow
+from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.names import SUMS, Role
 from tests.support.commands import Commands
 from tests.support.live_page import live_page

@@ -20,7 +20,7 @@ import pytest
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.ledger_topic import read_spending
+from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.decision_log import Decision
 from dpstream.pipeline.stages.instance_stage import InstanceStage

@@ -17,16 +17,16 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
+from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.protocols.protocol import Example
 from dpstream.pipeline.recording.record import Recorder, open_recording
 from dpstream.pipeline.recording.recordings import Recording, RecordingFolder
 from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
-from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
 from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
 from dpstream.pipeline.recording.replay.recording_source import RecordingSource
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.topic_source import TopicSource
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import FirstEstimates
 from dpstream.pipeline.stages.partial_log import PartialLog

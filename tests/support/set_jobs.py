@@ -8,9 +8,8 @@ from typing import cast
 from dpstream.pipeline.devices.producer import Producer, Value
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import generators

@@ -12,8 +12,7 @@ from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 

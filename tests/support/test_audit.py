@@ -15,9 +15,8 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.pipeline.stages.admission import Refusal, dead_letter
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import Batch, encode_batch

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.demo.devices.job import NAME
-from dpstream.pipeline.operations.lifeline import follow
+from dpstream.pipeline.lifeline import follow
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import cryptographic_generator

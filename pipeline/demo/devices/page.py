@@ -22,8 +22,8 @@ from dpstream.pipeline.demo.devices.job import have_it_on
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection, find_cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
-from dpstream.pipeline.operations.lifeline import follow
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.lifeline import follow
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.phrases import assumption
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

@@ -8,15 +8,12 @@ stage to hide how many messages they send, nothing here counts those: devices an
 
 from dpstream.pipeline.operations.status.facts import (
     SILENCE,
-    STAGES,
     CollectorStatus,
     JobStatus,
     OpenWindow,
     StageStatus,
     TopicStatus,
     WorkerStatus,
-    hides_messages,
-    stages_of,
 )
 from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
 from dpstream.pipeline.operations.status.judging import (
@@ -30,7 +27,6 @@ from dpstream.pipeline.operations.status.judging import (
 __all__ = [
     "PATIENCE",
     "SILENCE",
-    "STAGES",
     "CollectorStatus",
     "JobStatus",
     "JobWatch",
@@ -42,7 +38,5 @@ __all__ = [
     "find_notes",
     "find_problems",
     "gather_status",
-    "hides_messages",
-    "stages_of",
     "workers_needed",
 ]

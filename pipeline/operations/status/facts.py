@@ -6,37 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
-from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.topics.names import Role
-
-STAGES: Mapping[str, Role] = stage_roles()
-"""The stages that every job has, but a replay."""
 
 # A worker whose last heartbeat is older than this, in seconds, is gone.
 SILENCE = 10.0
 
 # So is one that rests: every minute it is said that it does.
 RESTING_SILENCE = 180.0
-
-
-def stages_of(job: DeployedJob) -> Mapping[str, Role]:
-    """The stages of a job and what they read, in the order of the data flow.
-
-    A replay has no shuffle stage: its windows were decided by the original.
-    """
-    return {
-        stage: role
-        for stage, role in job.stages.items()
-        if job.replay_of is None or role not in (*job.report_roles, *job.hops)
-    }
-
-
-def hides_messages(job: DeployedJob, stage: str) -> bool:
-    """Whether devices are told of in place of the messages that a stage sees."""
-    return stages_of(job).get(stage) in job.report_roles and job.counts_devices
 
 
 @dataclass(frozen=True, slots=True)

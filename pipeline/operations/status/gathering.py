@@ -24,16 +24,14 @@ from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.kafka.broker_clock import steady_seconds
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
 from dpstream.pipeline.kafka.kept_state import KeptState, StageOffsets, contradictions
+from dpstream.pipeline.kafka.kept_topics import kept_starts, topic_ids
 from dpstream.pipeline.operations.dead_letters import DeadLetterLog, place_of
-from dpstream.pipeline.operations.kept_topics import kept_starts, topic_ids
 from dpstream.pipeline.operations.status.clocks import ComparedClock
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
     StageStatus,
     TopicStatus,
     WorkerStatus,
-    hides_messages,
-    stages_of,
 )
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.operations.status.judging import find_notes, find_problems
@@ -42,6 +40,7 @@ from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
+from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.frames import CodecError
 from dpstream.topics.manifests import DECIDED_FATES, Fate
 from dpstream.topics.names import SUMS, Role

@@ -15,9 +15,9 @@ from dpstream.pipeline.operations.status.facts import (
     StageStatus,
     TopicStatus,
     WorkerStatus,
-    stages_of,
 )
 from dpstream.pipeline.stages.decision_log import PATIENCE as EPOCHS_MISSED
+from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.manifests import Fate
 from dpstream.topics.records import Reason
 from dpstream.topics.topic_checks import clock_problem

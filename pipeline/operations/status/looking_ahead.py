@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.many_topics import ManyTopics, Tail
 from dpstream.pipeline.kafka.workers.groups import group_name
-from dpstream.pipeline.operations.status.facts import stages_of
+from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.names import SUMS, Role
 
 HEARTBEATS_READ = 300

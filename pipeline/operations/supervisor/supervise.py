@@ -18,6 +18,7 @@ from queue import Empty, Queue
 from dpstream.pipeline.jobs.key_files import NoiseKey, WrongKeyError
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.jobs_follower import Away, Follower
 from dpstream.pipeline.kafka.workers.monitor import MonitorAddress, serve
 from dpstream.pipeline.kafka.workers.pulses import PULSE_SECONDS, pulse_of
 from dpstream.pipeline.operations.forks import Forks
@@ -28,14 +29,7 @@ from dpstream.pipeline.operations.supervisor.lines import Lines
 from dpstream.pipeline.operations.supervisor.pulses import HUNG_SECONDS, Pulses
 from dpstream.pipeline.operations.supervisor.rests import RestWatch, first_rest, noted_rest
 from dpstream.pipeline.operations.supervisor.schedule import Kill, Schedule, Start, Terminate
-from dpstream.pipeline.operations.supervisor.wanted import (
-    SHUFFLE,
-    Away,
-    Follower,
-    Task,
-    Tasks,
-    tasks_of,
-)
+from dpstream.pipeline.operations.supervisor.wanted import SHUFFLE, Task, Tasks, tasks_of
 from dpstream.pipeline.operations.supervisor.watch import (
     View,
     Watched,

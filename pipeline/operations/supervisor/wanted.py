@@ -1,33 +1,17 @@
-"""What ``dpstream.jobs`` wants of a supervisor, read again and again while it grows.
-
-In a thread of its own: a broker that is away may hold it up, but no worker's restart.
-"""
+"""What ``dpstream.jobs`` wants of a supervisor."""
 
 from __future__ import annotations
 
 import hashlib
-import socket
-import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Generic, TypeVar
-
-from kafka.errors import KafkaError
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
 from dpstream.pipeline.jobs.phases import Phase
-from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
-from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.operations.status.facts import stages_of
-from dpstream.topics.names import JOBS_TOPIC
+from dpstream.pipeline.stages.topic_uses import stages_of
 
-_POLL_SECONDS = 0.5
-_CONNECT_SECONDS = 2.0
-# A question that a broker took with it when it died is asked again after so many seconds.
-_ANSWER_SECONDS = 5.0
 SHUFFLE = "shuffle"
 
 
@@ -99,127 +83,3 @@ def tasks_of(topic: JobsTopic, pattern: str) -> Tasks:
         {name: task for name, task in tasks.items() if fnmatchcase(name, pattern)},
         frozenset(name for name in unreadable if fnmatchcase(name, pattern)),
     )
-
-
-class JobsReader:
-    """Reads the topic from where it stopped; `topic` is the state of all that was read."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.topic = JobsTopic()
-        self._cluster = cluster
-        self._position = 0
-
-    def read(self) -> bool:
-        """Read up to the present end of the topic; returns whether there was anything.
-
-        Raises:
-            NoTopicError: there is no topic; jobs that are known go on.
-            KafkaError: the broker does not answer; nothing is lost, read again.
-        """
-        end = self._cluster.end_offsets(JOBS_TOPIC)[0]
-        if end < self._position:
-            # The topic was made anew.
-            self.topic, self._position = JobsTopic(), 0
-        before = self._position
-        for record in self._cluster.read(JOBS_TOPIC, start=before, stop=end):
-            self._apply(record.key, record.value)
-        self._position = end
-        return end > before
-
-    def _apply(self, key: bytes | None, value: bytes | None) -> None:
-        try:
-            self.topic.apply(key, value)
-        except Exception:
-            # The same.
-            self.topic.unreadable.add((key or b"").decode(errors="replace"))
-
-
-@dataclass(frozen=True, slots=True)
-class Away:
-    """The broker does not answer, and why; or it does, and refuses what it takes."""
-
-    reason: str
-    refused: bool = False
-
-
-Wanted = TypeVar("Wanted")
-
-
-class Follower(Generic[Wanted]):
-    """Follows the topic until it is closed.
-
-    Args:
-        connection: the cluster.
-        meaning: of the state of the topic.
-        post: is given that whenever it may have changed, the first time when the topic has
-            been read to its end; `Away` and None when the broker goes away and is back; and
-            the error that nobody expected, after which nothing more is read.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        meaning: Callable[[JobsTopic], Wanted],
-        post: Callable[[Wanted | Away | Exception | None], None],
-    ) -> None:
-        self._connection = connection
-        self._meaning = meaning
-        self._post = post
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Read no more; a thread that waits for a broker is not waited for."""
-        self._over.set()
-        self._thread.join(timeout=1.0)
-
-    def _run(self) -> None:
-        try:
-            self._wait_for_a_broker()
-            with Cluster(self._connection, _ANSWER_SECONDS) as cluster:
-                self._follow(JobsReader(cluster))
-        except Exception as error:
-            self._post(error)
-
-    def _wait_for_a_broker(self) -> None:
-        # kafka-python leaves a thread and sockets behind with every attempt that fails.
-        told = False
-        while not self._over.is_set() and not _answers(self._connection.bootstrap_servers):
-            if not told:
-                self._post(
-                    Away(f"nobody listens at {', '.join(self._connection.bootstrap_servers)}")
-                )
-                told = True
-            self._over.wait(_POLL_SECONDS)
-        if told:
-            self._post(None)
-
-    def _follow(self, reader: JobsReader) -> None:
-        away, posted = False, False
-        while not self._over.is_set():
-            try:
-                with suppress(NoTopicError):
-                    posted &= not reader.read()
-            except (KafkaError, ClusterError, OSError) as error:
-                if not away:
-                    refused = isinstance(error, AccessError)
-                    self._post(Away(str(error) or type(error).__name__, refused))
-                away = True
-            else:
-                if away:
-                    self._post(None)
-                away = False
-                if not posted:
-                    self._post(self._meaning(reader.topic))
-                    posted = True
-            self._over.wait(_POLL_SECONDS)
-
-
-def _answers(servers: tuple[str, ...]) -> bool:
-    for server in servers:
-        host, _, port = server.rpartition(":")
-        with suppress(OSError):
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-            return True
-    return False

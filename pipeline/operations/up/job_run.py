@@ -21,15 +21,15 @@ from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.operations.deployed_jobs import check_has_producers
+from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.operations.processes import dpstream_command
 from dpstream.pipeline.operations.restarted_processes import Child, RestartedProcesses
-from dpstream.pipeline.operations.status.facts import stages_of
 from dpstream.pipeline.operations.up.observation import Seen, begin, look_back, observe
 from dpstream.pipeline.operations.up.outcome import Outcome
 from dpstream.pipeline.operations.up.progress import Progress
 from dpstream.pipeline.operations.up.screen import Part, View
 from dpstream.pipeline.results.smoothing import SmoothedHorizon
+from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import producer_folder, worker_folder
 
 WORKER = "up"

@@ -1,7 +1,7 @@
 """The local broker for as long as it is needed, in the care of a process of its own.
 
 A broker outlives whoever starts it. So that it is stopped even when ``dpstream up`` is killed, a
-keeper starts it and waits for the end of its lifeline (`operations.lifeline`) or for SIGTERM. A
+keeper starts it and waits for the end of its lifeline (`lifeline`) or for SIGTERM. A
 broker that ran before is left running, unless another keeper had started it: the last of them stops
 it (`broker_users`). One that breaks down meanwhile is started again.
 
@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Literal, NoReturn, Self, TypedDict
 
 from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
-from dpstream.pipeline.operations.lifeline import follow
+from dpstream.pipeline.lifeline import follow
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.operations.restarted_processes import ProcessError, RestartedProcesses
 from dpstream.pipeline.operations.up.broker_users import BrokerUsers

@@ -18,16 +18,13 @@ from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
-from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.operations.status.facts import STAGES
 from dpstream.pipeline.operations.up.progress import Row
-from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.results.coverage import (
     coverage_lines,
     coverage_over_time,
     expected_coverage,
 )
+from dpstream.pipeline.results.expected_errors import predicted_rmse
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.known_digits import percent
 from dpstream.pipeline.results.sentences import sentence_of
@@ -157,14 +154,6 @@ class Outcome:
         }
 
 
-def predicted_rmse(job: Job, users: int) -> float | None:
-    """The root mean squared error to expect, in users; None for a protocol without a forecast."""
-    try:
-        return plan(job, users).rmse
-    except JobError:
-        return None
-
-
 def write_csv(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
     """Write a header and a row for every epoch; nothing stands where there is no number.
 
@@ -242,7 +231,7 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def next_steps(
-    job_file: Path, program: str, *, example: bool, stages: Iterable[str] = STAGES
+    job_file: Path, program: str, *, example: bool, stages: Iterable[str]
 ) -> Iterator[tuple[str, list[str]]]:
     """What to do next, and the commands that do it.
 

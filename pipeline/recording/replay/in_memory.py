@@ -8,10 +8,10 @@ from functools import partial
 
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.recording.replay.plan import ReplayPlan
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
-from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.checkpoints import estimates_in
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

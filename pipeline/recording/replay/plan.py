@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.recording.replay.sources import ReplayError, ReplaySource, Stored, in_words
+from dpstream.pipeline.jobs.replays import ReplayError
+from dpstream.pipeline.recording.replay.sources import ReplaySource, Stored, in_words
 from dpstream.pipeline.values.instants import iso
 from dpstream.topics.manifests import Fate, Manifest
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.replays import ReplayError
 from dpstream.pipeline.recording.recording_index import RecordingFile, RecordKind
 from dpstream.pipeline.recording.recordings import Recording, RecordingError
-from dpstream.pipeline.recording.replay.sources import ReplayError, Stored, in_words
+from dpstream.pipeline.recording.replay.sources import Stored, in_words
 from dpstream.pipeline.stages.epochs import EpochSet
 from dpstream.topics.manifests import Fate, Manifest
 from dpstream.topics.names import Role

@@ -7,14 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.words import Words
-
-
-class ReplayError(DpstreamError):
-    """A replay is not possible; the message says why, and what is."""
 
 
 @dataclass(frozen=True, slots=True)

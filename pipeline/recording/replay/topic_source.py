@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from dpstream.pipeline.actions import Run, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.recording.replay.sources import ReplayError, Stored, in_words
+from dpstream.pipeline.jobs.replays import ReplayError
+from dpstream.pipeline.recording.replay.sources import Stored, in_words
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.partial_log import PartialLog

@@ -22,7 +22,7 @@ from dpstream.pipeline.conformance.cases import Stream
 from dpstream.pipeline.conformance.finding import find_cases
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import SimulatedCluster
 from dpstream.randomizers.randomness import seeded_generator
 
 TRIALS = 80

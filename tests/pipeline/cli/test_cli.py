@@ -10,14 +10,16 @@ import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 import typer
 from kafka.errors import KafkaTimeoutError
 
+from dpstream.pipeline import cli
 from dpstream.pipeline.cli import main
 from dpstream.pipeline.cli.errors import UsageProblem, explain, run_command
-from dpstream.pipeline.cli.verbs import VERBS, build_command
+from dpstream.pipeline.cli.verbs import VERBS, build_command, installed_verbs
 from dpstream.pipeline.devices.producer import ProducerError
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.errors import INTERRUPTED
@@ -25,20 +27,15 @@ from dpstream.pipeline.jobs.job_problems import JobError, Problem
 from dpstream.pipeline.kafka.client_properties import ConnectionSettingsError
 from dpstream.pipeline.kafka.cluster import AccessError, ClusterError
 from dpstream.pipeline.kafka.connection import NoClusterError
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.local_kafka import LocalKafkaError
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError
 from dpstream.pipeline.protocols.registry import OWN, module_of
 from dpstream.pipeline.state import FolderInUse
 from tests.support.commands import Commands
 
 ROOT = Path(__file__).parents[3]
 COMMANDS = [
-    *("demo", "up", "plan", "simulate"),
-    *("keygen", "erase-keys", "audit", "acl"),
-    *("ledger", "budget"),
-    *("deploy", "undeploy", "list", "run", "produce", "pause", "resume", "drain"),
-    *("record", "replay", "serve", "password", "collect"),
-    *("record", "estimates", "query", "diff", "status", "producers", "dead-letters"),
+    *(name for name in installed_verbs() if name != "kafka"),
     *("kafka|start", "kafka|stop", "kafka|status", "kafka|logs"),
 ]
 
@@ -63,7 +60,20 @@ def test_every_command_explains_itself_with_an_example(dpstream: Commands, comma
 
 def test_the_list_of_commands_above_is_complete() -> None:
     kafka = build_command().commands["kafka"].loaded.commands  # type: ignore[attr-defined]
-    assert {*VERBS} - {"kafka"} | {f"kafka|{name}" for name in kafka} == set(COMMANDS)
+    assert {f"kafka|{name}" for name in kafka} == {name for name in COMMANDS if "|" in name}
+
+
+def test_commands_of_a_deleted_leaf_are_left_out(
+    dpstream: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = [each for each in iter_modules(cli.__path__) if each.name not in ("record", "serve")]
+    monkeypatch.setattr("dpstream.pipeline.cli.verbs.iter_modules", lambda path: modules)
+    assert installed_verbs().keys() == VERBS.keys() - {"record", "serve"}
+    assert build_command().commands.keys() == installed_verbs().keys()
+    for line in (("up", "job.yaml", "--input", "rows.csv", "--page"), ("demo", "devices")):
+        refused = dpstream(*line)
+        assert refused.code == 2
+        assert "this needs dpstream serve, which is left out of this installation" in refused.errors
 
 
 def test_ctrl_c_while_it_loads_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:

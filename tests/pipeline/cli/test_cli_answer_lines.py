@@ -12,7 +12,7 @@ import pytest
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.cli.output import number
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role

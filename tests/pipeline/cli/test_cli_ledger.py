@@ -15,13 +15,14 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.replays import replayed_job
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.ledger.entries import Draft, Kind
+from dpstream.pipeline.ledger.ledger_topic import read_spending, write_entries
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.operations.ledger_topic import read_spending, write_entries
-from dpstream.pipeline.recording.replay.job import begin_replay, replayed_job
+from dpstream.pipeline.recording.replay.job import begin_replay
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role

@@ -17,7 +17,7 @@ from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from tests.support.small_run import EPOCHS, job_text, write_changes
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

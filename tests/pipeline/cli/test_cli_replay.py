@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from dpstream.pipeline.actions import Append, LogRecord, end_offset, scan
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.memory import MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.recording.replay.on_cluster import ClusterReader
-from dpstream.pipeline.simulation.memory import MemoryLog
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage_builder import build_stage

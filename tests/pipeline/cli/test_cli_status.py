@@ -15,16 +15,16 @@ from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.operations.dead_letters import DeadLetterLog
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError
 from dpstream.pipeline.operations.registrations import Registrations
 from dpstream.pipeline.operations.status import (
     PATIENCE,
     SILENCE,
-    STAGES,
     JobStatus,
     JobWatch,
     OpenWindow,
@@ -34,9 +34,9 @@ from dpstream.pipeline.operations.status import (
     find_notes,
     find_problems,
     gather_status,
-    stages_of,
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
@@ -67,7 +67,7 @@ def worker(stage: str, **values: Any) -> WorkerStatus:
 def stages(**changed: StageStatus) -> tuple[StageStatus, ...]:
     return tuple(
         changed.get(stage, StageStatus(stage, (worker(stage),), lag=0, waiting=None))
-        for stage in STAGES
+        for stage in stage_roles()
     )
 
 
@@ -111,7 +111,7 @@ def test_an_epoch_without_reports_is_named() -> None:
     assert "all is well" in shown
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", stage_roles())
 def test_a_stage_needs_a_live_worker(stage: str) -> None:
     for workers in ((), (worker(stage, age=SILENCE + 0.1),)):
         (problem,) = problems(stages(**{stage: StageStatus(stage, workers, 0, None)}))
@@ -130,7 +130,7 @@ def test_changes_that_people_have_used_up_need_a_person() -> None:
     assert problems(stages(), published=quiet) == []
 
 
-GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in STAGES)
+GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in stage_roles())
 
 
 def test_a_finished_job_needs_no_workers() -> None:
@@ -175,7 +175,7 @@ def test_what_was_withheld_from_a_replay_was_withheld_live() -> None:
     assert len(list(find_problems(JOB, found))) == 1
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", stage_roles())
 def test_lag_is_stuck_when_it_is_old_and_nobody_reads(stage: str) -> None:
     limit = PATIENCE + (30.0 if stage == "shuffle" else 0.0)
 

@@ -26,8 +26,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
 from dpstream.pipeline.jobs.phases import JobPhase, Phase
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
+from dpstream.pipeline.kafka.jobs_follower import Away
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
-from dpstream.pipeline.operations.supervisor.wanted import Away
 from dpstream.topics.frames import Kind, kind_of
 from dpstream.topics.loose_batches import Watermark, decode_watermark
 from dpstream.topics.names import Role

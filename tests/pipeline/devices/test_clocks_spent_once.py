@@ -20,8 +20,7 @@ from dpstream.pipeline.devices.producer import Producer, ProducerError, Transpor
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.frames import Kind, kind_of

@@ -17,9 +17,9 @@ from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.results.kinds.registry import kind_of
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.labelled_examples import unpacked_examples

@@ -18,8 +18,8 @@ from dpstream.pipeline.actions import Append, Result, Steps
 from dpstream.pipeline.devices.producer import Producer, Transport
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.frames import Kind, kind_of

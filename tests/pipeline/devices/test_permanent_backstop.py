@@ -14,7 +14,7 @@ from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 

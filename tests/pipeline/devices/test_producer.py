@@ -17,7 +17,7 @@ from dpstream.pipeline.actions import Result, Steps
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.state import FolderInUse
 from dpstream.topics.batches import decode_batch, decode_punctuation
 from dpstream.topics.frames import Kind, kind_of

@@ -11,7 +11,7 @@ import pytest
 from dpstream.pipeline.devices.producer import Producer, ProducerError, Value
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role

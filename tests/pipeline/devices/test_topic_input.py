@@ -29,7 +29,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.frames import Kind, kind_of

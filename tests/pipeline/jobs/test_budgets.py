@@ -23,7 +23,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget, binding_budget
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import charges, deploy
 from dpstream.randomizers.accounting.charges import Spent
 from dpstream.topics.frames import CodecError

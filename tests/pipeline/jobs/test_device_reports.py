@@ -21,11 +21,11 @@ from dpstream.pipeline.jobs.descriptions import (
 from dpstream.pipeline.jobs.job_files import Job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
+from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.operations.deployments import begun_horizons, deploy
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
 from tests.support.memory_cluster import MemoryCluster
 
 KEYS = [X25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2)]

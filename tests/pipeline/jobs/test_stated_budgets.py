@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.budgets import BudgetError, Charge, accounts_of, che
 from dpstream.pipeline.jobs.deployed_job import Origin, deploy_job
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import JOBS_TOPIC
 from tests.support import budgeted_jobs

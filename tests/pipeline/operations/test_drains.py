@@ -14,8 +14,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, read_jobs, set_phase
 from dpstream.pipeline.kafka.workers.groups import Committed
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError, read_jobs, set_phase
 from dpstream.pipeline.operations.drains import DrainWatch, begin_drain, end_drain
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.topics.names import JOBS_TOPIC, Role

@@ -11,9 +11,9 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.operations.redrive import redrive
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.redriven import Redriven

@@ -78,7 +78,7 @@ def test_an_error_leaves_no_process_either(tmp_path: Path) -> None:
 def test_processes_end_when_their_starter_is_killed(tmp_path: Path) -> None:
     following = (
         "import signal, sys, time\n"
-        "from dpstream.pipeline.operations.lifeline import follow\n"
+        "from dpstream.pipeline.lifeline import follow\n"
         "if sys.argv[1] == 'stubborn': signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "follow(patience=0.1)\n"
         "time.sleep(1000)\n"

@@ -13,7 +13,7 @@ from dpstream.pipeline.jobs.descriptions import is_signed, signing_key_at
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.state import signing_key_file
 from tests.support.memory_cluster import MemoryCluster

@@ -17,11 +17,11 @@ from dpstream.pipeline.operations.status import (
     OpenWindow,
     StageStatus,
     WorkerStatus,
-    stages_of,
 )
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
 from dpstream.pipeline.operations.status.judging import find_notes
 from dpstream.pipeline.serve.pipeline_view import behind
+from dpstream.pipeline.stages.topic_uses import stages_of
 from tests.support.commands import Commands
 from tests.support.device_jobs import BEGIN, device_job
 from tests.support.memory_cluster import use_memory_cluster

@@ -16,8 +16,8 @@ from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.operations.status import JobStatus, JobWatch, gather_status
-from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
 from dpstream.topics.manifests import (

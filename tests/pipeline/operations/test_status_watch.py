@@ -13,15 +13,10 @@ from kafka.errors import KafkaConnectionError
 
 from dpstream.pipeline.cli.status import Statuses, status_reader, watch_status
 from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
-from dpstream.pipeline.operations.deployed_jobs import DeploymentError
-from dpstream.pipeline.operations.status import (
-    STAGES,
-    JobStatus,
-    OpenWindow,
-    StageStatus,
-    WorkerStatus,
-)
+from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
+from dpstream.pipeline.operations.status import JobStatus, OpenWindow, StageStatus, WorkerStatus
 from dpstream.topics.names import JOBS_TOPIC
 from dpstream.topics.records import Registration
 from tests.support.commands import Commands
@@ -87,7 +82,7 @@ def status_of(problems: Sequence[str] = (), phase: Phase = Phase.RUNNING) -> Job
     )
     worker = WorkerStatus("shuffle", "w1", 0.5, (0, 1), None, None, windows, open_windows=9)
     shuffle = StageStatus("shuffle", (worker,), None, 61.0, epoch=4)
-    others = tuple(StageStatus(stage, (), 0, None) for stage in STAGES if stage != "shuffle")
+    others = tuple(StageStatus(stage, (), 0, None) for stage in stage_roles() if stage != "shuffle")
     return JobStatus(
         job="small",
         deployment="00" * 16,

@@ -40,7 +40,7 @@ if sys.argv[1] == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 if sys.argv[1] == "failing":
-    from dpstream.pipeline.operations.lifeline import tell
+    from dpstream.pipeline.lifeline import tell
     print("error: the reason", file=sys.stderr)
     tell("the reason")
     sys.exit(2)

@@ -8,9 +8,10 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import NoTopicError
-from dpstream.pipeline.operations.deployed_jobs import set_phase
+from dpstream.pipeline.kafka.deployed_jobs import set_phase
+from dpstream.pipeline.kafka.jobs_follower import JobsReader
 from dpstream.pipeline.operations.deployments import deploy, undeploy
-from dpstream.pipeline.operations.supervisor.wanted import JobsReader, Task, Tasks, tasks_of
+from dpstream.pipeline.operations.supervisor.wanted import Task, Tasks, tasks_of
 from dpstream.topics.names import JOBS_TOPIC
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import job_text

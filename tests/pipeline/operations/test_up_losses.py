@@ -17,7 +17,7 @@ from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.losses import UnaskedError, check_losses
 from dpstream.pipeline.operations.signals import Signals

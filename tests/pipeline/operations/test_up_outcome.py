@@ -13,13 +13,13 @@ from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.operations.up.curves import write_rows
 from dpstream.pipeline.operations.up.outcome import (
     NOT_PRIVATE,
     Outcome,
     summary,
     write_csv,
 )
+from dpstream.pipeline.operations.up.plot import write_rows
 from dpstream.pipeline.operations.up.progress import Progress, Row
 from dpstream.pipeline.operations.up.screen import View, render
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

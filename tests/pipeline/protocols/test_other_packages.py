@@ -16,7 +16,7 @@ import pytest
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.protocols.other_packages import ProtocolError, Registry
 from dpstream.pipeline.protocols.registry import PROTOCOLS

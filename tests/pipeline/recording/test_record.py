@@ -18,6 +18,7 @@ from dpstream.pipeline.actions import Action, Append, EndOffsets, LogRecord, Log
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
+from dpstream.pipeline.kafka.memory import MemoryLog
 from dpstream.pipeline.recording.estimate_rows import published_estimate
 from dpstream.pipeline.recording.record import Recorder, open_recording
 from dpstream.pipeline.recording.record_verify import verify
@@ -34,7 +35,6 @@ from dpstream.pipeline.recording.recordings import (
     RecordKind,
 )
 from dpstream.pipeline.results import follow as following
-from dpstream.pipeline.simulation.memory import MemoryLog
 from dpstream.topics.chunks import decode_chunk, encode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import JOBS_TOPIC, Role
@@ -537,7 +537,7 @@ def test_following_ends_when_the_job_is_gone(
         cluster.append(JOBS_TOPIC, gone, key=b"watched")
 
     real = following.follow
-    monkeypatch.setattr("dpstream.pipeline.operations.deployment_check._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("dpstream.pipeline.recording.deployment_check._LOOK_SECONDS", 0.0)
     monkeypatch.setattr(
         following,
         "follow",

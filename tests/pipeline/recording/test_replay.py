@@ -18,14 +18,14 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.recording.record_verify import verify
-from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
 from dpstream.pipeline.recording.replay.pace import Pace, Speed
 from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.labelled_examples import packed_examples
 from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk

@@ -10,12 +10,12 @@ import pytest
 
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.replays import ReplayError, deploy_replay, replayed_job
+from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.recording.replay.job import deploy_replay, replayed_job
 from dpstream.pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
-from dpstream.pipeline.recording.replay.sources import ReplayError, ReplaySource
+from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
-from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage
 from dpstream.topics.names import Role

@@ -18,9 +18,9 @@ from dpstream.pipeline.jobs.job_files import parse_job, validate
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.planning.composed_epochs import composed
 from dpstream.pipeline.results.asked import ask
 from dpstream.pipeline.results.changes import changes
+from dpstream.pipeline.results.composed_epochs import composed
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     NoCountsError,

@@ -18,6 +18,7 @@ from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.results.smoothing import (
     NAMES,
     SmoothedHorizon,
@@ -25,12 +26,7 @@ from dpstream.pipeline.results.smoothing import (
     smoothed_horizon,
     smoothed_horizons,
 )
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import (
-    SimulatedCluster,
-    Simulation,
-    simulate,
-)
+from dpstream.pipeline.simulation.simulate import Simulation, simulate
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from tests.support.small_run import (

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import find_deployed
+from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.serve import views
 from dpstream.pipeline.serve.board import milliseconds
 from dpstream.pipeline.serve.follower import Answers

@@ -18,9 +18,9 @@ from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.privacy_sentences import budget_line, budget_of, exposure_body, odds
 from dpstream.pipeline.results.series import VALUE
 from dpstream.pipeline.serve.history import History, Point
-from dpstream.pipeline.serve.privacy_sentences import budget_line, budget_of, exposure_body, odds
 from dpstream.pipeline.serve.reduction import envelope, reduce_curve
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain

@@ -19,10 +19,10 @@ from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.deployed_jobs import set_phase
+from dpstream.pipeline.ledger.ledger_topic import write_entries
 from dpstream.pipeline.ledger.writing import of_budget
-from dpstream.pipeline.operations.deployed_jobs import set_phase
 from dpstream.pipeline.operations.deployments import undeploy
-from dpstream.pipeline.operations.ledger_topic import write_entries
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
 from dpstream.pipeline.serve.background import Background, LookBack, Shown
 from dpstream.pipeline.serve.board import Jobs

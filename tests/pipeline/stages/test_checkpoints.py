@@ -16,8 +16,8 @@ from dpstream.pipeline.actions import Append, LogRecord, Steps, scan
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job, parse_job
-from dpstream.pipeline.simulation import memory
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka import memory
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.checkpoints import KEY, Checkpoint

@@ -10,7 +10,7 @@ import pytest
 from dpstream.pipeline import actions
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.attempts import chunks_of_attempt
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.ordered_pieces import Pieces

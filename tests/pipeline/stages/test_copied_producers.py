@@ -14,9 +14,8 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import Fate, decode_manifest, encode_manifest
 from dpstream.topics.names import Role

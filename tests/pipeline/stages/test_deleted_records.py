@@ -7,8 +7,7 @@ import pytest
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster
 from dpstream.topics.names import Role
 from tests.support.small_run import generators, job_text
 

@@ -15,7 +15,7 @@ from dpstream.pipeline.actions import Append, LogRecord, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.simulation.memory import MemoryWorker
+from dpstream.pipeline.kafka.memory import MemoryWorker
 from dpstream.topics.batches import (
     Batch,
     Punctuation,

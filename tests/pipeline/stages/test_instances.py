@@ -20,9 +20,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.operations.status import stages_of
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
+from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.chunks import decode_chunk

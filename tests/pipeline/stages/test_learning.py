@@ -11,7 +11,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.producer import ModelMissingError, Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.labelled_examples import packed_examples
 from dpstream.randomizers.ldp_sgd import LdpSgd
 from dpstream.randomizers.randomness import seeded_generator

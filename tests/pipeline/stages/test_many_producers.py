@@ -16,8 +16,8 @@ from dpstream.pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, dep
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.jobs.roster import EnrolledProducer, Roster
-from dpstream.pipeline.operations.releases import releases_in
-from dpstream.pipeline.simulation.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
+from dpstream.pipeline.ledger.releases import releases_in
 from dpstream.pipeline.stages import decision_log
 from dpstream.pipeline.stages.decision_log import (
     PATIENCE,

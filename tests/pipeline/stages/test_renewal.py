@@ -17,9 +17,8 @@ from dpstream.pipeline.actions import Result, Steps
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation

@@ -14,7 +14,7 @@ import pytest
 from dpstream.pipeline import actions
 from dpstream.pipeline.actions import Action, Append, LogRecord, ReadRange
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.environment import Environment

@@ -12,7 +12,7 @@ import pytest
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.simulation.memory import MemoryWorker
+from dpstream.pipeline.kafka.memory import MemoryWorker
 from dpstream.pipeline.stages.rests import Rest, rest_before_all, waking_roles
 from dpstream.topics.chunks import Chunk, encode_chunk
 from dpstream.topics.names import Role

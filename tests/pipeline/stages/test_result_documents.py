@@ -21,8 +21,7 @@ from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.result_documents import (

@@ -19,8 +19,12 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.sealed import AGGREGATE
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
+from dpstream.pipeline.kafka.memory import (
+    MemoryDriver,
+    MemoryLog,
+    SimulatedCluster,
+    seeded_generators,
+)
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener

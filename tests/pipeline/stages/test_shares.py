@@ -21,18 +21,18 @@ from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.jobs.sealing_keys import KeyRing
-from dpstream.pipeline.operations.status.facts import JobStatus, hides_messages, stages_of
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
+from dpstream.pipeline.operations.status.facts import JobStatus
 from dpstream.pipeline.operations.status.judging import find_problems
 from dpstream.pipeline.recording.estimate_rows import published_estimate
 from dpstream.pipeline.recording.recordings import Recording
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster, seeded_generators
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.added_shares import window_payload
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.estimation import Estimation
+from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.chunks import decode_chunk, encode_chunk
 from dpstream.topics.frames import Kind, kind_of

@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.epoch_times import times_of
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.partial_log import PartialLog

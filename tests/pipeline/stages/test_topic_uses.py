@@ -14,8 +14,7 @@ from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, parse_job
-from dpstream.pipeline.simulation.memory import MemoryDriver
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster
 from dpstream.pipeline.stages.topic_uses import topic_uses
 from dpstream.topics.names import Role
 from tests.support.sealing import sealed_section

@@ -19,10 +19,9 @@ from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
 from dpstream.pipeline.jobs.job_files import Job, load_job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.results.asked import Asked
 from dpstream.pipeline.results.questions import Items, Top
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.pipeline.values.boxes import QueryError
 from dpstream.pipeline.values.crowds import CrowdDomain
 from dpstream.pipeline.values.durations import parse_duration

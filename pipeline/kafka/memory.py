@@ -1,4 +1,4 @@
-"""The topics of a job in memory, and a driver that carries actions out on them.
+"""The topics of a job in memory, a driver that carries actions out on them, and a whole job on it.
 
 ``simulate`` runs the real producer and the real stages on it, and the tests stop it after every
 single action: what a crashed owner had appended and not flushed is then lost, or kept.
@@ -7,9 +7,12 @@ single action: what a crashed owner had appended and not flushed is then lost, o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.actions import (
     Action,
@@ -24,14 +27,35 @@ from dpstream.pipeline.actions import (
     Steps,
     carry_out,
 )
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
+from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
+from dpstream.pipeline.jobs.sealing_keys import KeyRing, public_bytes
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
+from dpstream.pipeline.stages.checkpoints import estimates_in
+from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
 from dpstream.pipeline.stages.stage import Stage
+from dpstream.pipeline.stages.stage_builder import build_stage
+from dpstream.randomizers.randomness import cryptographic_generator, seeded_generator
 from dpstream.topics.names import COMPACTED, Role
 
 # Small, so that reading in several slices is the usual case.
 SLICE_BYTES = 1 << 20
 
 Result = TypeVar("Result")
+
+
+_PURPOSES = {
+    "enrol": 1,
+    "report": 2,
+    "identifier": 3,
+    "shuffle": 4,
+    "horizon": 5,
+    "noise key": 6,
+    "items to look at": 7,
+}
 
 
 class DeletedError(LookupError):
@@ -218,3 +242,107 @@ class MemoryWorker:
         while (yield from self.poll(now)):
             pass
         yield from self.stage.tick(now)
+
+
+class SimulatedCluster:
+    """The stages of a job on topics in memory, one worker each, owning every partition.
+
+    Args:
+        job: deployed with empty topics.
+        generators: by purpose and number.
+        noise_key: for a job that asks the shuffle stage for dummies; drawn if there is none.
+        log: the job's topics, empty; a new one by default.
+        listeners: by name of a stage, what is told of the windows that it is done with.
+
+    Attributes:
+        workers: of each stage by its name, in the order of the data flow.
+    """
+
+    def __init__(
+        self,
+        job: DeployedJob,
+        generators: Callable[[str, int], np.random.Generator],
+        noise_key: NoiseKey | None = None,
+        log: MemoryLog | None = None,
+        listeners: Callable[[str], WindowListener] = lambda stage: ignore_window,
+    ) -> None:
+        if job.needs_noise_key:
+            noise_key = noise_key or NoiseKey(generators("noise key", 0).bytes(KEY_BYTES))
+            job = job.model_copy(update={"noise_key": noise_key.digest})
+        job, keys = with_own_keys(job)
+        self.job, self.keys = job, keys
+        # After all of a calendar's epochs, wherever it lies.
+        self.log = MemoryLog(clock=lambda: LAST_MOMENT) if log is None else log
+        self._read = 0
+        identifiers = generators("identifier", 0)
+        self.workers = {
+            name: MemoryWorker(
+                build_stage(
+                    job,
+                    name,
+                    Environment(
+                        identifiers=lambda: identifiers.bytes(16),
+                        wall_clock=lambda: 0,
+                        broker_time=self.log.clock,
+                        # Of several shuffle instances each has its own.
+                        generator=generators("shuffle", number if "instance" in name else 0),
+                        noise_key=noise_key,
+                        keys=keys,
+                        listener=listeners(name),
+                    ),
+                ),
+                self.log,
+                reader=name,
+            )
+            for number, name in enumerate(job.stages, 1)
+        }
+        for worker in self.workers.values():
+            for partition in range(len(job.start_offsets[worker.stage.role])):
+                worker.run(worker.assign(partition))
+
+    def settle(self) -> None:
+        """Let every stage do all it can."""
+        for worker in self.workers.values():
+            worker.run(worker.drain())
+
+    def new_estimates(self) -> list[EstimateRecord]:
+        """What has been published since the last call."""
+        end = self.log.end(Role.ESTIMATES, 0)
+        records: list[EstimateRecord] = []
+        while self._read < end:
+            found = self.log.read(Role.ESTIMATES, 0, self._read, end)
+            records += estimates_in(found.records)
+            self._read = found.end
+        return records
+
+
+def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Generator]:
+    """The randomness of a run, by purpose and number; None draws from the operating system."""
+    if seed is None:
+        generator = cryptographic_generator()
+        return lambda purpose, number: generator
+    return lambda purpose, number: seeded_generator(seed, _PURPOSES[purpose], number)
+
+
+def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:
+    """The job with as many other keys, and their private keys; a job that seals nothing as it is.
+
+    The private keys that its job file names lie elsewhere, and nothing here needs them.
+    """
+    if job.sealed is None:
+        return job, KeyRing({})
+    sealed, pairs = job.sealed, list[X25519PrivateKey]()
+
+    def others(keys: Sequence[str]) -> tuple[str, ...]:
+        made = [X25519PrivateKey.generate() for _ in keys]
+        pairs.extend(made)
+        return tuple(public_bytes(key).hex() for key in made)
+
+    own = sealed.model_copy(
+        update={
+            "aggregate": others(sealed.aggregate),
+            "stages": tuple(map(others, sealed.stages)),
+            "shares": tuple(map(others, sealed.shares)),
+        }
+    )
+    return job.model_copy(update={"sealed": own}), KeyRing.of(pairs, "the simulation")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,27 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.operations.up.plot import (
-    GAPS,
-    draw_plot,
-    mark_gaps,
-    name_time_axis,
-    positions,
-    title_lines,
-)
-from dpstream.pipeline.operations.up.progress import Row
+from dpstream.pipeline.jobs.epoch_times import calendar_of
+from dpstream.pipeline.jobs.epoch_words import period
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.plots import new_figure, save_figure, tidy
 from dpstream.pipeline.results.kinds.registry import kind_of
+from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.questions import Query, Question
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.value_domains import ValueDomain
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_CURVES = 10
+
+GAPS = "reports missing, no coverage claimed"
+_GAP_COLOUR = "#D55E00"
 
 # Paul Tol's muted colours, which the colour-blind can tell apart, and black.
 _COLOURS = (
@@ -102,28 +100,6 @@ def curves_of(
     ]
 
 
-def write_rows(job: DeployedJob, rows: Sequence[Row], path: Path) -> None:
-    """Draw a run into a PNG file; see `draw_rows`."""
-    save_figure(draw_rows(job, rows), path)
-
-
-def draw_rows(job: DeployedJob, rows: Sequence[Row]) -> Figure:
-    """Draw the epochs of a run: its count, its largest items, or the quartiles of its numbers.
-
-    Raises:
-        PlotError: matplotlib is missing.
-    """
-    records = [row.record for row in rows]
-    if kind_of(job.domain).single:
-        return draw_plot(job, rows)
-    query = plotted_query(job.domain, None, records)
-    epochs = [row.epoch for row in rows]
-    truth = {row.epoch: row.truths for row in rows}
-    curves = curves_of(query, records, truth)
-    gaps = [row.epoch for row in rows if GAP in row.estimate.flags]
-    return draw_curves(job, query.question, epochs, curves, gaps)
-
-
 def write_curves(
     path: Path,
     job: DeployedJob,
@@ -179,3 +155,44 @@ def draw_curves(
         )
     mark_gaps(axes, positions(job, gaps))
     return figure
+
+
+def title_lines(job: DeployedJob) -> Iterator[str]:
+    """Yield the job's title, its guarantee and what its intervals assume."""
+    yield job.title or job.name
+    yield str(job.guarantee()).partition(";")[0]
+    if job.change_limit is not None:
+        yield capital(str(job.change_limit))
+
+
+def mark_gaps(axes: Axes, at: NDArray[np.generic]) -> None:
+    """Mark epochs that are flagged as gaps at the foot of a plot; their positions are given."""
+    if len(at):
+        axes.plot(
+            at,
+            np.zeros(len(at)),
+            "|",
+            color=_GAP_COLOUR,
+            transform=axes.get_xaxis_transform(),
+            label=GAPS,
+        )
+
+
+def name_time_axis(axes: Axes, job: Job) -> None:
+    """Say what the axis of epochs is; dates on it are those of the job's time zone."""
+    calendar = calendar_of(job)
+    if calendar is None:
+        axes.set_xlabel("epoch")
+        return
+    # In UTC nothing stands still or goes back when clocks do; the ticks are those of the clocks.
+    axes.xaxis_date(calendar.zone)
+    axes.set_xlabel(f"{period(job)} ({'UTC' if calendar.zone is None else calendar.zone.key})")
+
+
+def positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:
+    """Where epochs stand on the axis: at their number, or when they begin, in UTC."""
+    calendar = calendar_of(job)
+    if calendar is None:
+        return np.array(epochs)
+    starts = [calendar.start_of(epoch).replace(tzinfo=None) for epoch in epochs]
+    return np.array(starts, dtype="datetime64[us]")

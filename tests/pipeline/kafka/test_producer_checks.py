@@ -15,10 +15,10 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka import producer_checks
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.kept_state import ContradictionError
-from dpstream.pipeline.operations import producer_checks
-from dpstream.pipeline.operations.producer_checks import Place, check_registered, ends_before
+from dpstream.pipeline.kafka.producer_checks import Place, check_registered, ends_before
 from dpstream.pipeline.stages import decision_log
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.topics.batches import Punctuation, encode_punctuation

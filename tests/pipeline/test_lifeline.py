@@ -11,13 +11,13 @@ from contextlib import contextmanager
 import pytest
 
 from dpstream.pipeline.errors import WRONG_INPUT
-from dpstream.pipeline.operations.lifeline import told
+from dpstream.pipeline.lifeline import told
 from dpstream.pipeline.operations.processes import Process, dpstream_command, end_all
 
 PATIENCE = 60.0
 TELLING = """
 import os, sys
-from dpstream.pipeline.operations.lifeline import VARIABLE, tell
+from dpstream.pipeline.lifeline import VARIABLE, tell
 for reason in sys.argv[1:]:
     tell(reason)
 print(os.environ.get(VARIABLE), flush=True)

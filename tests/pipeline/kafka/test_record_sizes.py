@@ -15,17 +15,16 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.operations.deploy_plan import plan_deployment
-from dpstream.pipeline.planning.record_sizes import (
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
+from dpstream.pipeline.kafka.record_sizes import (
     RecordSizeError,
     check_record_sizes,
     largest_records,
     most_people,
 )
+from dpstream.pipeline.ledger.spending import Spending
+from dpstream.pipeline.operations.deploy_plan import plan_deployment
 from dpstream.pipeline.planning.review import warnings_for
-from dpstream.pipeline.simulation.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import SimulatedCluster
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import Fate
@@ -133,7 +132,7 @@ def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Protocols of other packages may have larger domains; here numbers have as many digits."""
-    monkeypatch.setattr("dpstream.pipeline.planning.record_sizes._TIMES_PEOPLE", 10**260)
+    monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_PEOPLE", 10**260)
     job = job_of("hadamard_values", changes=1, epsilon=1, domain=labels(4_000))
     with pytest.raises(RecordSizeError) as caught:
         check_record_sizes(deploy_job(job, deployed_at=0))
@@ -156,7 +155,7 @@ def test_labels_that_no_deployed_job_has_room_for_are_refused() -> None:
 
 
 def test_of_how_many_people_estimates_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.pipeline.planning.record_sizes._TIMES_PEOPLE", 10**249)
+    monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_PEOPLE", 10**249)
     job = job_of("hadamard_values", minimum=10, changes=1, epsilon=1, domain=labels(4_000))
     deployed = deploy_job(job, deployed_at=0)
     most = most_people(deployed, deployed.law())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployed_jobs import read_jobs
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 
 _LOOK_SECONDS = 5.0
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.ledger.ledger_topic import read_spending
 from dpstream.pipeline.ledger.presence import Presence
+from dpstream.pipeline.ledger.releases import Releases, Unbacked, releases_on
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.ledger.verification import Finding, Published, verify
 from dpstream.pipeline.ledger.whole_streams import StreamTerms, stream_terms
-from dpstream.pipeline.operations.ledger_topic import read_spending
-from dpstream.pipeline.operations.releases import Releases, Unbacked, releases_on
 from dpstream.randomizers.accounting.whole_streams import Charged
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import LEDGER_TOPIC, TopicSettings
