@@ -13,10 +13,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo pictures test test-fast check verify peers bench clean
+.PHONY: help install demo pictures test test-fast check verify verify-leaves peers bench clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 install: $(INSTALLED) ## .venv with dpstream, the local Kafka and plots
 
@@ -40,6 +40,9 @@ check: $(TOOLS) ## ruff (lint and format), who may import whom, and mypy --stric
 
 verify: $(TOOLS) ## long statistical tables and experiments
 	@$(BIN)/pytest -m verify -s
+
+verify-leaves: $(TOOLS) ## whether all else works without each leaf; LEAF=NAME for one
+	@$(BIN)/python -m tests.support.leaves verify $(LEAF)
 
 peers: $(TOOLS) ## mechanisms of OpenDP, which is fetched, under the audit that attacks ours
 	@$(BIN)/pip install --quiet --upgrade --target .venv-peers "opendp>=0.14"

@@ -1,0 +1,255 @@
+"""Delete leaves: what goes with each, and whether everything else works without it.
+
+::
+
+    python -m tests.support.leaves                      lists the leaves with their commands
+    python -m tests.support.leaves delete recording     deletes one from this work tree
+    python -m tests.support.leaves verify [LEAF ...]    checks the rest of each, in a copy
+
+A leaf is a folder of `pipeline` that the contract in pyproject.toml names. Along with it go the
+leaves that the contract says need it, its tests, and whatever else of the shell, the experiments
+and the tests imports any of these: nobody keeps lists.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dpstream.pipeline.cli.verbs import VERBS
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("aggregators", "dpstream", "pipeline", "randomizers", "topics")
+SHELL = ("pipeline/cli/", "pipeline/demo/", "pipeline/connect.py", "experiments/", "tests/")
+CONTRACT = "Leaves need no others than these"
+# Quick, and of the core alone.
+SHORT_TESTS = (
+    "tests/pipeline/test_memory_job.py",
+    "tests/pipeline/cli/test_cli.py",
+    "tests/pipeline/values",
+    "tests/aggregators",
+    "tests/topics",
+)
+# Also those of programs in strings. Far quicker than parsing all.
+IMPORTS = re.compile(r"^ *(?:from ([\w.]+) )?import (\([^)]*\)|.*)", re.MULTILINE)
+IMPORT_ALL = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+
+
+class NotALeafError(Exception):
+    """The core, or another leaf, imports what is to be deleted."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files of a work tree.
+
+    Attributes:
+        root: of the tree.
+    """
+
+    root: Path
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """All that git knows and that are there, from the root on."""
+        said = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=self.root, capture_output=True, check=True, text=True
+        ).stdout
+        return tuple(name for name in said.split("\0") if name and (self.root / name).exists())
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """The file of each module."""
+        return {
+            module_name(name): name
+            for name in self.files
+            if name.endswith(".py") and not (self.root / name).is_symlink()
+        }
+
+    @cached_property
+    def imports(self) -> dict[str, frozenset[str]]:
+        """The files that each file imports, at its top or later."""
+        return {
+            name: frozenset(self._imported((self.root / name).read_text(encoding="utf-8")))
+            for name in self.modules.values()
+        }
+
+    def _imported(self, source: str) -> Iterator[str]:
+        for package, names in IMPORTS.findall(source):
+            for name in re.findall(r"[\w.]+", names):
+                # What is imported of a module is not always one.
+                whole = f"{package}.{name}" if package else name
+                found = self.modules.get(whole) or self.modules.get(package)
+                if found is not None:
+                    yield found
+
+    @cached_property
+    def needs(self) -> dict[str, frozenset[str]]:
+        """The leaves, and those that each imports by the contract."""
+        return needs_in((self.root / "pyproject.toml").read_text(encoding="utf-8"))
+
+    def with_dependents(self, leaves: Iterable[str]) -> set[str]:
+        """These leaves, and those that need them."""
+        gone: set[str] = set()
+        more = set(leaves)
+        while more:
+            gone |= more
+            more = {name for name, needed in self.needs.items() if needed & gone} - gone
+        return gone
+
+    def going_with(self, leaves: Iterable[str]) -> list[str]:
+        """All files that go with leaves.
+
+        Raises:
+            NotALeafError: one that stays imports one of them.
+        """
+        gone = self.with_dependents(leaves)
+        folders = tuple(f"{root}pipeline/{leaf}/" for leaf in gone for root in ("", "tests/"))
+        going = {name for name in self.files if name.startswith(folders)}
+        while more := {name for name, found in self.imports.items() if found & going} - going:
+            inner = sorted(name for name in more if not name.startswith(SHELL))
+            if inner:
+                raise NotALeafError(f"{inner[0]} imports what goes with {', '.join(sorted(gone))}")
+            going |= more
+        return sorted(going)
+
+    def delete(self, leaves: Iterable[str]) -> list[str]:
+        """Delete leaves and what goes with them; returns the files."""
+        gone = self.going_with(leaves)
+        names = self.with_dependents(leaves)
+        project = self.root / "pyproject.toml"
+        project.write_text(without(project.read_text(encoding="utf-8"), names), encoding="utf-8")
+        for name in gone:
+            (self.root / name).unlink()
+        return gone
+
+
+def module_name(file: str) -> str:
+    """The name that a file is imported by.
+
+    >>> module_name("pipeline/cli/__init__.py"), module_name("tests/support/leaves.py")
+    ('dpstream.pipeline.cli', 'tests.support.leaves')
+    """
+    parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
+    return ".".join(parts if parts[0] not in PACKAGES[2:] + PACKAGES[:1] else ["dpstream", *parts])
+
+
+def needs_in(project: str) -> dict[str, frozenset[str]]:
+    """The leaves of a contract, and those that each imports."""
+    contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
+    contract = next(each for each in contracts if each["name"] == CONTRACT)
+    edges = [re.findall(r"pipeline\.(\w+)", line) for line in contract["ignore_imports"]]
+    leaves = [name.rpartition(".")[2] for name in contract["modules"]]
+    return {leaf: frozenset(to for of, to in edges if of == leaf) for leaf in leaves}
+
+
+def without(project: str, leaves: Iterable[str]) -> str:
+    """A pyproject.toml without the lines that name leaves."""
+    named = re.compile(rf"dpstream\.pipeline\.({'|'.join(leaves)})\b")
+    return "".join(line for line in project.splitlines(keepends=True) if not named.search(line))
+
+
+def leaves_reached(tree: Tree) -> dict[str, set[str]]:
+    """The leaves that each module of commands imports, itself or by other such modules."""
+
+    def reached(name: str, seen: set[str]) -> Iterator[str]:
+        seen.add(name)
+        for each in tree.imports[name]:
+            package, _, rest = each.removeprefix("pipeline/").partition("/")
+            if rest and each.startswith("pipeline/") and package in tree.needs:
+                yield package
+            elif each.startswith("pipeline/cli/") and each not in seen:
+                yield from reached(each, seen)
+
+    modules = (name for name in tree.modules.values() if name.startswith("pipeline/cli/"))
+    return {name: set(reached(name, set())) for name in modules}
+
+
+def commands_of(tree: Tree) -> dict[str, list[str]]:
+    """The commands that go with each leaf."""
+    reached = leaves_reached(tree)
+    return {
+        leaf: [
+            verb
+            for verb, each in VERBS.items()
+            if leaf in reached[f"pipeline/cli/{each.module}.py"]
+        ]
+        for leaf in tree.needs
+    }
+
+
+def verify(tree: Tree, leaf: str, folder: Path, cache: Path) -> None:
+    """Delete a leaf from a copy, and check what remains; raises where it does not work."""
+    copy = Tree(folder)
+    for name in tree.files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        # With their times, by which mypy knows them again.
+        shutil.copy2(tree.root / name, folder / name, follow_symlinks=False)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    subprocess.run(["git", "add", "--all", "--force"], cwd=folder, check=True)
+    gone = copy.delete([leaf])
+    rest = [name for name in copy.modules if copy.modules[name] not in gone]
+    modules = [name for name in rest if name.startswith("dpstream")]
+    print(f"{leaf}: without {len(gone)} files, {len(modules)} modules remain", flush=True)
+    for command in (
+        [tool("ruff"), "check", "--quiet"],
+        [tool("ruff"), "format", "--check", "--quiet"],
+        [sys.executable, "-c", IMPORT_ALL, *modules],
+        [tool("mypy"), "--cache-dir", str(cache)],
+        [sys.executable, "-m", "dpstream.pipeline.cli", "--help"],
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:dpstream", "-p", "no:cacheprovider"),
+            *("-m", "not slow and not verify", *SHORT_TESTS),
+        ],
+    ):
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if done.returncode != 0:
+            sys.exit(f"{leaf}: {' '.join(command[:4])} fails without it:\n{done.stdout}")
+
+
+def tool(name: str) -> str:
+    """A program of the environment that this one runs in."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """List, delete or verify leaves."""
+    tree = Tree(ROOT)
+    match arguments:
+        case []:
+            for leaf, commands in commands_of(tree).items():
+                dependents = ", ".join(sorted(tree.with_dependents([leaf]) - {leaf}))
+                print(f"{leaf:<12} commands: {', '.join(commands) or 'none'}", end="")
+                print(f"; needed by {dependents}" if dependents else "")
+        case ["delete", *leaves]:
+            print(f"{len(tree.delete(leaves))} files deleted: see git status")
+        case ["verify", *leaves]:
+            with tempfile.TemporaryDirectory(prefix="leaves-") as folder:
+                cache = Path(folder, "mypy")
+                if (ROOT / ".mypy_cache").exists():
+                    shutil.copytree(ROOT / ".mypy_cache", cache)
+                for leaf in leaves or tree.needs:
+                    verify(tree, leaf, Path(folder, leaf), cache)
+                    shutil.rmtree(Path(folder, leaf))
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,145 @@
+"""The contracts see who imports too much, and a leaf takes along what needs it, and no more."""
+
+from __future__ import annotations
+
+import tomllib
+from copy import deepcopy
+from typing import Any
+
+import grimp
+import pytest
+from importlinter.contracts.independence import IndependenceContract
+from importlinter.contracts.layers import LayersContract
+
+from dpstream.pipeline.cli.verbs import VERBS
+from tests.support.leaves import (
+    ROOT,
+    NotALeafError,
+    Tree,
+    commands_of,
+    leaves_reached,
+    needs_in,
+    without,
+)
+
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+LINTED = tomllib.loads(PROJECT)["tool"]["importlinter"]
+TYPES: dict[str, Any] = {"independence": IndependenceContract, "layers": LayersContract}
+# What needs no leaf: without all of them a job still runs, and can be asked.
+COMMANDS_OF_THE_CORE = {"estimates", "kafka", "keygen", "list", "produce", "query"}
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*LINTED["root_packages"], cache_dir=None)
+
+
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    return Tree(ROOT)
+
+
+def broken(graph: grimp.ImportGraph) -> list[str]:
+    """The names of the contracts that do not hold."""
+    session = {"root_packages": LINTED["root_packages"]}
+    contracts = []
+    for each in deepcopy(LINTED["contracts"]):
+        # As the command reads them: there is no other kind of flag.
+        options = {key: str(said) if said is True else said for key, said in each.items()}
+        contracts.append(TYPES[options.pop("type")](options["name"], session, options))
+    return [each.name for each in contracts if not each.check(deepcopy(graph), False).kept]
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "contract"),
+    [
+        ("stages.stage", "recording.record", "Rings"),
+        ("kafka.cluster", "operations.processes", "Rings"),
+        ("results.series", "planning.plan", "Rings"),
+        ("jobs.job_files", "cli.output", "Rings"),
+        ("serve.views", "cli.output", "Rings"),
+        ("errors", "jobs.job_files", "Rings"),
+        ("simulation.simulate", "planning.plan", "Leaves"),
+        ("operations.losses", "serve.views", "Leaves"),
+        ("conformance.cases", "audit.audits", "Leaves"),
+    ],
+)
+def test_contract_sees_an_import(
+    graph: grimp.ImportGraph, importer: str, imported: str, contract: str
+) -> None:
+    added = deepcopy(graph)
+    added.add_import(
+        importer=f"dpstream.pipeline.{importer}", imported=f"dpstream.pipeline.{imported}"
+    )
+    # A core that needs a leaf also brings leaves together.
+    assert contract in {name.partition(":")[0].split()[0] for name in broken(added)}
+
+
+def test_contract_sees_a_package_without_a_ring(graph: grimp.ImportGraph) -> None:
+    added = deepcopy(graph)
+    added.add_module("dpstream.pipeline.another")
+    assert [name.partition(":")[0] for name in broken(added)] == ["Rings"]
+
+
+def test_contracts_hold(graph: grimp.ImportGraph) -> None:
+    assert broken(graph) == []
+
+
+def test_leaves_are_all_that_the_rings_may_lack(tree: Tree) -> None:
+    rings = next(each for each in LINTED["contracts"] if each["name"].startswith("Rings"))
+    line = next(line for line in rings["layers"] if ":" in line)
+    assert {name.strip(" ()") for name in line.split(":")} == tree.needs.keys()
+
+
+def test_leaf_takes_along_its_commands_and_tests(tree: Tree) -> None:
+    gone = tree.going_with(["recording"])
+    assert {
+        "pipeline/recording/README.md",
+        "pipeline/cli/record.py",
+        "pipeline/cli/replay.py",
+        "pipeline/cli/diff.py",
+        "tests/pipeline/recording/test_replay.py",
+        "tests/support/replays.py",
+    } <= set(gone)
+    others = [name for name in gone if name.startswith("pipeline/")]
+    assert all(name.startswith(("pipeline/recording/", "pipeline/cli/")) for name in others)
+
+
+def test_leaf_takes_along_the_leaves_that_need_it(tree: Tree) -> None:
+    assert tree.with_dependents(["conformance"]) == {"audit", "conformance"}
+    assert "pipeline/audit/audits.py" in tree.going_with(["conformance"])
+
+
+@pytest.mark.parametrize(
+    "importer", ["pipeline/stages/stage.py", "pipeline/planning/plan.py", "topics/names.py"]
+)
+def test_leaf_that_something_else_needs_is_not_deleted(importer: str) -> None:
+    tree = Tree(ROOT)
+    tree.imports[importer] |= {"pipeline/recording/record.py"}
+    with pytest.raises(NotALeafError, match=importer):
+        tree.going_with(["recording"])
+
+
+def test_settings_of_tests_stay_without_any_leaf(tree: Tree) -> None:
+    gone = tree.going_with(tree.needs)
+    # Of the live page.
+    assert [name for name in gone if name.endswith("conftest.py")] == ["tests/browser/conftest.py"]
+
+
+def test_module_of_commands_is_of_one_leaf_at_most(tree: Tree) -> None:
+    reached = leaves_reached(tree)
+    assert {name: leaves for name, leaves in reached.items() if len(leaves) > 1} == {}
+
+
+def test_commands_of_the_core_need_no_leaf(tree: Tree) -> None:
+    of_leaves = {verb for verbs in commands_of(tree).values() for verb in verbs}
+    assert VERBS.keys() - of_leaves == COMMANDS_OF_THE_CORE
+
+
+def test_project_without_a_leaf_names_it_no_more() -> None:
+    rest = without(PROJECT, ["conformance", "audit"])
+    assert needs_in(rest).keys() == needs_in(PROJECT).keys() - {"conformance", "audit"}
+    assert (
+        "pytest11" not in tomllib.loads(rest)["project"]["entry-points"]
+        or not (tomllib.loads(rest)["project"]["entry-points"]["pytest11"])
+    )
