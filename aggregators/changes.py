@@ -20,8 +20,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.estimate import GAP, Published
 from dpstream.aggregators.followed import Followed
 from dpstream.randomizers.change_kernel import Kernel
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -221,7 +221,3 @@ class CrowdEstimates(EstimatedCounts, Window):
                 raise ValueError(f"{len(each.items.values)} items in a crowd, of {items}")
         people = int(body["reports"]), int(body["population"])
         return cls(crowds, items, *people, tuple(body["flags"]))
-
-
-Published: TypeAlias = Estimate | ItemEstimates | FoundItems | CrowdEstimates
-"""One count, those of all items, those of the items most held, or those of items by crowd."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from dpstream.aggregators.counts import EstimatedCounts, NotAskedForError
 
 if TYPE_CHECKING:
+    from dpstream.aggregators.crowd_estimates import CrowdEstimates
     from dpstream.aggregators.found_items import FoundItems
+    from dpstream.aggregators.item_estimates import ItemEstimates
+
+Published: TypeAlias = "Estimate | ItemEstimates | FoundItems | CrowdEstimates"
+"""One count, those of all items, those of the items most held, or those of items by crowd."""
 
 NORMAL_95 = NormalDist().inv_cdf(0.975)
 """Half the width of a 95 % interval in standard deviations: 1.96."""

@@ -7,6 +7,7 @@ is a multiset in any case, so it may as well be counted where it is made.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +50,10 @@ class CountedWords:
         return np.repeat(self.values, self.counts.astype(np.intp), axis=0)
 
 
-def written_out(
-    reports: NDArray[np.unsignedinteger] | CountedWords,
-) -> NDArray[np.unsignedinteger]:
+Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedWords
+"""Of one drawing, shape (n, width), or counted."""
+
+
+def written_out(reports: Reports) -> NDArray[np.unsignedinteger]:
     """Reports one by one, shape (messages, width), whichever way they were given."""
     return reports.written_out() if isinstance(reports, CountedWords) else reports

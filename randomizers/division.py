@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.randomizers.counted_words import CountedWords
+from dpstream.randomizers.counted_words import CountedWords, Reports
 
 MOST_INSTANCES: Final = 4
 
@@ -28,8 +28,6 @@ MISFIT: Final = 2.0**-200
 from independent ones, in total variation, and what that costs belongs into delta."""
 
 _BLOCK = 1 << 20
-
-Reports: TypeAlias = NDArray[np.unsignedinteger] | CountedWords
 
 
 def room_of_part(most: int, instances: int) -> int:

@@ -14,6 +14,7 @@ LEAST_DELTA = 1e-11
 MAX_HORIZON = 2**63
 MOST_ITEMS = 1 << 20
 MOST_NUMBERS = 1 << 12
+MOST_CROWDS = 1 << 12
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -17,11 +17,11 @@ from dpstream.pipeline.cli.query import first_and_last
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.recording.difference_plot import write_differences
 from dpstream.pipeline.recording.differences import Difference, check_comparable, differences
 from dpstream.pipeline.results.epoch_counts import NoCountsError, check_epochs
 from dpstream.pipeline.results.epoch_results import EpochResult, result_of
-from dpstream.pipeline.results.smoothing import read_from
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.values.value_domains import ValueDomain
 

@@ -36,12 +36,13 @@ from dpstream.pipeline.cli.smoothed_lines import SMOOTHED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.results.asked import Asked, make_query, usual_query
 from dpstream.pipeline.results.changes import changes, check_changes
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.questions import Query
-from dpstream.pipeline.results.smoothing import read_from, smoothed_horizon, smoothed_records
+from dpstream.pipeline.results.smoothing import smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
 

@@ -25,15 +25,15 @@ from dpstream.pipeline.cli.output import say_line, tell
 from dpstream.pipeline.cli.window_answer_lines import LINES, say_answers
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.results.asked import Asked, ask, check_askable, usual_question
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
     check_per_epoch,
+    follow_counts,
     read_counts,
     read_latest,
 )
-from dpstream.pipeline.results.follow import follow_counts
-from dpstream.pipeline.results.smoothing import read_from
 
 
 def query(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.listed_jobs import ListedJobs
 from dpstream.pipeline.jobs.phases import Phase
 
 
@@ -32,7 +32,7 @@ class WantedJobs:
     refused: Mapping[str, str]
 
 
-def wanted_jobs(topic: JobsTopic, names: Collection[str] = ()) -> WantedJobs:
+def wanted_jobs(topic: ListedJobs, names: Collection[str] = ()) -> WantedJobs:
     """What the state of the topic means for a collector.
 
     Args:

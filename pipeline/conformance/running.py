@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.pipeline.conformance.cases import FALSE_ALARM, Case
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.randomizers.counted_words import written_out

@@ -1,24 +1,17 @@
-"""The records of an epoch that a producer has drawn: for every shuffle instance, open or sealed."""
+"""The records of an epoch that a producer has drawn, for every shuffle instance."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealed import SHARERS
-from dpstream.randomizers.counted_words import CountedWords, written_out
-from dpstream.randomizers.division import Reports, divide, room_of_part
+from dpstream.randomizers.counted_words import CountedWords, Reports
 from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
-from dpstream.topics.fixed_sizes import FixedSize, Slots, fixed_size, split_fixed
-from dpstream.topics.frames import PAYLOAD_TARGET
+from dpstream.topics.fixed_sizes import FixedSize, fixed_size, split_fixed
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_batches import SEALED_PAYLOAD_TARGET, seal_batch
-from dpstream.topics.sealed_words import pack_reports, seal_rows
-from dpstream.topics.shares import share_table, table_of
 from dpstream.topics.words import Words, split_words
 
 
@@ -60,22 +53,23 @@ class DrawnEpoch:
         """
         roles, parts, most = self.job.report_roles, [reports], self.most
         if len(roles) > 1:
+            from dpstream.randomizers.division import divide, room_of_part
+
             most = None if most is None else room_of_part(most, len(roles))
             parts = divide(reports, len(roles), most, generator)
         for role, part in reversed(list(zip(roles, parts, strict=True))):
-            size = None if most is None else self._size(most)
-            if self.job.shared:
-                words, size = self._shared(part), None
-            elif self.job.sealed is not None:
-                words, size = self._sealed(part, size), None
-            else:
-                words = self._open(part, generator)
-            yield role, self._records(role, words, size)
+            yield role, self._records(role, self._pieces(part, most, generator))
 
-    def _size(self, most: int) -> FixedSize:
-        return Slots(most) if self.job.seals_batches else fixed_size(self.job.word_form, most)
+    def _pieces(
+        self, reports: Reports, most: int | None, generator: np.random.Generator
+    ) -> Sequence[tuple[Words, FixedSize | None]]:
+        """What each batch holds, and the room that it takes; None: as much as it needs."""
+        words = self._words(reports, generator)
+        if most is not None:
+            return list(split_fixed(words, fixed_size(self.job.word_form, most)))
+        return [(piece, None) for piece in split_words(words)] if words.rows else []
 
-    def _open(self, reports: Reports, generator: np.random.Generator) -> Words:
+    def _words(self, reports: Reports, generator: np.random.Generator) -> Words:
         """What is sent; where dummies hide reports, in an order that does not tell them apart."""
         if isinstance(reports, CountedWords):
             return Words(reports.values, reports.counts)
@@ -85,33 +79,14 @@ class DrawnEpoch:
             return Words.canonical(reports)
         return Words(generator.permutation(reports))
 
-    def _sealed(self, reports: Reports, size: FixedSize | None) -> Words:
-        """Every report in boxes of its own, and chaff where their number is a secret."""
-        values = written_out(reports)
-        chaff = size.rows - len(values) if isinstance(size, Slots) else 0
-        rows = pack_reports(values, chaff, self.job.word_form)
-        return Words(seal_rows(rows, self.job.locks_after(Role.REPORTS, self.epoch)))
+    def _encoded(self, role: Role, batch: Batch) -> bytes:
+        return encode_batch(batch)
 
-    def _shared(self, reports: Reports) -> Words:
-        """A table of how often each report occurs, in two shares: as large whatever it says."""
-        form = self.job.table_form
-        first, second = (self.job.lock(party, self.epoch) for party in SHARERS)
-        if isinstance(reports, CountedWords):
-            table = table_of(reports.values, reports.counts, form.cells)
-        else:
-            table = table_of(reports, None, form.cells)
-        locks = first, second
-        return Words(share_table(table, self.contributors, form, locks, secrets.token_bytes))
-
-    def _records(self, role: Role, words: Words, size: FixedSize | None) -> Iterator[bytes]:
+    def _records(
+        self, role: Role, pieces: Sequence[tuple[Words, FixedSize | None]]
+    ) -> Iterator[bytes]:
         """Batches for one shuffle instance, and their punctuation."""
         job, epoch = self.job, self.epoch
-        pieces: list[tuple[Words, FixedSize | None]] = []
-        if size is not None:
-            pieces.extend(split_fixed(words, size))
-        elif words.rows:
-            target = SEALED_PAYLOAD_TARGET if job.seals_batches else PAYLOAD_TARGET
-            pieces.extend((piece, None) for piece in split_words(words, target))
         for index, (piece, room) in enumerate(pieces):
             batch = Batch(
                 job.fingerprint,
@@ -122,11 +97,7 @@ class DrawnEpoch:
                 piece,
                 room,
             )
-            yield (
-                seal_batch(batch, job.batch_lock(role, epoch))
-                if job.seals_batches
-                else encode_batch(batch)
-            )
+            yield self._encoded(role, batch)
         yield encode_punctuation(
             Punctuation(
                 job.fingerprint,
@@ -139,3 +110,12 @@ class DrawnEpoch:
                 drawing=self.drawing,
             )
         )
+
+
+def drawn_epochs(job: DeployedJob) -> type[DrawnEpoch]:
+    """What makes the records of a job's epochs, open or sealed."""
+    if job.sealed is None:
+        return DrawnEpoch
+    from dpstream.pipeline.devices.sealed_records import BoxedEpoch, SharedEpoch
+
+    return SharedEpoch if job.shared else BoxedEpoch

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.crowd_estimates import Published
+from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.devices.bad_rows import BadRow, BadRows, BadRowsError, counted
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.devices.duplicates import precedence

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.actions import Append, Ends, Flush, Result, Steps
-from dpstream.pipeline.devices.epoch_records import DrawnEpoch
+from dpstream.pipeline.devices.epoch_records import drawn_epochs
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -355,7 +355,7 @@ class Producer:
 
         What the instance that decides windows gets is last: see `_send`.
         """
-        drawn = DrawnEpoch(
+        drawn = drawn_epochs(self.job)(
             job=self.job,
             epoch=epoch,
             enrolment=self.enrolment,

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.crowd_estimates import Published
+from dpstream.aggregators.estimate import Published
 
 
 class Truths(ABC):

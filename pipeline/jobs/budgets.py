@@ -27,6 +27,7 @@ from fractions import Fraction
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.listed_jobs import CHARGE_KEY
 from dpstream.pipeline.jobs.stated_budgets import (
     QUANTITIES,
     StatedBudget,
@@ -36,8 +37,6 @@ from dpstream.pipeline.jobs.stated_budgets import (
 from dpstream.pipeline.printable import one_line
 from dpstream.randomizers.accounting.charges import Filter, Spent
 from dpstream.topics.frames import INTEGER_MAX, CodecError
-
-_KEY = b"charge/"
 
 
 class BudgetError(DpstreamError):
@@ -88,7 +87,7 @@ class Charge:
     @property
     def key(self) -> bytes:
         """The record's key, its own for every deployment."""
-        return _KEY + self.deployment.encode()
+        return CHARGE_KEY + self.deployment.encode()
 
     def to_bytes(self) -> bytes:
         """The record's value."""
@@ -121,11 +120,6 @@ class Charge:
         horizons = 1 if self.horizons is None else self.horizons
         if type(horizons) is not int or not 1 <= horizons <= INTEGER_MAX:
             raise CodecError("not a charge: horizons must be a whole number from 1 on, or null")
-
-
-def is_charge(key: bytes | None) -> bool:
-    """Whether a record of ``dpstream.jobs`` is a charge."""
-    return key is not None and key.startswith(_KEY)
 
 
 def horizons_within_budget(

@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
@@ -28,15 +28,16 @@ from dpstream.pipeline.jobs.sealed import AGGREGATE, lock_of, stage_party
 from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
-from dpstream.randomizers.crowds import CrowdsLaw, sum_rounded_up
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.topics.envelopes import ContentForm
 from dpstream.topics.names import Role
-from dpstream.topics.sealed_words import sealed_form
-from dpstream.topics.sealing import Lock
-from dpstream.topics.shares import ShareForm
 from dpstream.topics.word_forms import WordForm
+
+if TYPE_CHECKING:
+    from dpstream.randomizers.crowds import CrowdsLaw
+    from dpstream.topics.envelopes import ContentForm
+    from dpstream.topics.sealing import Lock
+    from dpstream.topics.shares import ShareForm
 
 IDENTIFIER_BYTES = 16
 MANY_PRODUCERS = 100
@@ -219,6 +220,8 @@ class DeployedJob(Job):
     @cached_property
     def content_form(self) -> ContentForm:
         """What a device's report looks like, where devices report for themselves."""
+        from dpstream.topics.envelopes import ContentForm
+
         form, capacity = self.word_form, self.protocol_entry.capacity
         slots = 1
         if capacity is not None:
@@ -256,6 +259,8 @@ class DeployedJob(Job):
             return self.word_form
         if self.shared:
             return self.table_form.row_form
+        from dpstream.topics.sealed_words import sealed_form
+
         return sealed_form(self.word_form, len(self._parties_after(role)))
 
     def locks_after(self, role: Role, epoch: int) -> list[Lock]:
@@ -397,6 +402,8 @@ class DeployedJob(Job):
             spent, said = getattr(guarantee, name), getattr(self.parameters, name, math.inf)
             where = f"parameters.{name} is"
             if self.crowds is not None:
+                from dpstream.randomizers.crowds import sum_rounded_up
+
                 said = sum_rounded_up(said, getattr(self.crowds, name))
                 where = f"parameters.{name} and crowds.{name} are together"
             if spent > said:

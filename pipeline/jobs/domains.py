@@ -79,23 +79,8 @@ _ALLOWED: Final = (tuple[str, ...], tuple[str, ...] | None, ItemDomain, StreamDo
 """Types of parameters that are domains."""
 
 
-def with_labels(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """The values of a job file with the labels themselves, as text, of domain and crowds.
-
-    Numbers become text as YAML has read them: 1 is the label ``1``. In a file, empty lines and
-    spaces around a label do not count.
-
-    Args:
-        values: of a job file; those whose protocol has no domain of labels stay as they are.
-        folder: where names of files begin.
-
-    Raises:
-        JobError: a domain is none that there is, or a file cannot be read.
-    """
-    return _with_domain(_with_crowds(values, folder), folder)
-
-
-def _with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+def with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Read the labels of crowds as `with_domain` reads those of a domain."""
     crowds = values.get("crowds")
     if not isinstance(crowds, Mapping) or not isinstance(crowds.get("values"), list | Mapping):
         return values
@@ -109,7 +94,19 @@ def _with_crowds(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     return {**values, "crowds": {**crowds, "values": labels}}
 
 
-def _with_domain(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+def with_domain(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Read the labels of the domain into the values of a job file, as text.
+
+    Numbers become text as YAML has read them: 1 is the label ``1``. In a file, empty lines and
+    spaces around a label do not count.
+
+    Args:
+        values: of a job file; those whose protocol has no domain of labels stay as they are.
+        folder: where names of files begin.
+
+    Raises:
+        JobError: a domain is none that there is, or a file cannot be read.
+    """
     protocol, parameters = PROTOCOLS.get(str(values.get("protocol"))), values.get("parameters")
     if protocol is None or not isinstance(parameters, Mapping) or "domain" not in parameters:
         return values

@@ -19,8 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -31,8 +32,7 @@ from pydantic import (
 )
 
 from dpstream.pipeline.jobs.central import Central, with_local_epsilon
-from dpstream.pipeline.jobs.device_reports import DeviceReports, with_device_keys
-from dpstream.pipeline.jobs.domains import with_labels
+from dpstream.pipeline.jobs.device_reports import DeviceReports
 from dpstream.pipeline.jobs.epochs import Epochs, horizons_between
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from dpstream.pipeline.jobs.job_problems import (
@@ -44,27 +44,16 @@ from dpstream.pipeline.jobs.job_problems import (
     shown,
 )
 from dpstream.pipeline.jobs.job_sections import Budget, Crowds, Topics
-from dpstream.pipeline.jobs.public_examples import with_test_set
-from dpstream.pipeline.jobs.sealed import (
-    Sealed,
-    output_role,
-    stage_party,
-    stage_roles,
-    with_public_keys,
-)
+from dpstream.pipeline.jobs.sealed import Sealed, output_role, stage_party, stage_roles
 from dpstream.pipeline.jobs.shuffle import Shuffle, SizedShuffle
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.jobs.wording import Wording
-from dpstream.pipeline.protocols.crowds import in_crowds
 from dpstream.pipeline.protocols.other_packages import ProtocolError
 from dpstream.pipeline.protocols.protocol import Law, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.replacements import removed_from_job
 from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.guarantee import Guarantee
-from dpstream.randomizers.item_domains import MOST_PUBLISHED
-from dpstream.randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
-from dpstream.topics.fixed_sizes import table_cells
 from dpstream.topics.names import (
     FURTHER_REPORTS,
     HOPS,
@@ -75,7 +64,9 @@ from dpstream.topics.names import (
     topic_name,
     validate_job_name,
 )
-from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
+
+if TYPE_CHECKING:
+    from dpstream.topics.shares import ShareForm
 
 
 def _job_name(name: str) -> str:
@@ -145,6 +136,8 @@ class Job(Wording):
                 f"leave out {' and '.join(excluded)}, or devices; devices.seal hides reports from "
                 "collectors"
             )
+        from dpstream.randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
+
         if self.protocol in PROTOCOLS and self.protocol not in DEVICE_PROTOCOLS:
             raise ValueError(
                 f"devices cannot run {self.protocol} by themselves, but "
@@ -173,6 +166,8 @@ class Job(Wording):
         crowds, entry = self.crowds, PROTOCOLS.get(self.protocol)
         if crowds is None or entry is None:
             return self
+        from dpstream.randomizers.item_domains import MOST_PUBLISHED
+
         if entry.one_message is None:
             able = [name for name, each in PROTOCOLS.items() if each.one_message is not None]
             raise ValueError(
@@ -231,6 +226,8 @@ class Job(Wording):
         entry, crowds = PROTOCOLS[self.protocol], self.crowds
         if crowds is None:
             return entry
+        from dpstream.pipeline.protocols.crowds import in_crowds
+
         return in_crowds(entry, crowds.by.strip(), crowds.values, crowds.epsilon, crowds.delta)
 
     @property
@@ -482,6 +479,9 @@ class Job(Wording):
         Raises:
             JobError: there are too many different reports for a table of them, or too many alike.
         """
+        from dpstream.topics.fixed_sizes import table_cells
+        from dpstream.topics.shares import MOST_ALIKE, MOST_SHARED, ShareForm
+
         cells = table_cells(self.protocol_entry.word_form(law))
         if cells is None or cells > MOST_SHARED:
             different = "too many" if cells is None else f"{cells:,}"
@@ -557,10 +557,28 @@ def make_job(values: Mapping[str, Any], folder: Path = Path()) -> Job:
     with _of_protocol():
         PROTOCOLS.check(str(values.get("protocol")))
         PROTOCOLS.get(str(values.get("protocol")))
-    for read_files in (with_labels, with_test_set, with_public_keys, with_device_keys):
-        values = read_files(values, folder)
-    values = with_local_epsilon(values)
-    return validate(Job, values)
+    return validate(Job, with_local_epsilon(_with_files(values, folder)))
+
+
+_NAMING_FILES: Final = {
+    "domain": ("domains", "with_domain"),
+    "crowds": ("domains", "with_crowds"),
+    "test_set": ("public_examples", "with_test_set"),
+    "sealed": ("sealed", "with_public_keys"),
+    "devices": ("device_reports", "with_device_keys"),
+}
+"""What reads the files that may be named in a section or parameter: module and function."""
+
+
+def _with_files(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """The values of a job file with what is in the files that they name."""
+    parameters = values.get("parameters")
+    keys = {*values, *(parameters if isinstance(parameters, Mapping) else ())}
+    for key, (module, function) in _NAMING_FILES.items():
+        if key in keys:
+            read = getattr(import_module(f"dpstream.pipeline.jobs.{module}"), function)
+            values = read(values, folder)
+    return values
 
 
 JobType = TypeVar("JobType", bound=Job)

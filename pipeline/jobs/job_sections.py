@@ -15,9 +15,8 @@ from dpstream.pipeline.jobs.job_problems import (
 )
 from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.jobs.shuffle import FIXED_DURATION, Seconds
-from dpstream.pipeline.values.crowds import BETWEEN
-from dpstream.randomizers.crowds import MOST_CROWDS
-from dpstream.randomizers.parameter_checks import LEAST_DELTA
+from dpstream.pipeline.values.value_domains import BETWEEN
+from dpstream.randomizers.parameter_checks import LEAST_DELTA, MOST_CROWDS
 
 
 class Topics(Section):

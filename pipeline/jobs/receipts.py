@@ -10,9 +10,9 @@ import json
 import re
 from dataclasses import asdict, dataclass
 
+from dpstream.pipeline.jobs.listed_jobs import RECEIPT_KEY
 from dpstream.topics.frames import CodecError
 
-_KEY = b"receipt/"
 _HASH = re.compile("[0-9a-f]{64}")
 LATEST = "latest"
 """What a receipt is about that is not for the charge of a deployment."""
@@ -37,7 +37,7 @@ class Receipt:
     @property
     def key(self) -> bytes:
         """The record's key, one for every deployment."""
-        return _KEY + self.about.encode()
+        return RECEIPT_KEY + self.about.encode()
 
     def to_bytes(self) -> bytes:
         """The record's value."""
@@ -67,8 +67,3 @@ class Receipt:
         if not isinstance(receipt.entry, str) or not _HASH.fullmatch(receipt.entry):
             raise CodecError("not a receipt: entry must be a SHA-256 in hexadecimal")
         return receipt
-
-
-def is_receipt(key: bytes | None) -> bool:
-    """Whether a record of ``dpstream.jobs`` is a receipt."""
-    return key is not None and key.startswith(_KEY)

@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.listed_jobs import BUDGET_KEY
 from dpstream.pipeline.printable import one_line
 from dpstream.topics.frames import CodecError
 
-_KEY = b"budget/"
 QUANTITIES = ("epsilon", "delta")
 BY_COMMAND = "0" * 32
 """In place of a deployment: no job is deployed, ``dpstream budget`` has set it."""
@@ -71,7 +71,7 @@ class StatedBudget:
     @property
     def key(self) -> bytes:
         """The record's key, its own for every statement."""
-        return _KEY + hashlib.sha256(self.to_bytes()).hexdigest()[:32].encode()
+        return BUDGET_KEY + hashlib.sha256(self.to_bytes()).hexdigest()[:32].encode()
 
     @property
     def who(self) -> str:
@@ -150,11 +150,6 @@ class BudgetChange:
     population: str
     epsilon: float | None
     delta: float | None = None
-
-
-def is_stated_budget(key: bytes | None) -> bool:
-    """Whether a record of ``dpstream.jobs`` is a stated budget."""
-    return key is not None and key.startswith(_KEY)
 
 
 def binding_budget(population: str, stated: Iterable[StatedBudget]) -> dict[str, StatedBudget]:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from kafka.errors import KafkaError
 
-from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.listed_jobs import ListedJobs
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.topics.names import JOBS_TOPIC
@@ -29,7 +29,7 @@ class JobsReader:
     """Reads the topic from where it stopped; `topic` is the state of all that was read."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.topic = JobsTopic()
+        self.topic = ListedJobs()
         self._cluster = cluster
         self._position = 0
 
@@ -43,7 +43,7 @@ class JobsReader:
         end = self._cluster.end_offsets(JOBS_TOPIC)[0]
         if end < self._position:
             # The topic was made anew.
-            self.topic, self._position = JobsTopic(), 0
+            self.topic, self._position = ListedJobs(), 0
         before = self._position
         for record in self._cluster.read(JOBS_TOPIC, start=before, stop=end):
             self._apply(record.key, record.value)
@@ -83,7 +83,7 @@ class Follower(Generic[Wanted]):
     def __init__(
         self,
         connection: Connection,
-        meaning: Callable[[JobsTopic], Wanted],
+        meaning: Callable[[ListedJobs], Wanted],
         post: Callable[[Wanted | Away | Exception | None], None],
     ) -> None:
         self._connection = connection

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Final, TypeVar
 
-from dpstream.pipeline.actions import LogRecord
+from dpstream.pipeline.actions import (
+    Action,
+    EndOffsets,
+    LogRecord,
+    LogSlice,
+    ReadRange,
+    Steps,
+    carry_out,
+    ends_of,
+)
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.topics.names import Role
+
+_SLICE_BYTES: Final = 1 << 21
+"""Of what is read at a time."""
+
+Result = TypeVar("Result")
 
 
 class TopicReader:
@@ -42,3 +58,29 @@ def read_roster(cluster: Cluster, job: DeployedJob) -> Roster:
     for record in TopicReader(cluster, job, Role.PRODUCERS).read():
         roster.apply(record)
     return roster
+
+
+def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Result:
+    """Carry out a generator that only reads, on the topics of a cluster.
+
+    Raises:
+        ClusterError: a topic is gone.
+    """
+    return carry_out(steps, partial(reply_from, cluster, job))
+
+
+def reply_from(cluster: Cluster, job: DeployedJob, action: Action) -> object:
+    """What the topics of a cluster hold of what an action asks for."""
+    match action:
+        case EndOffsets():
+            return ends_of(action, lambda role: cluster.end_offsets(job.topic(role)))
+        case ReadRange(role, partition, start, stop):
+            some, size = [], 0
+            for record in cluster.read(job.topic(role), partition, start, stop):
+                some.append(record)
+                size += len(record.value)
+                if size >= _SLICE_BYTES:
+                    break
+            return LogSlice(tuple(some), some[-1].offset + 1 if some else stop)
+        case _:
+            raise TypeError(f"a reader does not {action}")

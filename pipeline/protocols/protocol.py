@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.changes import ChangeErrors
-from dpstream.aggregators.crowd_estimates import Published
+from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain

@@ -6,17 +6,22 @@ time, not only what was published of it. Asking costs no privacy.
 
 from __future__ import annotations
 
+import time
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.counts import Window
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.protocols.registry import PROTOCOLS
+from dpstream.pipeline.results.follow import follow
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
 from dpstream.topics.manifests import Fate
 
@@ -226,3 +231,35 @@ def _missing(job: DeployedJob, epoch: int, found: EpochCounts | None) -> str:
         f"epoch {epoch:,} of job {job.name} is not published yet: add --follow to wait, or ask for "
         "an earlier one"
     )
+
+
+def follow_counts(
+    cluster: Cluster,
+    job: DeployedJob,
+    first: int | None = None,
+    notify: Callable[[str], None] = lambda message: None,
+    wait: Callable[[float], None] = time.sleep,
+) -> Iterator[EpochCounts]:
+    """The counts of every epoch, those withheld too, until the last one of a job that has one.
+
+    Args:
+        cluster: where the job runs.
+        job: as deployed.
+        first: the first epoch; None for the latest one that was released.
+        notify: is told what there is to know, as of `follow`.
+        wait: for so many seconds.
+
+    Raises:
+        NoCountsError: there is no such epoch, or the job's epochs do not stand alone.
+    """
+    check_per_epoch(job)
+    log, run = EpochLog(job, first or 1), partial(read_from, cluster, job)
+    if first is not None:
+        check_epochs(job, first, first)
+    elif (latest := run(latest_counts(job, log))) is not None:
+        yield latest
+
+    def read() -> Iterator[EpochCounts]:
+        return (counts_of(job, epoch) for epoch in log.read(run))
+
+    yield from follow(read, lambda: log.complete, notify, wait)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpstream.aggregators.crowd_estimates import Published
+from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch
 from dpstream.topics.manifests import Fate

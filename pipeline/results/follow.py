@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import TypeVar
 
 from kafka.errors import KafkaError
@@ -12,15 +11,6 @@ from kafka.errors import KafkaError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import TopicReader
-from dpstream.pipeline.results.epoch_counts import (
-    EpochCounts,
-    check_epochs,
-    check_per_epoch,
-    counts_of,
-    latest_counts,
-)
-from dpstream.pipeline.results.smoothing import read_from
-from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, FirstEstimates
 from dpstream.pipeline.stages.published_epochs import published_before
 from dpstream.topics.names import Role
@@ -127,35 +117,3 @@ def follow(
             away = True
         if not complete():
             wait(_POLL_SECONDS)
-
-
-def follow_counts(
-    cluster: Cluster,
-    job: DeployedJob,
-    first: int | None = None,
-    notify: Callable[[str], None] = lambda message: None,
-    wait: Callable[[float], None] = time.sleep,
-) -> Iterator[EpochCounts]:
-    """The counts of every epoch, those withheld too, until the last one of a job that has one.
-
-    Args:
-        cluster: where the job runs.
-        job: as deployed.
-        first: the first epoch; None for the latest one that was released.
-        notify: is told what there is to know, as of `follow`.
-        wait: for so many seconds.
-
-    Raises:
-        NoCountsError: there is no such epoch, or the job's epochs do not stand alone.
-    """
-    check_per_epoch(job)
-    log, run = EpochLog(job, first or 1), partial(read_from, cluster, job)
-    if first is not None:
-        check_epochs(job, first, first)
-    elif (latest := run(latest_counts(job, log))) is not None:
-        yield latest
-
-    def read() -> Iterator[EpochCounts]:
-        return (counts_of(job, epoch) for epoch in log.read(run))
-
-    yield from follow(read, lambda: log.complete, notify, wait)

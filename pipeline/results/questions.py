@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.counts import Counts, NoValuesError
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.aggregators.item_estimates import norm_sub
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import Box

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.pipeline.errors import DpstreamError
-from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.listed_jobs import ListedJobs
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.jobs.wording import Wording
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -114,7 +114,7 @@ class Results:
 def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None) -> Results:
     """The results of a deployed job; see `dpstream.pipeline.results.read`."""
     with Cluster(find_cluster(bootstrap_servers, kafka_config)) as cluster:
-        state = JobsTopic()
+        state = ListedJobs()
         if cluster.exists(JOBS_TOPIC):
             for record in cluster.read(JOBS_TOPIC):
                 state.apply(record.key, record.value)

@@ -9,8 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import GAP
+from dpstream.aggregators.estimate import GAP, Published
 from dpstream.pipeline.results.questions import QUARTILES
 from dpstream.pipeline.values.value_domains import ValueDomain
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +18,7 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
-from dpstream.pipeline.actions import (
-    Action,
-    EndOffsets,
-    LogSlice,
-    ReadRange,
-    Steps,
-    carry_out,
-    ends_of,
-)
+from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.kinds.registry import kind_of
@@ -37,9 +28,6 @@ from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.topics.manifests import Fate
 
-if TYPE_CHECKING:
-    from dpstream.pipeline.kafka.cluster import Cluster
-
 Array: TypeAlias = NDArray[np.float64]
 
 UNBIASED = ("online", "smoothed")
@@ -47,11 +35,6 @@ BIASED = ("online clipped", "online shrunk", "smoothed clipped", "smoothed shrun
 """Often nearer the truth, but not around it: never to be shown without saying so."""
 NAMES = tuple(sorted(UNBIASED + BIASED))
 """Of all estimates, each unbiased one before its biased ones."""
-
-# Bytes of what is read at a time.
-_SLICE_BYTES = 1 << 21
-
-Result = TypeVar("Result")
 
 
 class SmoothingError(DpstreamError):
@@ -166,32 +149,6 @@ def smoothed_records(
     ]
     reports = sum(each.contributors for each, _ in found if each.fate is Fate.RELEASED)
     return [replace(each, estimate=horizon.estimate(index, reports)) for each, index in found]
-
-
-def read_from(cluster: Cluster, job: DeployedJob, steps: Steps[Result]) -> Result:
-    """Carry out a generator that only reads, on the topics of a cluster.
-
-    Raises:
-        ClusterError: a topic is gone.
-    """
-    return carry_out(steps, partial(reply_from, cluster, job))
-
-
-def reply_from(cluster: Cluster, job: DeployedJob, action: Action) -> object:
-    """What the topics of a cluster hold of what an action asks for."""
-    match action:
-        case EndOffsets():
-            return ends_of(action, lambda role: cluster.end_offsets(job.topic(role)))
-        case ReadRange(role, partition, start, stop):
-            some, size = [], 0
-            for record in cluster.read(job.topic(role), partition, start, stop):
-                some.append(record)
-                size += len(record.value)
-                if size >= _SLICE_BYTES:
-                    break
-            return LogSlice(tuple(some), some[-1].offset + 1 if some else stop)
-        case _:
-            raise TypeError(f"a reader does not {action}")
 
 
 def columns(record: EstimateRecord, horizon: SmoothedHorizon | None) -> dict[str, Array]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.crowd_estimates import Published
+from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.series import Series, known, triples_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.cell_window import FOUND
-from dpstream.aggregators.crowd_estimates import Published
+from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.results.asked import ask
 from dpstream.pipeline.results.epoch_counts import EpochCounts
 from dpstream.pipeline.results.questions import Answer, Items, Question

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from dpstream.aggregators.crowd_estimates import CrowdEstimates, Published
-from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.found_items import FoundItems
-from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.level_estimates import LevelEstimates
-from dpstream.aggregators.range_estimates import RangeEstimates
+from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD, epoch_problem
@@ -152,21 +149,26 @@ class EstimateRecord:
             raise ValueError("unit is no text")
 
 
-_BY_KEY: Mapping[str, type[FoundItems | ItemEstimates | CrowdEstimates]] = {
-    "crowds": CrowdEstimates,
-    "found": FoundItems,
-    "level_variances": RangeEstimates,
-    "branching": LevelEstimates,
-    "items": ItemEstimates,
+_BY_KEY: Final = {
+    "crowds": ("crowd_estimates", "CrowdEstimates"),
+    "found": ("found_items", "FoundItems"),
+    "level_variances": ("range_estimates", "RangeEstimates"),
+    "branching": ("level_estimates", "LevelEstimates"),
+    "items": ("item_estimates", "ItemEstimates"),
 }
-"""What tells kinds of estimates apart; the first key that is there decides."""
+"""What tells kinds of estimates apart, and where they are; the first key that is there decides."""
 
 
 def _estimate(body: Mapping[str, Any] | None) -> Published | None:
     if body is None:
         return None
     several = next((kind for key, kind in _BY_KEY.items() if key in body), None)
-    return Estimate.from_json(body) if several is None else several.from_json(body)
+    return Estimate.from_json(body) if several is None else _several(*several).from_json(body)
+
+
+@cache
+def _several(module: str, kind: str) -> Any:
+    return getattr(import_module(f"dpstream.aggregators.{module}"), kind)
 
 
 class EstimateListener(Protocol):

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import OUTSIDE, Estimate
+from dpstream.aggregators.estimate import OUTSIDE, Estimate, Published
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.protocols.protocol import Aggregator, LearningAggregator, ResumableAggregator
 from dpstream.topics.manifests import Fate, Manifest

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.aggregators.counts import NotAskedForError, NoValuesError
-from dpstream.aggregators.crowd_estimates import Published
+from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.actions import Append, LogCursor, Steps, places_near
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans

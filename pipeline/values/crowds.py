@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.values.times import shown
-from dpstream.pipeline.values.value_domains import CategoryDomain, ValueDomain
-
-BETWEEN: Final = ": "
-"""What stands between a crowd and an item."""
+from dpstream.pipeline.values.value_domains import BETWEEN, CategoryDomain, ValueDomain
 
 
 class CrowdDomain(ValueDomain):

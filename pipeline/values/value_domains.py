@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import repeat
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
@@ -21,6 +21,9 @@ from dpstream.pipeline.values.times import shown
 
 Kind: TypeAlias = Literal["value", "items", "numbers", "found"]
 """What is published: one count, those of all items, of buckets, or of the items most held."""
+
+BETWEEN: Final = ": "
+"""What stands between a crowd and an item."""
 
 _ABOUT = {
     "--item": "items",

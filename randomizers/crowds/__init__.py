@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Final, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,8 @@ from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import check_epoch
 from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.parameter_checks import MOST_CROWDS
 from dpstream.topics.word_forms import WordForm
-
-MOST_CROWDS: Final = 1 << 12
 
 
 class ContentsLaw(Protocol):

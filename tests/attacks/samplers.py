@@ -15,8 +15,8 @@ import numpy as np
 from scipy import stats
 
 from dpstream.randomizers.composed import ComposedLaw
-from dpstream.randomizers.counted_words import CountedWords, written_out
-from dpstream.randomizers.division import Reports, divide
+from dpstream.randomizers.counted_words import CountedWords, Reports, written_out
+from dpstream.randomizers.division import divide
 from dpstream.randomizers.dummies import BernoulliDummies, ClusteredDummies, Dummies, PoissonDummies
 from dpstream.randomizers.permanent_bits import KEY_BYTES, PermanentBits
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters

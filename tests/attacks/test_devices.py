@@ -18,7 +18,7 @@ from dpstream.pipeline.collector.gathering import Gathering
 from dpstream.pipeline.collector.intake import Gate, Intake, Taken
 from dpstream.pipeline.collector.tags import Tagger
 from dpstream.pipeline.conformance.finding import find_cases
-from dpstream.pipeline.devices import epoch_records
+from dpstream.pipeline.devices import epoch_records, sealed_records
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.jobs import key_files
@@ -372,6 +372,6 @@ def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyP
 
 def test_boxes_without_chaff_are_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        epoch_records, "pack_reports", lambda values, chaff, form: pack_reports(values, 0, form)
+        sealed_records, "pack_reports", lambda values, chaff, form: pack_reports(values, 0, form)
     )
     assert "how many boxes there are tells how many messages" in next(attack_boxes(), "")

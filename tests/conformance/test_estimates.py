@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.randomizers.counted_words import written_out
 from tests.conformance.cases import FALSE_ALARM, Case, every_counting_case
 

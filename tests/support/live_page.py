@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import aiohttp
 
-from dpstream.aggregators.crowd_estimates import Published as Estimated
+from dpstream.aggregators.estimate import Published as Estimated
 from dpstream.pipeline.cli.inputs import load_truth
 from dpstream.pipeline.devices.item_log import ValueLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob

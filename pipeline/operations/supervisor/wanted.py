@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.listed_jobs import ListedJobs
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.stages.topic_uses import stages_of
 
@@ -70,7 +70,7 @@ class Tasks:
     unreadable: frozenset[str]
 
 
-def tasks_of(topic: JobsTopic, pattern: str) -> Tasks:
+def tasks_of(topic: ListedJobs, pattern: str) -> Tasks:
     """What the state of the topic means; `pattern` is a shell pattern of job names."""
     tasks, unreadable = {}, set(topic.unreadable)
     for name, job in topic.jobs.items():

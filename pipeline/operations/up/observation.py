@@ -13,8 +13,9 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.kafka.cluster import CLIENT_ID, Cluster
 from dpstream.pipeline.kafka.connection import Connection
+from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, smoothed_horizons
 from dpstream.topics.names import Role
 
 _OBSERVED = (Role.ESTIMATES, Role.SHUFFLED, Role.STATUS)

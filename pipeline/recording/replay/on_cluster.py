@@ -25,6 +25,7 @@ from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.deployed_jobs import set_phase
+from dpstream.pipeline.kafka.topic_reader import reply_from
 from dpstream.pipeline.operations.processes import dpstream_command
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.recording.replay.pace import Pace, Speed
@@ -33,7 +34,6 @@ from dpstream.pipeline.recording.replay.progress import Progress
 from dpstream.pipeline.recording.replay.sources import ReplaySource
 from dpstream.pipeline.recording.replay.writer import ReplayWriter
 from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.pipeline.results.smoothing import reply_from
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import worker_folder
 from dpstream.topics.manifests import Manifest

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import NORMAL_95
+from dpstream.aggregators.estimate import NORMAL_95, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob

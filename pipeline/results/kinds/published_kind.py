@@ -9,8 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from typing import Final
 
-from dpstream.pipeline.results.kinds.items import FoundKind, ItemsKind
-from dpstream.pipeline.results.kinds.numbers import NumbersKind
-from dpstream.pipeline.results.kinds.one_value import CountKind, MeasureKind
 from dpstream.pipeline.results.kinds.published_kind import PublishedKind
-from dpstream.pipeline.values.value_domains import Kind, ValueDomain
+from dpstream.pipeline.values.value_domains import ValueDomain
 
-_KINDS: Final[Mapping[Kind, PublishedKind]] = {
-    "value": CountKind(),
-    "items": ItemsKind(),
-    "numbers": NumbersKind(),
-    "found": FoundKind(),
+_KINDS: Final = {
+    "value": ("one_value", "CountKind"),
+    "items": ("items", "ItemsKind"),
+    "numbers": ("numbers", "NumbersKind"),
+    "found": ("items", "FoundKind"),
+    "measure": ("one_value", "MeasureKind"),
 }
-_MEASURE: Final = MeasureKind()
+"""Modules of this package, imported when they are asked for, and the classes in them."""
 
 
 def kind_of(domain: ValueDomain) -> PublishedKind:
     """The kind of what is published of a domain."""
-    return _KINDS[domain.kind] if domain.measure is None else _MEASURE
+    return _kind(domain.kind if domain.measure is None else "measure")
+
+
+@cache
+def _kind(name: str) -> PublishedKind:
+    module_name, kind = _KINDS[name]
+    module = import_module(f"dpstream.pipeline.results.kinds.{module_name}")
+    made: PublishedKind = getattr(module, kind)()
+    return made

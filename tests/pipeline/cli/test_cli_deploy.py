@@ -14,8 +14,8 @@ from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.listed_jobs import RECEIPT_KEY
 from dpstream.pipeline.jobs.phases import Phase
-from dpstream.pipeline.jobs.receipts import is_receipt
 from dpstream.pipeline.ledger.chain import Chain
 from dpstream.pipeline.ledger.entries import Draft, Kind
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -146,7 +146,7 @@ def charged(cluster: MemoryCluster) -> list[int | None]:
 
 def order_of_last_writes(cluster: MemoryCluster) -> list[str]:
     keys = [record.key or b"" for record in cluster.records[JOBS_TOPIC, 0]]
-    return [key.decode().partition("/")[0] for key in keys if not is_receipt(key)][-2:]
+    return [key.decode().partition("/")[0] for key in keys if not key.startswith(RECEIPT_KEY)][-2:]
 
 
 def decide(cluster: MemoryCluster, epoch: int) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.pipeline.results.estimate_files import WRITERS
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate

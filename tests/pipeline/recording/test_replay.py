@@ -126,7 +126,7 @@ def test_windows_in_shares_are_added_up_again_and_those_spoiled_stay_so(
         rows = share_table(*given)
         return rows ^ np.uint64(1) if next(drawn) == 3 else rows
 
-    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.share_table", share)
+    monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
     run = LiveRun.of(make_job({**values, "sealed": shares_section((1, 2))}))
     estimates = {e: EstimateRecord.from_bytes(v) for e, v in run.results.estimates.items()}
     assert [each.fate is Fate.SPOILED for each in estimates.values()] == [

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
+from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates

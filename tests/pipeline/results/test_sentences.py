@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import CHANGES_USED, GAP, OUTSIDE, Estimate
+from dpstream.aggregators.estimate import CHANGES_USED, GAP, OUTSIDE, Estimate, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_words import epoch_name

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from dpstream.aggregators.crowd_estimates import Published as Estimated
+from dpstream.aggregators.estimate import Published as Estimated
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
@@ -20,10 +20,11 @@ from dpstream.pipeline.jobs.stated_budgets import BY_COMMAND, StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import set_phase
+from dpstream.pipeline.kafka.topic_reader import read_from
 from dpstream.pipeline.ledger.ledger_topic import write_entries
 from dpstream.pipeline.ledger.writing import of_budget
 from dpstream.pipeline.operations.deployments import undeploy
-from dpstream.pipeline.results.smoothing import SmoothedHorizon, read_from, smoothed_horizons
+from dpstream.pipeline.results.smoothing import SmoothedHorizon, smoothed_horizons
 from dpstream.pipeline.serve.background import Background, LookBack, Shown
 from dpstream.pipeline.serve.board import Jobs
 from dpstream.pipeline.serve.follower import (

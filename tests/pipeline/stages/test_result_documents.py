@@ -13,8 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import dpstream.pipeline.stages
-from dpstream.aggregators.crowd_estimates import Published
-from dpstream.aggregators.estimate import Estimate
+from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.actions import Append
 from dpstream.pipeline.devices.change_log import load_change_log

@@ -75,7 +75,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=2 * words.values.itemsize * words.width)
 
-    for module in ("devices.epoch_records", "stages.multisets", "stages.boxes_of_windows"):
+    for module in ("devices.sealed_records", "stages.multisets", "stages.boxes_of_windows"):
         monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
 
 
@@ -186,7 +186,7 @@ def test_boxes_that_were_copied_to_another_instance_count_once(
         # To the first instance, the last that a producer sends to, from the other one.
         return own if len(before) != 2 else np.concatenate([before[0], own])
 
-    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.seal_rows", seal_and_copy)
+    monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.seal_rows", seal_and_copy)
     world = run(begun(deployed(), folder, KEYS))
     assert all(len(sent[0]) for sent in met.values()), "nothing was copied"
     check(world)

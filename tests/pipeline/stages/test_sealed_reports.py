@@ -53,7 +53,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def split_small(words: Words, payload_bytes: int = 0) -> list[Words]:
         return split_words(words, payload_bytes=4 * words.values.itemsize * words.width)
 
-    for module in ("devices.epoch_records", "stages.multisets", "stages.boxes_of_windows"):
+    for module in ("devices.sealed_records", "stages.multisets", "stages.boxes_of_windows"):
         monkeypatch.setattr(f"dpstream.pipeline.{module}.split_words", split_small)
 
 
@@ -212,7 +212,7 @@ def test_a_device_that_sends_its_report_many_times_is_counted_once(
         innermost = seal_rows(rows, locks[:1])
         return seal_rows(np.repeat(innermost, 2, axis=0), locks[1:])
 
-    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.seal_rows", seal_twice)
+    monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.seal_rows", seal_twice)
     check(run(begun(deployed(IN_SERIES[:stages]), folder, all_keys(IN_SERIES))))
 
 

@@ -300,7 +300,7 @@ def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
         rows = share_table(table, contributors, form, locks, draw)
         return lie(rows) if table[CELLS - 1] and locks[0] == epoch else rows
 
-    monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.share_table", share)
+    monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
 
 
 def broken(*parties: int) -> Rows:
@@ -491,7 +491,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
         def share(sent: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
             return share_table(table[0].astype("<u4"), contributors, form, locks, draw)  # noqa: B023
 
-        monkeypatch.setattr("dpstream.pipeline.devices.epoch_records.share_table", share)
+        monkeypatch.setattr("dpstream.pipeline.devices.sealed_records.share_table", share)
         if table.size > CELLS + 1:
             monkeypatch.setattr(
                 ShareForm, "cut", lambda form, table: table.reshape(form.pieces, -1)

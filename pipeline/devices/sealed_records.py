@@ -1,0 +1,55 @@
+"""The records of an epoch of a job whose reports are sealed, as boxes or as shares of a table."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpstream.pipeline.devices.epoch_records import DrawnEpoch
+from dpstream.pipeline.jobs.sealed import SHARERS
+from dpstream.randomizers.counted_words import CountedWords, Reports, written_out
+from dpstream.topics.batches import Batch
+from dpstream.topics.fixed_sizes import FixedSize
+from dpstream.topics.names import Role
+from dpstream.topics.sealed_batches import SEALED_PAYLOAD_TARGET, seal_batch
+from dpstream.topics.sealed_words import pack_reports, seal_rows
+from dpstream.topics.shares import share_table, table_of
+from dpstream.topics.words import Words, split_words
+
+
+@dataclass(frozen=True, slots=True)
+class BoxedEpoch(DrawnEpoch):
+    """Every report in boxes of its own, in sealed batches; chaff where their number is a secret."""
+
+    def _pieces(
+        self, reports: Reports, most: int | None, generator: np.random.Generator
+    ) -> Sequence[tuple[Words, FixedSize | None]]:
+        values = written_out(reports)
+        chaff = 0 if most is None else most - len(values)
+        rows = pack_reports(values, chaff, self.job.word_form)
+        words = Words(seal_rows(rows, self.job.locks_after(Role.REPORTS, self.epoch)))
+        return [(piece, None) for piece in split_words(words, SEALED_PAYLOAD_TARGET) if piece.rows]
+
+    def _encoded(self, role: Role, batch: Batch) -> bytes:
+        return seal_batch(batch, self.job.batch_lock(role, self.epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEpoch(DrawnEpoch):
+    """A table of how often each report occurs, in two shares: as large whatever it says."""
+
+    def _pieces(
+        self, reports: Reports, most: int | None, generator: np.random.Generator
+    ) -> Sequence[tuple[Words, FixedSize | None]]:
+        form = self.job.table_form
+        first, second = (self.job.lock(party, self.epoch) for party in SHARERS)
+        if isinstance(reports, CountedWords):
+            table = table_of(reports.values, reports.counts, form.cells)
+        else:
+            table = table_of(reports, None, form.cells)
+        locks = first, second
+        rows = share_table(table, self.contributors, form, locks, secrets.token_bytes)
+        return [(piece, None) for piece in split_words(Words(rows))]

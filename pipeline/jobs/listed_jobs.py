@@ -1,0 +1,69 @@
+"""The jobs that ``dpstream.jobs`` lists, and their phases: all that running and reading them needs.
+
+The topic is compacted, and the last record of a key counts. Records are applied one by one, in the
+order of the topic, by whoever reads it once or follows it. `jobs_topic` also reads what people are
+charged.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.phases import JobPhase, Phase, is_phase, phase_key
+from dpstream.topics.frames import CodecError
+
+CHARGE_KEY: Final = b"charge/"
+BUDGET_KEY: Final = b"budget/"
+RECEIPT_KEY: Final = b"receipt/"
+"""What the keys of records begin with that are about charges; a job's key is its name."""
+
+_ABOUT_CHARGES = (CHARGE_KEY, BUDGET_KEY, RECEIPT_KEY)
+
+
+class ListedJobs:
+    """The state of the topic after the records that were applied.
+
+    Attributes:
+        jobs: every deployed job that this version of the software can read, by name.
+        unreadable: names of jobs written by another version, which that one lists.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, DeployedJob] = {}
+        self.unreadable: set[str] = set()
+        self._phases: dict[bytes, JobPhase] = {}
+
+    def phase(self, name: str) -> Phase:
+        """The phase of a deployed job."""
+        job, found = self.jobs.get(name), self._phases.get(phase_key(name))
+        if job is None or found is None or found.deployment != job.deployment:
+            return Phase.RUNNING
+        return found.phase
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """Take in a record; what nobody can read is passed over."""
+        if key is None:
+            return
+        if key.startswith(_ABOUT_CHARGES):
+            self._apply_charge(key, value)
+        elif is_phase(key):
+            self._phases.pop(key, None)
+            with suppress(CodecError):
+                self._phases[key] = JobPhase.from_bytes(value or b"")
+        else:
+            self._apply_job(key.decode(errors="replace"), value)
+
+    def _apply_charge(self, key: bytes, value: bytes | None) -> None:
+        """Take in a record about charges."""
+
+    def _apply_job(self, name: str, value: bytes | None) -> None:
+        self.jobs.pop(name, None)
+        self.unreadable.discard(name)
+        if value:
+            try:
+                self.jobs[name] = DeployedJob.from_bytes(value)
+            except JobError:
+                self.unreadable.add(name)
