@@ -11,7 +11,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,9 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.change_use import ChangeUse
 from dpstream.aggregators.estimate import CHANGES_USED, GAP, NORMAL_95, Estimate
 from dpstream.aggregators.law_aggregator import LawAggregator
-from dpstream.aggregators.random_walk import random_walk
-from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+
+if TYPE_CHECKING:
+    from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 
 Users: TypeAlias = Any
 """Numbers of users: a float, or float64 of any shape for several counts with the same errors."""
@@ -318,6 +319,9 @@ class FollowedCounts(LawAggregator[LawT], Generic[LawT]):
             last_epoch: 1 to the last one of the horizon.
             attendance: head counts of the epochs up to this one.
         """
+        from dpstream.aggregators.random_walk import random_walk
+        from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
+
         found = Followed()
         values, deviations = np.zeros((2, last_epoch))
         counts, variances = np.zeros(last_epoch), np.full(last_epoch, np.inf)

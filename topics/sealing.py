@@ -17,8 +17,6 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-SEALING_KEY_BYTES: Final = 32
-"""Of a public key, and of a private one."""
 KEY_ID_BYTES: Final = 8
 BOX_BYTES: Final = 48
 """What a box has more than its content: an ephemeral public key (32) and a tag (16)."""

@@ -12,13 +12,8 @@ from dpstream.pipeline.cli.errors import UsageProblem
 from dpstream.pipeline.cli.options import AsJson, SealingKeys
 from dpstream.pipeline.cli.output import say, say_json, say_pairs
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import (
-    NO_KEYS,
-    PRIVATE_SUFFIX,
-    PUBLIC_SUFFIX,
-    KeyRing,
-    make_key_pair,
-)
+from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
+from dpstream.pipeline.jobs.sealing_keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, make_key_pair
 from dpstream.pipeline.state import sealing_keys_folder
 from dpstream.topics.sealing import key_id
 

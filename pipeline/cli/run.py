@@ -23,7 +23,7 @@ from dpstream.pipeline.cli.loading import loading
 from dpstream.pipeline.cli.options import KafkaConfig, LogFormat, SealingKeys, Servers, check_name
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import check_has_devices

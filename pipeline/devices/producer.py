@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import times_of
-from dpstream.pipeline.jobs.model_log import ModelLog
 from dpstream.pipeline.protocols.protocol import LearningDevices
 from dpstream.pipeline.state import FolderLock
 from dpstream.randomizers.counted_words import CountedWords
@@ -38,6 +37,9 @@ from dpstream.topics.batches import (
 from dpstream.topics.frames import CodecError
 from dpstream.topics.names import Role
 from dpstream.topics.records import Farewell, Registration
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.jobs.model_log import ModelLog
 
 # Makes the generator of a draw from what is drawn: "enrol" and the number of devices there were,
 # "horizon" and its number from 1 on, or "report" and the epoch.
@@ -132,8 +134,11 @@ class Producer:
         self._transport = transport
         self._generators = generators or cryptographic_generators()
         self._identifiers = identifiers
-        learns = job.protocol_entry.learning is not None
-        self._models = ModelLog(job, keep=True) if learns else None
+        self._models: ModelLog | None = None
+        if job.protocol_entry.learning is not None:
+            from dpstream.pipeline.jobs.model_log import ModelLog
+
+            self._models = ModelLog(job, keep=True)
         self._lock: FolderLock | None = None
         with ExitStack() as undo:
             with self._opening(state_directory, OSError, sqlite3.Error):

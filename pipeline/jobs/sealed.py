@@ -28,17 +28,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, shown
-from dpstream.pipeline.jobs.key_files import WrongKeyError
-from dpstream.pipeline.jobs.sealing_keys import read_public_key
 from dpstream.pipeline.jobs.section import Section
-from dpstream.randomizers.division import MOST_INSTANCES
+from dpstream.pipeline.jobs.shuffle import MOST_INSTANCES
 from dpstream.topics.names import HOPS, SUMS, Role
-from dpstream.topics.sealing import SEALING_KEY_BYTES, Lock, sealing_context
+
+if TYPE_CHECKING:
+    from dpstream.topics.sealing import Lock
+
+SEALING_KEY_BYTES: Final = 32
+"""Of a public key that reports are sealed to."""
 
 PublicKey = Annotated[
     str,
@@ -211,6 +214,8 @@ def stage_party(index: int) -> str:
 
 def lock_of(sealed: Sealed, party: str, deployment: bytes, fingerprint: bytes, epoch: int) -> Lock:
     """What boxes for a party are sealed to at an epoch of a deployment."""
+    from dpstream.topics.sealing import Lock, sealing_context
+
     context = sealing_context(party, deployment, fingerprint, epoch)
     return Lock(sealed.public_key(party, epoch), context)
 
@@ -298,6 +303,9 @@ def _key(key: object, folder: Path, where: tuple[str | int, ...]) -> str:
         raise JobError([Problem(where, f"{shown(key)} is not the name of a file")])
     if len(key) == 2 * SEALING_KEY_BYTES and not set(key) - set("0123456789abcdef"):
         return key
+    from dpstream.pipeline.jobs.key_files import WrongKeyError
+    from dpstream.pipeline.jobs.sealing_keys import read_public_key
+
     try:
         return read_public_key(folder / key).hex()
     except WrongKeyError as error:

@@ -6,10 +6,8 @@ everything that was sealed to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
@@ -20,40 +18,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from dpstream.pipeline.jobs.key_files import WrongKeyError, read_key_file, read_pem, write_pem
 from dpstream.pipeline.whole_files import write_new
-from dpstream.topics.sealing import key_id
 
 PRIVATE_SUFFIX: Final = ".key"
 PUBLIC_SUFFIX: Final = ".pub"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRing:
-    """The private keys that a process holds.
-
-    Attributes:
-        keys: by the ids of their public keys.
-        source: where they are from, in words.
-    """
-
-    keys: dict[bytes, X25519PrivateKey] = field(repr=False)
-    source: str = "memory"
-
-    @classmethod
-    def of(cls, private_keys: Iterable[X25519PrivateKey], source: str = "memory") -> Self:
-        """A ring of some keys."""
-        return cls({key_id(public_bytes(key)): key for key in private_keys}, source)
-
-    @classmethod
-    def of_folder(cls, folder: Path) -> Self:
-        """The private keys in a folder, see `private_keys_in`."""
-        return cls.of(private_keys_in(folder).values(), str(folder))
-
-    def find(self, public_key: bytes) -> X25519PrivateKey | None:
-        """The private key to a public one; None if it is not here."""
-        return self.keys.get(key_id(public_key))
-
-
-NO_KEYS: Final = KeyRing({}, "nowhere")
 
 
 def public_bytes(key: X25519PrivateKey) -> bytes:

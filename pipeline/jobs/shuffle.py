@@ -17,10 +17,10 @@ from pydantic import (
 
 from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.values.durations import FORMS, Duration, parse_duration
-from dpstream.randomizers.division import MISFIT, MOST_INSTANCES
-from dpstream.topics.manifests import PRODUCERS_OF_INSTANCES_MAX
+from dpstream.topics.names import FURTHER_REPORTS
 
 DURATION: Final = f"a duration above 0, at most 1000 years: {FORMS}"
+MOST_INSTANCES: Final = 1 + len(FURTHER_REPORTS)
 FIXED_DURATION: Final = f"{DURATION}, but no months or years"
 
 
@@ -101,6 +101,9 @@ class Shuffle(Section):
         delta = getattr(parameters, "delta", None)
         if self.instances == 1 or not delta:
             return parameters
+        from dpstream.randomizers.division import MISFIT
+        from dpstream.topics.manifests import PRODUCERS_OF_INSTANCES_MAX
+
         spared = math.nextafter(delta, 0)
         divisions = PRODUCERS_OF_INSTANCES_MAX * epochs
         epsilon = min(parameters.epsilon, 600.0)

@@ -13,10 +13,10 @@ import ssl
 import stat
 import tempfile
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
+from dpstream.pipeline.kafka.connection import ConnectionSettingsError, Login, parse_servers
 from dpstream.pipeline.kafka.java_properties import ENCODING, parse_properties
 from dpstream.pipeline.whole_files import read_whole_file, read_whole_text
 
@@ -73,23 +73,6 @@ _JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b
 _JAAS_OPTION = re.compile(
     r"""\s*([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", re.S
 )
-_LAST_PORT = 65_535
-_SERVER = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
-
-
-class ConnectionSettingsError(DpstreamError, ValueError):
-    """A cluster is named in a way that cannot be used; the message says where and what to do."""
-
-    exit_code = WRONG_INPUT
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """A SASL login; ``mechanism`` is one of `MECHANISMS`."""
-
-    mechanism: str
-    username: str
-    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,22 +96,6 @@ def read_client_properties(path: Path) -> ClientProperties:
     Raises `ConnectionSettingsError` naming the file, the line and what to write instead.
     """
     return _Reader(path).read()
-
-
-def parse_servers(text: str, what: str) -> tuple[str, ...]:
-    """Return the ``host:port`` of a comma separated list; ``what`` names it in the error."""
-    servers = tuple(server.strip() for server in text.split(",") if server.strip())
-    wrong = [server for server in servers if not _SERVER.fullmatch(server)]
-    if wrong or not servers:
-        raise ConnectionSettingsError(
-            f"{what} must be HOST:PORT[,HOST:PORT...], not {wrong[0] if wrong else 'empty'!r}"
-        )
-    for server in servers:
-        if not 1 <= int(server.rpartition(":")[2]) <= _LAST_PORT:
-            raise ConnectionSettingsError(
-                f"{what} name {server!r}, must have a port from 1 to {_LAST_PORT}"
-            )
-    return servers
 
 
 class _Reader:

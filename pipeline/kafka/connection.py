@@ -7,18 +7,13 @@ client.properties (``--kafka-config``). Without either it is the local broker.
 from __future__ import annotations
 
 import os
+import re
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpstream.pipeline.errors import DpstreamError
-from dpstream.pipeline.kafka.client_properties import (
-    ConnectionSettingsError,
-    Login,
-    parse_servers,
-    read_client_properties,
-)
+from dpstream.pipeline.errors import WRONG_INPUT, DpstreamError
 from dpstream.pipeline.kafka.silent_peers import socket_options
 from dpstream.pipeline.state import kafka_folder
 
@@ -30,6 +25,24 @@ SERVERS_VARIABLE = "DPSTREAM_BOOTSTRAP_SERVERS"
 # kafka-python waits up to 30 s between two attempts to reach a broker; as much is lost after each
 # restart of one.
 RECONNECT_BACKOFF_MAX_MS = 1_000
+
+_LAST_PORT = 65_535
+_SERVER = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):\d{1,5}")
+
+
+class ConnectionSettingsError(DpstreamError, ValueError):
+    """A cluster is named in a way that cannot be used; the message says where and what to do."""
+
+    exit_code = WRONG_INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A SASL login; ``mechanism`` is one of `client_properties.MECHANISMS`."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
 
 
 class NoClusterError(DpstreamError):
@@ -121,6 +134,22 @@ class Connection:
         return settings
 
 
+def parse_servers(text: str, what: str) -> tuple[str, ...]:
+    """Return the ``host:port`` of a comma separated list; ``what`` names it in the error."""
+    servers = tuple(server.strip() for server in text.split(",") if server.strip())
+    wrong = [server for server in servers if not _SERVER.fullmatch(server)]
+    if wrong or not servers:
+        raise ConnectionSettingsError(
+            f"{what} must be HOST:PORT[,HOST:PORT...], not {wrong[0] if wrong else 'empty'!r}"
+        )
+    for server in servers:
+        if not 1 <= int(server.rpartition(":")[2]) <= _LAST_PORT:
+            raise ConnectionSettingsError(
+                f"{what} name {server!r}, must have a port from 1 to {_LAST_PORT}"
+            )
+    return servers
+
+
 def find_cluster(
     bootstrap_servers: str | None = None,
     kafka_config: Path | None = None,
@@ -139,6 +168,8 @@ def find_cluster(
     servers = bootstrap_servers or os.environ.get(SERVERS_VARIABLE) or None
     named = parse_servers(servers, "the bootstrap servers") if servers else ()
     if kafka_config is not None:
+        from dpstream.pipeline.kafka.client_properties import read_client_properties
+
         properties = read_client_properties(kafka_config)
         if not named and not properties.bootstrap_servers:
             raise ConnectionSettingsError(

@@ -30,7 +30,8 @@ from dpstream.pipeline.actions import (
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import LAST_MOMENT
 from dpstream.pipeline.jobs.key_files import KEY_BYTES, NoiseKey
-from dpstream.pipeline.jobs.sealing_keys import KeyRing, public_bytes
+from dpstream.pipeline.jobs.key_ring import KeyRing
+from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.pipeline.kafka.broker_clock import own_milliseconds
 from dpstream.pipeline.stages.checkpoints import estimates_in
 from dpstream.pipeline.stages.environment import Environment

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.pipeline.results.asked import usual_question
 from dpstream.pipeline.results.epoch_counts import counts_of

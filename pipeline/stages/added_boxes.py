@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import AGGREGATE
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.added_reports import merged

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.randomness import keyed_generator
 from dpstream.topics.names import Role

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from dpstream.pipeline.actions import Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import SHARERS
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, IncreasingBoxes
 from dpstream.pipeline.stages.partial_log import append_partial

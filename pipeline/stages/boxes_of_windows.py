@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from dpstream.pipeline.actions import Rest, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import AGGREGATE
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.protocols.protocol import Aggregator
 from dpstream.pipeline.stages.multisets import WordMultiset, distinct_of_all
 from dpstream.pipeline.stages.ordered_pieces import Pieces

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_range import place_problem
 from dpstream.pipeline.jobs.key_files import WrongKeyError
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.admission import Refusal, identity_refusal, readable
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.frames import CodecError, Kind, kind_of

@@ -11,8 +11,8 @@ from typing import Final
 
 from dpstream.pipeline.actions import Steps, catch_up
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_admission import AdmittedReports, DeviceAdmission

@@ -6,15 +6,18 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES
-from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.finished_windows import WindowListener, ignore_window
 from dpstream.pipeline.stages.scratch import Scratch, temporary_file
 from dpstream.randomizers.randomness import cryptographic_generator
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.jobs.key_files import NoiseKey
 
 
 def _identifier() -> bytes:

@@ -15,7 +15,6 @@ from dpstream.pipeline.stages.ordered_pieces import (
     recut,
     written_out,
 )
-from dpstream.pipeline.stages.random_order import in_random_order, permutation
 from dpstream.pipeline.stages.scratch import Scratch, temporary_file
 from dpstream.pipeline.stages.sorted_runs import BLOCK_BYTES, SortedRuns
 from dpstream.topics.frames import PAYLOAD_TARGET
@@ -154,6 +153,8 @@ class WordMultiset:
         self, generator: np.random.Generator, payload_bytes: int = PAYLOAD_TARGET
     ) -> Steps[Pieces]:
         """The multiset, message by message, in a random order; in little memory if it is large."""
+        from dpstream.pipeline.stages.random_order import in_random_order, permutation
+
         shares = -(-self.messages * self._row_bytes // BLOCK_BYTES)
         if shares <= 1:
             empty = np.empty((0, self._width), self._dtype)

@@ -18,7 +18,6 @@ from dpstream.topics.partials import (
     split_partial,
     spoiled_reason,
 )
-from dpstream.topics.shares import PartialSum
 
 
 class PartialLog:
@@ -94,6 +93,8 @@ class PartialLog:
     def _takes(self, payload: bytes) -> bool:
         try:
             if self._role in SUMS:
+                from dpstream.topics.shares import PartialSum
+
                 PartialSum.from_bytes(self._job.table_form, payload)
             elif not (self._job.shared and spoiled_reason(payload) is not None):
                 self._job.aggregator_from_bytes(payload)

@@ -12,9 +12,10 @@ partition of ``<job>.partials`` makes a worker the active publisher.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dpstream.pipeline.actions import Append, Flush, LogCursor, LogRecord, Steps, find_ends
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.model_log import ModelLog
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.checkpoints import Checkpoint, own_checkpoint, resumed
 from dpstream.pipeline.stages.epoch_log import DecidedEpoch, EpochLog
@@ -29,8 +30,10 @@ from dpstream.pipeline.stages.published_epochs import place_of_latest
 from dpstream.pipeline.stages.result_documents import ResultDocuments, WrittenDocuments
 from dpstream.pipeline.stages.single_writer import SingleWriter
 from dpstream.topics.manifests import Fate
-from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.jobs.model_log import ModelLog
 
 
 class PublishStage(SingleWriter):
@@ -62,8 +65,7 @@ class PublishStage(SingleWriter):
         self._documented = WrittenDocuments(job)
         if self._watcher is not None:
             self._watcher.start_over()
-        learns = job.protocol_entry.learning is not None
-        self._models = ModelLog(job, keep=False) if learns else None
+        self._models = _models_of(job)
         self._epochs: EpochLog | None = None
         # What is written here, and read on with the logs of what there is to say of epochs.
         self._logs: tuple[LogCursor, ...] = ()
@@ -170,6 +172,8 @@ class PublishStage(SingleWriter):
             self._condense(manifest.epoch)
             if self._models is not None and manifest.epoch not in self._models.epochs:
                 # Before its estimate: so there is a model of every epoch that is published.
+                from dpstream.topics.models import ModelRecord
+
                 model = ModelRecord(self._job.deployment, manifest.epoch, self._estimation.model())
                 yield Append(Role.MODEL, 0, model.to_bytes())
                 yield Flush()
@@ -261,6 +265,14 @@ class PublishStage(SingleWriter):
         )
         self.counts["estimates"] += 1
         return Append(Role.ESTIMATES, 0, record.to_bytes())
+
+
+def _models_of(job: DeployedJob) -> ModelLog | None:
+    if job.protocol_entry.learning is None:
+        return None
+    from dpstream.pipeline.jobs.model_log import ModelLog
+
+    return ModelLog(job, keep=False)
 
 
 def _fate(found: DecidedEpoch) -> Fate:

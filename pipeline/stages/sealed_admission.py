@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.topics.batches import Batch, Punctuation
 from dpstream.topics.frames import CodecError

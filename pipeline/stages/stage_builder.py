@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.stages.added_reports import AddedReports
 from dpstream.pipeline.stages.admission import Admission
 from dpstream.pipeline.stages.chunk_stage import ChunkStage

@@ -14,7 +14,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing, public_bytes
+from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
+from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import cryptographic_generator
 from dpstream.topics.loose_batches import LooseBatch, encode_loose_batch, report_tag

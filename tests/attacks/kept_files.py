@@ -23,7 +23,8 @@ from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.descriptions import signing_key_at
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey
-from dpstream.pipeline.jobs.sealing_keys import KeyRing, make_key_pair, read_private_key
+from dpstream.pipeline.jobs.key_ring import KeyRing
+from dpstream.pipeline.jobs.sealing_keys import make_key_pair, read_private_key
 from dpstream.pipeline.state import FolderLock, private_folder
 from dpstream.randomizers.client import DeviceError
 from dpstream.randomizers.client.store import FileStore

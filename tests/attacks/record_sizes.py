@@ -18,7 +18,7 @@ from dpstream.pipeline.conformance.cases import Case
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, with_own_keys
 from dpstream.topics.frames import Kind, kind_of
 from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch

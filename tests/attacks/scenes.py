@@ -18,8 +18,8 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
+from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.jobs.roster import Roster
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.kafka.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.stage_builder import build_stage

@@ -17,8 +17,8 @@ import pytest
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import SHARERS
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.planning.parties import party_guarantees
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.shuffle_stage import ShuffleStage

@@ -19,7 +19,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.topics.manifests import Fate
 from dpstream.topics.sealing import Lock, device_context, seal, unseal_each
 from tests.support.device_world import GRACE, DeviceWorld, Sent, device_job

@@ -21,7 +21,7 @@ from dpstream.pipeline.actions import Append
 from dpstream.pipeline.collector.intake import Gate, Intake
 from dpstream.pipeline.jobs.descriptions import described, signer_of
 from dpstream.pipeline.jobs.key_files import CollectorKey
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.randomizers.client import Answer, Device, Limit
 from dpstream.topics.envelopes import ENVELOPE_OVERHEAD, HEADER_BYTES, IDENTITY_BYTES
 from dpstream.topics.names import Role

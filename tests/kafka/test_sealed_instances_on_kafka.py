@@ -16,7 +16,8 @@ import pytest
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import load_job
-from dpstream.pipeline.jobs.sealing_keys import KeyRing, read_private_key
+from dpstream.pipeline.jobs.key_ring import KeyRing
+from dpstream.pipeline.jobs.sealing_keys import read_private_key
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka

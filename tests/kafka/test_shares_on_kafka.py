@@ -12,8 +12,8 @@ from scipy.stats import chisquare
 from dpstream.pipeline.connect import open_producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import load_job
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import SHARERS
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.local_kafka import LocalKafka

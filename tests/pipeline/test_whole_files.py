@@ -19,10 +19,8 @@ from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
 from dpstream.pipeline.jobs.sealing_keys import read_private_key, read_public_key
-from dpstream.pipeline.kafka.client_properties import (
-    ConnectionSettingsError,
-    read_client_properties,
-)
+from dpstream.pipeline.kafka.client_properties import read_client_properties
+from dpstream.pipeline.kafka.connection import ConnectionSettingsError
 from dpstream.pipeline.planning.changes import read_changes_histogram
 from dpstream.pipeline.whole_files import (
     WholeFileError,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.topics.manifests import Fate
 from tests.support.world import Accidents, World, own_cells
 

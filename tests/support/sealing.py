@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from dpstream.pipeline.jobs.sealing_keys import KeyRing, public_bytes
+from dpstream.pipeline.jobs.key_ring import KeyRing
+from dpstream.pipeline.jobs.sealing_keys import public_bytes
 from dpstream.pipeline.state import private_folder
 
 SHUFFLE_KEYS = ((2,), (3,), (4,))

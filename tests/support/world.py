@@ -21,9 +21,9 @@ from dpstream.pipeline.actions import Action, Commit, LogRecord, Steps
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
+from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.jobs.roster import Roster
 from dpstream.pipeline.jobs.sealed import SHARERS
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
 from dpstream.pipeline.kafka.memory import DeletedError, MemoryDriver, MemoryLog, MemoryWorker
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.environment import Environment

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
-from dpstream.pipeline.jobs.sealing_keys import NO_KEYS, KeyRing
+from dpstream.pipeline.jobs.key_ring import NO_KEYS, KeyRing
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.recording.replay.plan import ReplayPlan
 from dpstream.pipeline.recording.replay.sources import ReplaySource

@@ -24,9 +24,8 @@ from dpstream.pipeline.devices.producer import ProducerError
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.errors import INTERRUPTED
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
-from dpstream.pipeline.kafka.client_properties import ConnectionSettingsError
 from dpstream.pipeline.kafka.cluster import AccessError, ClusterError
-from dpstream.pipeline.kafka.connection import NoClusterError
+from dpstream.pipeline.kafka.connection import ConnectionSettingsError, NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.local_kafka import LocalKafkaError
 from dpstream.pipeline.protocols.registry import OWN, module_of

@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpstream.pipeline.kafka.client_properties import (
-    ClientProperties,
-    ConnectionSettingsError,
-    Login,
-    read_client_properties,
-)
+from dpstream.pipeline.kafka.client_properties import ClientProperties, read_client_properties
+from dpstream.pipeline.kafka.connection import ConnectionSettingsError, Login
 
 TLS = Path(__file__).parents[1] / "tls"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -10,8 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
-from dpstream.pipeline.kafka.client_properties import ConnectionSettingsError
-from dpstream.pipeline.kafka.connection import Connection, find_cluster
+from dpstream.pipeline.kafka.connection import Connection, ConnectionSettingsError, find_cluster
 
 TLS = Path(__file__).parents[1] / "tls"
 LOGIN = (

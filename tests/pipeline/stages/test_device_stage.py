@@ -15,7 +15,7 @@ from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import WrongKeyError
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.planning.influence import influence_of_one
 from dpstream.pipeline.stages.device_decision import Collectors
 from dpstream.randomizers.counted_words import written_out

@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in

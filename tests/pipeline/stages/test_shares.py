@@ -19,8 +19,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
+from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import SHARERS
-from dpstream.pipeline.jobs.sealing_keys import KeyRing
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
 from dpstream.pipeline.operations.status.facts import JobStatus
 from dpstream.pipeline.operations.status.judging import find_problems
