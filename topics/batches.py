@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dpstream.topics.fixed_sizes import FixedSize, pack_sized, unpack_sized
 from dpstream.topics.frames import (
     U4_MAX,
     CodecError,
@@ -13,7 +13,10 @@ from dpstream.topics.frames import (
     check_identities,
     check_range,
 )
-from dpstream.topics.words import WORDS_FIELDS, Words
+from dpstream.topics.words import PLAIN_ENCODINGS, WORDS_FIELDS, Words, pack_words, unpack_words
+
+if TYPE_CHECKING:
+    from dpstream.topics.fixed_sizes import FixedSize
 
 _BATCH = Frame(Kind.BATCH, f"16s16sQ{WORDS_FIELDS}")
 _PUNCTUATION = Frame(Kind.PUNCTUATION, "16sQQQI8s")
@@ -85,7 +88,12 @@ def encode_batch(batch: Batch) -> bytes:
         OversizedError: it would be larger than `RECORD_CAP`; see `split_words` and `split_fixed`.
         CodecError: its words cannot be written in one record, or do not fit their size.
     """
-    fields, payload = pack_sized(batch.words, batch.size)
+    if batch.size is None:
+        fields, payload = pack_words(batch.words)
+    else:
+        from dpstream.topics.fixed_sizes import pack_sized
+
+        fields, payload = pack_sized(batch.words, batch.size)
     return _BATCH.seal(
         batch.fingerprint,
         batch.deployment,
@@ -103,10 +111,15 @@ def decode_batch(data: bytes) -> Batch:
     Raises:
         CodecError: the record is not a valid batch.
     """
-    fingerprint, deployment, batch, enrolment, epoch, *words = _BATCH.open(data)
-    return Batch(
-        fingerprint, deployment, batch, enrolment, epoch, *unpack_sized(data, _BATCH.size, *words)
-    )
+    fingerprint, deployment, batch, enrolment, epoch, encoding, *fields = _BATCH.open(data)
+    size: FixedSize | None = None
+    if encoding < PLAIN_ENCODINGS:
+        words = unpack_words(data, _BATCH.size, encoding, *fields)
+    else:
+        from dpstream.topics.fixed_sizes import unpack_sized
+
+        words, size = unpack_sized(data, _BATCH.size, encoding, *fields)
+    return Batch(fingerprint, deployment, batch, enrolment, epoch, words, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,6 @@ from dpstream.topics.words import (
     WORD_TYPES,
     Words,
     check_word_fields,
-    pack_words,
-    unpack_words,
 )
 
 SLOTS_ENCODING: Final = 2
@@ -143,15 +141,12 @@ def _cut_table(words: Words, size: Table, cells: int) -> Iterator[tuple[Words, T
         yield Words(values[low:high, None], counts[low:high]), part
 
 
-def pack_sized(words: Words, size: FixedSize | None) -> tuple[tuple[int, ...], bytes]:
-    """Header fields (`dpstream.topics.words.WORDS_FIELDS`) and payload; no size: as small as they
-    are.
+def pack_sized(words: Words, size: FixedSize) -> tuple[tuple[int, ...], bytes]:
+    """Header fields (`dpstream.topics.words.WORDS_FIELDS`) and payload.
 
     Raises:
-        CodecError: they do not fit the size, or without one a record.
+        CodecError: they do not fit the size.
     """
-    if size is None:
-        return pack_words(words)
     return _packed_slots(words, size) if isinstance(size, Slots) else _packed_table(words, size)
 
 
@@ -181,19 +176,17 @@ def _packed_table(words: Words, size: Table) -> tuple[tuple[int, ...], bytes]:
 
 def unpack_sized(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
-) -> tuple[Words, FixedSize | None]:
+) -> tuple[Words, FixedSize]:
     """The words whose payload is `data[start:]`, and the size they were given.
 
     Raises:
         CodecError: header and payload contradict each other, or a rule of the encoding is broken.
     """
-    if encoding > TABLE_ENCODING:
+    if encoding not in (SLOTS_ENCODING, TABLE_ENCODING):
         raise CodecError(
             f"words of unknown encoding {encoding}, known are 0 (plain), 1 (pairs), 2 (slots) and "
             "3 (table)"
         )
-    if encoding < SLOTS_ENCODING:
-        return unpack_words(data, start, encoding, word_bytes, width, rows, messages), None
     check_word_fields(word_bytes, width, messages)
     if encoding == SLOTS_ENCODING:
         return _slots(data, start, word_bytes, width, rows, messages)

@@ -34,6 +34,8 @@ WORDS_FIELDS = "BBHIQ"
 """Header fields: encoding, bytes of a word, width, rows, messages."""
 
 _PLAIN, _PAIRS = 0, 1
+PLAIN_ENCODINGS: Final = 2
+"""Of the encodings of words, those below are here, the others in `dpstream.topics.fixed_sizes`."""
 _WIDTH_MAX = 2**16 - 1
 WORD_TYPES: Final = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
 _COUNT_TYPE = np.dtype("<u4")

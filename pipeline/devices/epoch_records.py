@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.randomizers.counted_words import CountedWords, Reports
 from dpstream.topics.batches import Batch, Punctuation, batch_id, encode_batch, encode_punctuation
-from dpstream.topics.fixed_sizes import FixedSize, fixed_size, split_fixed
 from dpstream.topics.names import Role
 from dpstream.topics.words import Words, split_words
+
+if TYPE_CHECKING:
+    from dpstream.topics.fixed_sizes import FixedSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class DrawnEpoch:
         """What each batch holds, and the room that it takes; None: as much as it needs."""
         words = self._words(reports, generator)
         if most is not None:
+            from dpstream.topics.fixed_sizes import fixed_size, split_fixed
+
             return list(split_fixed(words, fixed_size(self.job.word_form, most)))
         return [(piece, None) for piece in split_words(words)] if words.rows else []
 

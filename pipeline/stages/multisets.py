@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,7 @@ from dpstream.pipeline.stages.ordered_pieces import (
     recut,
     written_out,
 )
-from dpstream.pipeline.stages.scratch import Scratch, temporary_file
-from dpstream.pipeline.stages.sorted_runs import BLOCK_BYTES, SortedRuns
+from dpstream.pipeline.stages.scratch import BLOCK_BYTES, Scratch, temporary_file
 from dpstream.topics.frames import PAYLOAD_TARGET
 from dpstream.topics.word_forms import WordForm
 from dpstream.topics.words import (
@@ -26,6 +26,9 @@ from dpstream.topics.words import (
     rows_of_a_piece,
     split_words,
 )
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.stages.sorted_runs import SortedRuns
 
 # There are few words of one or two bytes, whatever a protocol says of them.
 _TABLE_WORD_SIZE = 2
@@ -56,12 +59,12 @@ class WordMultiset:
         self._tabular = size is not None
         self._table_size = size or 0
         self._scratch = scratch
-        self._runs = SortedRuns(form.dtype, form.width, scratch)
+        self._runs: SortedRuns | None = None
         self._forget()
 
     def close(self) -> None:
         """Forget everything and give the scratch files back."""
-        self._runs.close()
+        self._close_runs()
         self._forget()
 
     def _forget(self) -> None:
@@ -78,7 +81,8 @@ class WordMultiset:
         """Memory that is held, see `SortedRuns.held_bytes` for scratch files."""
         table = 0 if self._table is None else self._table.nbytes
         waiting = self._plain_bytes + self._counted_bytes + self._summed_bytes
-        return table + self._runs.held_bytes + waiting
+        runs = 0 if self._runs is None else self._runs.held_bytes
+        return table + runs + waiting
 
     def add(self, words: Words) -> None:
         """Add words, plain or counted; they are kept, so they must not be written to later."""
@@ -105,9 +109,9 @@ class WordMultiset:
             assert self._table is not None
             self._table += other._table
             self.messages += int(other._table.sum())
-        elif not self._tabular:
+        elif other._runs is not None:
             self.messages += other._runs.rows
-            self._runs.take(other._runs)
+            self._in_files.take(other._runs)
         for values in other._plain_blocks():
             self.add(Words(values))
         for words in other._counted:
@@ -136,7 +140,7 @@ class WordMultiset:
     @property
     def in_files(self) -> bool:
         """Whether it is too large to be sorted in memory; `ordered` and `once` take little."""
-        return not self._tabular and self._runs.rows > 0
+        return self._runs is not None and self._runs.rows > 0
 
     def ordered(self, payload_bytes: int = PAYLOAD_TARGET) -> Steps[Pieces]:
         """What `split_words` makes of `sorted`; in little memory, of what is `in_files`."""
@@ -187,7 +191,7 @@ class WordMultiset:
             self._table += np.bincount(words, minlength=self._table_size)
         for counted in self._counted:
             self._table[counted.values[:, 0]] += counted.occurrences.astype(np.int64)
-        self._runs.close()
+        self._close_runs()
         self._plain, self._plain_bytes = [], 0
         self._counted, self._counted_bytes, self._summed_bytes = [], 0, 0
         return self._table
@@ -197,10 +201,24 @@ class WordMultiset:
             return
         values = np.concatenate(self._plain)
         self._plain, self._plain_bytes = [], 0
-        self._runs.add(values)
+        self._in_files.add(values)
+
+    @property
+    def _in_files(self) -> SortedRuns:
+        if self._runs is None:
+            from dpstream.pipeline.stages.sorted_runs import SortedRuns
+
+            self._runs = SortedRuns(self._dtype, self._width, self._scratch)
+        return self._runs
+
+    def _close_runs(self) -> None:
+        if self._runs is not None:
+            self._runs.close()
+            self._runs = None
 
     def _plain_blocks(self) -> Iterator[WordArray]:
-        yield from self._runs.blocks()
+        if self._runs is not None:
+            yield from self._runs.blocks()
         if self._plain:
             # At once: tallying a block costs at least as much as there are different words.
             yield np.concatenate(self._plain)
@@ -224,7 +242,8 @@ def distinct_of_all(parts: Sequence[WordMultiset]) -> Iterator[Words]:
             in_memory = [part.sorted()] if part.messages else []
         if in_memory:
             counted.append(_sum(in_memory))
-    return parts[0]._runs.with_those_of([part._runs for part in parts[1:]]).distinct(counted)
+    runs = [part._runs for part in parts[1:] if part._runs is not None]
+    return parts[0]._in_files.with_those_of(runs).distinct(counted)
 
 
 def _written_out(words: Words) -> WordArray:

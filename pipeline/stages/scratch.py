@@ -11,6 +11,8 @@ Scratch: TypeAlias = Callable[[], BinaryIO]
 
 SCRATCH_FILE_BYTES: Final = 1 << 20
 """What an open scratch file counts for in the memory that a stage holds; there are few."""
+BLOCK_BYTES: Final = 1 << 22
+"""What is read of them at a time."""
 
 
 def temporary_file() -> BinaryIO:

@@ -16,11 +16,9 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.pipeline.stages.scratch import SCRATCH_FILE_BYTES, Scratch
+from dpstream.pipeline.stages.scratch import BLOCK_BYTES, SCRATCH_FILE_BYTES, Scratch
 from dpstream.topics.words import WordArray, Words, first_of_equal_rows, sorted_rows
 
-BLOCK_BYTES: Final = 1 << 22
-"""What a merge reads of all runs at a time."""
 PAGE_BYTES: Final = 1 << 14
 """What it reads of a run at least."""
 # Files beyond this change hands when runs join others; smaller ones are copied, so that few are

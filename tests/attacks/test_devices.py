@@ -18,7 +18,7 @@ from dpstream.pipeline.collector.gathering import Gathering
 from dpstream.pipeline.collector.intake import Gate, Intake, Taken
 from dpstream.pipeline.collector.tags import Tagger
 from dpstream.pipeline.conformance.finding import find_cases
-from dpstream.pipeline.devices import epoch_records, sealed_records
+from dpstream.pipeline.devices import sealed_records
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.jobs import key_files
@@ -29,6 +29,7 @@ from dpstream.randomizers.client import DeviceError, statements, steps
 from dpstream.randomizers.client.account import Account
 from dpstream.randomizers.client.amounts import allowed
 from dpstream.randomizers.client.document import Document
+from dpstream.topics import fixed_sizes
 from dpstream.topics.envelopes import encode_envelope
 from dpstream.topics.fixed_sizes import FixedSize, Table, split_fixed
 from dpstream.topics.sealed_words import pack_reports
@@ -365,7 +366,7 @@ def test_sizes_that_follow_from_values_are_convicted(monkeypatch: pytest.MonkeyP
         width = np.min_scalar_type(int(words.counts.max(initial=1))).itemsize
         return split_fixed(words, replace(size, count_bytes=width))
 
-    monkeypatch.setattr(epoch_records, "split_fixed", as_wide_as_the_largest)
+    monkeypatch.setattr(fixed_sizes, "split_fixed", as_wide_as_the_largest)
     case = find_cases("shuffled_counts")[0]
     assert "how many records there are, or how long" in next(attack_sizes(case), "")
 
