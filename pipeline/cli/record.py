@@ -19,8 +19,7 @@ from dpstream.pipeline.cli.output import plural, say, say_json, tell
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.recording.deployment_check import DeploymentCheck
-from dpstream.pipeline.recording.record import Recorded, Recorder, open_recording
+from dpstream.pipeline.recording.record import DeploymentCheck, Recorded, Recorder, open_recording
 from dpstream.pipeline.recording.record_verify import Verification, verify
 from dpstream.pipeline.recording.recording_index import RecordingError
 from dpstream.pipeline.recording.recordings import RecordingFolder, RecordingIndex

@@ -32,8 +32,12 @@ from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError
 from dpstream.pipeline.recording.recording_index import INDEX_FILE
 from dpstream.pipeline.recording.replay.in_memory import MemoryReplay
-from dpstream.pipeline.recording.replay.job import begin_replay, find_replay
-from dpstream.pipeline.recording.replay.on_cluster import ClusterReader, ClusterReplay
+from dpstream.pipeline.recording.replay.on_cluster import (
+    ClusterReader,
+    ClusterReplay,
+    begin_replay,
+    find_replay,
+)
 from dpstream.pipeline.recording.replay.pace import Pace, Speed
 from dpstream.pipeline.recording.replay.plan import ReplayPlan, Wanted, plan_replay
 from dpstream.pipeline.recording.replay.progress import Progress

@@ -23,7 +23,8 @@ from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed, read_jobs
 from dpstream.pipeline.kafka.many_topics import ManyTopics
-from dpstream.pipeline.operations.status import JobStatus, JobWatch
+from dpstream.pipeline.operations.status.facts import JobStatus
+from dpstream.pipeline.operations.status.gathering import JobWatch
 from dpstream.pipeline.operations.status.looking_ahead import HEARTBEATS_READ, look_ahead
 
 # Gathers what there is to say of every job.

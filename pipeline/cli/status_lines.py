@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from dpstream.pipeline.cli.output import duration, instant, number, table_of
-from dpstream.pipeline.operations.status import (
+from dpstream.pipeline.operations.status.facts import (
     CollectorStatus,
     JobStatus,
     OpenWindow,

@@ -43,8 +43,13 @@ from dpstream.pipeline.protocols.forecasts import (
     SmoothedForecast,
 )
 from dpstream.pipeline.protocols.protocol import Law
-from dpstream.pipeline.results.expected_errors import forecast_of, rmse_of, root_mean_square
-from dpstream.pipeline.results.largest_error import EXCEEDED, largest_error
+from dpstream.pipeline.results.expected_errors import (
+    EXCEEDED,
+    forecast_of,
+    largest_error,
+    rmse_of,
+    root_mean_square,
+)
 from dpstream.randomizers.division import room_of_part
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.topics.sealed_words import sealed_form

@@ -14,6 +14,8 @@ from importlib.metadata import version
 
 from dpstream.pipeline.actions import Run, Steps
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs
 from dpstream.pipeline.recording.estimate_rows import recorded_estimate
 from dpstream.pipeline.recording.recordings import (
     INDEX_FILE,
@@ -34,6 +36,7 @@ from dpstream.topics.names import Role
 from dpstream.topics.words import Words
 
 _COMMIT_SECONDS = 10.0
+_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +253,39 @@ def _check_free(folder: RecordingFolder) -> None:
         raise RecordingError(
             f"{folder.path} holds {other[0]} and no recording: give a new folder, or an empty one"
         )
+
+
+class DeploymentCheck:
+    """Looks at ``dpstream.jobs`` now and then, whether a job is still the one that is deployed.
+
+    Args:
+        cluster: where the job was deployed.
+        job: as it was then.
+        clock: seconds of any origin.
+    """
+
+    def __init__(
+        self, cluster: Cluster, job: DeployedJob, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._clock = clock
+        self._next = clock() + _LOOK_SECONDS
+
+    def ended(self) -> str | None:
+        """How the deployment has ended, in words; None while it has not, or nobody looked.
+
+        Raises:
+            KafkaError: the broker does not answer; ask again.
+        """
+        if self._clock() < self._next:
+            return None
+        jobs, name = read_jobs(self._cluster), self._job.name
+        self._next = self._clock() + _LOOK_SECONDS
+        if name in jobs.unreadable:
+            return None
+        if name not in jobs.jobs:
+            return f"job {name} has been undeployed"
+        if jobs.jobs[name].deployment != self._job.deployment:
+            return f"job {name} has been deployed anew"
+        return None

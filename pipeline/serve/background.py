@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster, ClusterError, NoTopicError
 from dpstream.pipeline.kafka.topic_reader import read_from
-from dpstream.pipeline.operations.status import JobWatch
+from dpstream.pipeline.operations.status.gathering import JobWatch
 from dpstream.pipeline.results.smoothing import SmoothedHorizon, look_back
 from dpstream.pipeline.serve.pipeline_view import behind, pipeline_json
 from dpstream.pipeline.stages.epoch_log import EpochLog

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.operations.status import (
+from dpstream.pipeline.operations.status.facts import (
     CollectorStatus,
     JobStatus,
     StageStatus,
     WorkerStatus,
-    allowed_wait,
-    workers_needed,
 )
+from dpstream.pipeline.operations.status.judging import allowed_wait, workers_needed
 from dpstream.pipeline.stages.topic_uses import hides_messages, stages_of
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.job_files import Job
-from dpstream.pipeline.results.largest_error import EXCEEDED, widening
+from dpstream.pipeline.results.expected_errors import EXCEEDED, widening
 from dpstream.pipeline.results.series import Series
 
 

@@ -1,4 +1,4 @@
-"""Attacks on stages, budgets and the ledger find nothing, and find each broken promise."""
+"""Attacks on stages find nothing, and find each broken promise."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.pipeline.jobs import budgets
-from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.key_files import NoiseKey
-from dpstream.pipeline.ledger.chain import Chain, Problem
-from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.stages import crowds, window_writer
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.device_windows import DeviceWindow
@@ -34,10 +30,8 @@ from dpstream.topics.shares import ShareSum
 from tests.attacks.boxes_and_shares import attack_boxes_and_shares
 from tests.attacks.crowds_left import MINIMUM, attack_crowds
 from tests.attacks.device_windows import attack_device_windows
-from tests.attacks.ledger_edits import attack_ledger
 from tests.attacks.membership import attack_membership
 from tests.attacks.noise_of_stages import attack_dummies, attack_sums
-from tests.attacks.spending import attack_spending
 from tests.attacks.written_again import attack_written_again
 from tests.support.thinned import thinned
 
@@ -51,8 +45,6 @@ ATTACKS: Mapping[str, Attacking] = {
     "sums of the stage": attack_sums,
     "windows of devices": attack_device_windows,
     "boxes and shares": attack_boxes_and_shares,
-    "spending": attack_spending,
-    "ledger": attack_ledger,
 }
 
 
@@ -179,56 +171,6 @@ def sums_of_one(patch: Patch) -> None:
     patch.setattr(ShareSum, "of_fewer_than", lambda total, devices: min(total.contributors) < 1)
 
 
-def redeployments_for_nothing(patch: Patch) -> None:
-    patch.setattr(
-        budgets,
-        "_of_the_same_people",
-        lambda charge, charges: [other for other in charges if other.job != charge.job],
-    )
-
-
-def delta_for_nothing(patch: Patch) -> None:
-    of = Charge.of
-    patch.setattr(Charge, "of", lambda job: replace(of(job), delta=0.0))
-
-
-def epochs_for_one(patch: Patch) -> None:
-    of = Charge.of
-    patch.setattr(Charge, "of", lambda job: replace(of(job), epsilon=job.guarantee().epsilon))
-
-
-def undeployed_is_forgotten(patch: Patch) -> None:
-    def left(state: Spending) -> list[Charge]:
-        charges = state.written_charges.values()
-        return [each for each in charges if each.job in state.topic.jobs]
-
-    patch.setattr(Spending, "charges", property(left))
-
-
-def constants_unread(patch: Patch) -> None:
-    patch.setattr(DeployedJob, "_check_constants", lambda job: None)
-
-
-def edits_unnoticed(patch: Patch) -> None:
-    note = Chain._note
-
-    def lenient(chain: Chain, problem: Problem, *where: Any) -> None:
-        if problem is not Problem.UNCHAINED:
-            note(chain, problem, *where)
-
-    patch.setattr(Chain, "_note", lenient)
-
-
-def cuts_unnoticed(patch: Patch) -> None:
-    apply = Chain.apply
-
-    def renumbering(chain: Chain, offset: int, value: bytes, *more: Any, **also: Any) -> None:
-        apply(chain, len(chain.places), value, *more, **also)
-
-    patch.setattr(Chain, "apply", renumbering)
-    patch.setattr("dpstream.pipeline.ledger.verification._cut_in_front", lambda *cut: iter(()))
-
-
 @pytest.mark.parametrize(
     ("attacking", "broken", "reason"),
     thinned(
@@ -253,13 +195,6 @@ def cuts_unnoticed(patch: Patch) -> None:
             (attack_boxes_and_shares, boxes_as_they_came, "stand where their reports stood"),
             (attack_boxes_and_shares, seeds_alike, "two tables have the same share"),
             (attack_boxes_and_shares, sums_of_one, "hands on the sum of 1 devices"),
-            (attack_spending, redeployments_for_nothing, "people lose epsilon 24"),
-            (attack_spending, delta_for_nothing, "people lose delta 5e-06"),
-            (attack_spending, epochs_for_one, "people lose epsilon 20"),
-            (attack_spending, undeployed_is_forgotten, "people lose epsilon 20"),
-            (attack_spending, constants_unread, "loses 1.01 times what its parameters say"),
-            (attack_ledger, edits_unnoticed, "and nobody notices"),
-            (attack_ledger, cuts_unnoticed, "charges that are still there count no more"),
         ],
         2,
     ),

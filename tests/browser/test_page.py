@@ -20,8 +20,8 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.results.changes import changes
 from dpstream.pipeline.results.estimate_csv import csv_lines
+from dpstream.pipeline.results.expected_errors import widening
 from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.pipeline.results.largest_error import widening
 from dpstream.pipeline.results.published_rows import PublishedRows
 from tests.support import shown_jobs
 from tests.support.chromium import Watched

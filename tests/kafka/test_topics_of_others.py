@@ -25,7 +25,7 @@ from dpstream.pipeline.kafka.kept_state import ContradictionError
 from dpstream.pipeline.kafka.many_topics import ManyTopics
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.operations.drains import begin_drain
-from dpstream.pipeline.operations.status import JobWatch, gather_status
+from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
 from dpstream.pipeline.operations.status.looking_ahead import look_ahead
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.cli import main
+from dpstream.pipeline.cli.verbs import VERBS, installed_verbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,19 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Calls `program`, as the installed command does."""
+    """Calls `program`, as the installed command does.
+
+    A test of a command that was deleted, with the leaf that it is of, is skipped.
+    """
 
     capture: pytest.CaptureFixture[str]
     options: tuple[str, ...] = ()
     program: Callable[[Sequence[str]], int] = main
 
     def __call__(self, *arguments: object) -> Result:
+        name = str(next(iter(arguments), None))
+        if self.program is main and name in VERBS.keys() - installed_verbs().keys():
+            pytest.skip(f"dpstream {name} is left out of this installation")
         self.capture.readouterr()
         code = self.program([*map(str, arguments), *self.options])
         output, errors = self.capture.readouterr()

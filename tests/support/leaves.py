@@ -28,7 +28,7 @@ from pathlib import Path
 from dpstream.pipeline.cli.verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("aggregators", "dpstream", "pipeline", "randomizers", "topics")
+PACKAGES = ("aggregators", "pipeline", "randomizers", "topics")
 SHELL = ("pipeline/cli/", "pipeline/demo/", "pipeline/connect.py", "experiments/", "tests/")
 CONTRACT = "Leaves need no others than these"
 # Quick, and of the core alone.
@@ -140,7 +140,7 @@ def module_name(file: str) -> str:
     ('dpstream.pipeline.cli', 'tests.support.leaves')
     """
     parts = file.removesuffix(".py").removesuffix("/__init__").split("/")
-    return ".".join(parts if parts[0] not in PACKAGES[2:] + PACKAGES[:1] else ["dpstream", *parts])
+    return ".".join(["dpstream", *parts] if parts[0] in PACKAGES else parts)
 
 
 def needs_in(project: str) -> dict[str, frozenset[str]]:
@@ -187,40 +187,51 @@ def commands_of(tree: Tree) -> dict[str, list[str]]:
     }
 
 
-def verify(tree: Tree, leaf: str, folder: Path, cache: Path) -> None:
-    """Delete a leaf from a copy, and check what remains; raises where it does not work."""
-    copy = Tree(folder)
+def verify(tree: Tree, leaf: str, folder: Path, cache: Path) -> bool:
+    """Delete a leaf from a copy, and see whether what remains works; prints what does not."""
     for name in tree.files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         # With their times, by which mypy knows them again.
         shutil.copy2(tree.root / name, folder / name, follow_symlinks=False)
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     subprocess.run(["git", "add", "--all", "--force"], cwd=folder, check=True)
-    gone = copy.delete([leaf])
-    rest = [name for name in copy.modules if copy.modules[name] not in gone]
-    modules = [name for name in rest if name.startswith("dpstream")]
+    gone = Tree(folder).delete([leaf])
+    modules = [name for name in Tree(folder).modules if name.startswith("dpstream")]
     print(f"{leaf}: without {len(gone)} files, {len(modules)} modules remain", flush=True)
-    for command in (
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:dpstream", "-p", "no:cacheprovider"]
+    commands = (
         [tool("ruff"), "check", "--quiet"],
         [tool("ruff"), "format", "--check", "--quiet"],
+        [tool("lint-imports"), "--no-cache"],
         [sys.executable, "-c", IMPORT_ALL, *modules],
         [tool("mypy"), "--cache-dir", str(cache)],
         [sys.executable, "-m", "dpstream.pipeline.cli", "--help"],
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:dpstream", "-p", "no:cacheprovider"),
-            *("-m", "not slow and not verify", *SHORT_TESTS),
-        ],
-    ):
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        [*pytest, "-m", "not slow and not verify", *SHORT_TESTS],
+    )
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    for command in commands:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
-            sys.exit(f"{leaf}: {' '.join(command[:4])} fails without it:\n{done.stdout}")
+            print(
+                f"{leaf}: {' '.join(command)[:80]} fails:\n{done.stdout}{done.stderr}", flush=True
+            )
+            return False
+    return True
+
+
+def verify_all(tree: Tree, leaves: Sequence[str]) -> None:
+    """Verify one leaf after the other; exits with 1 if something needs one."""
+    with tempfile.TemporaryDirectory(prefix="leaves-") as folder:
+        cache = Path(folder, "mypy")
+        if (ROOT / ".mypy_cache").exists():
+            shutil.copytree(ROOT / ".mypy_cache", cache)
+        failed = []
+        for leaf in leaves:
+            if not verify(tree, leaf, Path(folder, leaf), cache):
+                failed.append(leaf)
+            shutil.rmtree(Path(folder, leaf))
+    if failed:
+        sys.exit(f"something needs {', '.join(failed)}")
 
 
 def tool(name: str) -> str:
@@ -231,22 +242,20 @@ def tool(name: str) -> str:
 def main(arguments: Sequence[str]) -> None:
     """List, delete or verify leaves."""
     tree = Tree(ROOT)
+    leaves = arguments[1:]
+    unknown = set(leaves) - tree.needs.keys()
+    if unknown:
+        sys.exit(f"{', '.join(unknown)}: the leaves are {', '.join(tree.needs)}")
     match arguments:
         case []:
             for leaf, commands in commands_of(tree).items():
                 dependents = ", ".join(sorted(tree.with_dependents([leaf]) - {leaf}))
                 print(f"{leaf:<12} commands: {', '.join(commands) or 'none'}", end="")
                 print(f"; needed by {dependents}" if dependents else "")
-        case ["delete", *leaves]:
+        case ["delete", _, *_]:
             print(f"{len(tree.delete(leaves))} files deleted: see git status")
-        case ["verify", *leaves]:
-            with tempfile.TemporaryDirectory(prefix="leaves-") as folder:
-                cache = Path(folder, "mypy")
-                if (ROOT / ".mypy_cache").exists():
-                    shutil.copytree(ROOT / ".mypy_cache", cache)
-                for leaf in leaves or tree.needs:
-                    verify(tree, leaf, Path(folder, leaf), cache)
-                    shutil.rmtree(Path(folder, leaf))
+        case ["verify", *_]:
+            verify_all(tree, leaves or list(tree.needs))
         case _:
             sys.exit(__doc__)
 

@@ -22,10 +22,16 @@ from dpstream.pipeline.actions import (
     carry_out,
 )
 from dpstream.pipeline.jobs.deployed_job import IDENTIFIER_BYTES, DeployedJob
+from dpstream.pipeline.jobs.job_differences import describe_difference
+from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.phases import Phase
+from dpstream.pipeline.jobs.replays import ReplayError, deploy_replay
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
-from dpstream.pipeline.kafka.deployed_jobs import set_phase
+from dpstream.pipeline.kafka.deployed_jobs import read_jobs, set_phase
+from dpstream.pipeline.kafka.kept_topics import topic_ids
 from dpstream.pipeline.kafka.topic_reader import reply_from
+from dpstream.pipeline.ledger.ledger_topic import write_entries
+from dpstream.pipeline.ledger.writing import of_replay
 from dpstream.pipeline.operations.processes import dpstream_command
 from dpstream.pipeline.operations.restarted_processes import RestartedProcesses
 from dpstream.pipeline.recording.replay.pace import Pace, Speed
@@ -37,7 +43,7 @@ from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.pipeline.state import worker_folder
 from dpstream.topics.manifests import Manifest
-from dpstream.topics.names import Role
+from dpstream.topics.names import JOBS_TOPIC, Role, jobs_topic
 
 WORKER = "replay"
 """The name of the worker of each stage."""
@@ -213,3 +219,66 @@ class ClusterReplay:
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
+    """The replay that an earlier run began and did not finish, if there is one.
+
+    Raises:
+        ReplayError: the name is taken by something else; the message says by what.
+    """
+    state = read_jobs(cluster)
+    running = state.jobs.get(job.name)
+    another = "give the replay another name with --as"
+    if job.name in state.unreadable:
+        raise ReplayError(
+            f"job {job.name} was deployed by another version of the software, which this one "
+            f"cannot read: {another}"
+        )
+    if running is None:
+        return None
+    origin = running.replay_of
+    if origin is None or (origin.job, origin.deployment) != (original.name, original.deployment):
+        raise ReplayError(
+            f"job {job.name} is deployed already, and is no replay of this deployment of "
+            f"{original.name}: {another}"
+        )
+    changes = describe_difference(running, job)
+    if changes:
+        raise ReplayError(
+            f"job {job.name} is a replay of {original.name} with other settings "
+            f"({'; '.join(changes)}): {another}"
+        )
+    if state.phase(job.name) is Phase.DRAINED:
+        raise ReplayError(
+            f"job {job.name} is a replay of {original.name} that is finished: {another}, or end "
+            f"it with dpstream undeploy {job.name}"
+        )
+    return running
+
+
+def begin_replay(
+    cluster: Cluster,
+    original: DeployedJob,
+    job: Job,
+    *,
+    deployment: bytes,
+    now: int,
+    first_epoch: int | None = None,
+) -> DeployedJob:
+    """Create a replay's topics, and begin its deployment where they end; see `deploy_replay`."""
+    topics = job.topic_settings()
+    cluster.create_topics([*topics.values(), jobs_topic(job.topics.replication)])
+    deployed = deploy_replay(
+        original,
+        job,
+        deployment=deployment,
+        deployed_at=now,
+        first_epoch=first_epoch,
+        start_offsets={
+            role: tuple(cluster.end_offsets(topic.name)) for role, topic in topics.items()
+        },
+    ).model_copy(update={"topic_ids": topic_ids(cluster, job)})
+    write_entries(cluster, of_replay(deployed, now), job.topics.replication)
+    cluster.append(JOBS_TOPIC, deployed.to_bytes(), key=job.name.encode())
+    return deployed

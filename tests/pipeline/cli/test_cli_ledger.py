@@ -22,7 +22,7 @@ from dpstream.pipeline.ledger.entries import Draft, Kind
 from dpstream.pipeline.ledger.ledger_topic import read_spending, write_entries
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deployments import deploy
-from dpstream.pipeline.recording.replay.job import begin_replay
+from dpstream.pipeline.recording.replay.on_cluster import begin_replay
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import JOBS_TOPIC, LEDGER_TOPIC, Role

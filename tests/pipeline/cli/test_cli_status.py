@@ -22,19 +22,16 @@ from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.workers.groups import Committed
 from dpstream.pipeline.operations.dead_letters import DeadLetterLog
 from dpstream.pipeline.operations.registrations import Registrations
-from dpstream.pipeline.operations.status import (
-    PATIENCE,
+from dpstream.pipeline.operations.status.facts import (
     SILENCE,
     JobStatus,
-    JobWatch,
     OpenWindow,
     StageStatus,
     TopicStatus,
     WorkerStatus,
-    find_notes,
-    find_problems,
-    gather_status,
 )
+from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
+from dpstream.pipeline.operations.status.judging import PATIENCE, find_notes, find_problems
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest

@@ -11,7 +11,7 @@ import pytest
 
 from dpstream.pipeline.actions import LogRecord
 from dpstream.pipeline.json_values import json_fields
-from dpstream.pipeline.operations.status import (
+from dpstream.pipeline.operations.status.facts import (
     CollectorStatus,
     JobStatus,
     OpenWindow,

@@ -17,7 +17,8 @@ from dpstream.pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, dep
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
-from dpstream.pipeline.operations.status import JobStatus, JobWatch, gather_status
+from dpstream.pipeline.operations.status.facts import JobStatus
+from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
 from dpstream.pipeline.stages.decision_log import DecisionLog
 from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
 from dpstream.topics.manifests import (

@@ -16,7 +16,12 @@ from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.kafka.cluster import AccessError, Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
-from dpstream.pipeline.operations.status import JobStatus, OpenWindow, StageStatus, WorkerStatus
+from dpstream.pipeline.operations.status.facts import (
+    JobStatus,
+    OpenWindow,
+    StageStatus,
+    WorkerStatus,
+)
 from dpstream.topics.names import JOBS_TOPIC
 from dpstream.topics.records import Registration
 from tests.support.commands import Commands

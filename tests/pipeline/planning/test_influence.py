@@ -12,7 +12,8 @@ from dpstream.pipeline.planning.influence import influence_of_one
 from dpstream.pipeline.planning.plan import _of_strangers, plan
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.randomness import seeded_generator
-from tests.support.device_world import device_job
+from tests.pipeline.stages.test_device_stage import JOB, finish
+from tests.support.device_world import DeviceWorld, Sent, device_job
 
 
 def test_where_reports_are_counts_one_device_moves_one_by_as_many_as_it_has_slots() -> None:
@@ -78,3 +79,34 @@ def test_a_plan_says_that_devices_may_be_invented() -> None:
     for other in (asking, None):
         job = device_job().model_copy(update={"devices": other})
         assert not any("invent" in text for text in plan(job, 1_000).caveats)
+
+
+def test_a_thousand_reports_of_one_device_move_an_estimate_no_further_than_plan_says() -> None:
+    rng, devices = seeded_generator(4), 3_000
+    population = JOB.randomizer()
+    population.enrol(devices, rng)
+    honest = {}
+    for epoch in (1, 2):
+        words = written_out(population.report(epoch, np.zeros(devices, np.int8), None, rng))
+        # Which device a word is of does not matter, but that a device sends one.
+        honest[epoch] = words[:, 0].tolist()
+    found = []
+    for lies in (0, 1_000):
+        world = DeviceWorld(JOB)
+        for epoch in (1, 2):
+            world.at(epoch, 10)
+            sent = [Sent(n, [word], enrols=epoch == 1) for n, word in enumerate(honest[epoch])]
+            world.collect(epoch, sent)
+            silent = range(len(honest[epoch]), devices)
+            world.collect(epoch, [Sent(n, [], enrols=epoch == 1) for n in silent] or sent[:1])
+            for lie in range(lies // 100):
+                world.collect(epoch, [Sent(9_999, [1 + lie % 2], enrols=epoch == 1)] * 100)
+        finish(world, 2)
+        estimate = world.published()[2].estimate
+        assert isinstance(estimate, Estimate)
+        assert estimate.value is not None
+        found.append(estimate.value)
+        assert world.manifests()[2].contributors == devices + (lies > 0)
+    allowed = influence_of_one(JOB)
+    assert allowed is not None
+    assert 0 < abs(found[1] - found[0]) <= 1.15 * allowed

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.future_rand import predicted_variances
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.rows import InputError
+from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.planning.changes import budgets_to_try, count_changes, read_changes_histogram
@@ -22,6 +23,11 @@ from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.randomness import seeded_generator
+from dpstream.topics.names import Role
+from tests.pipeline.stages.test_sealed_reports import IN_SERIES
+from tests.support.sealed_cells import DEPLOYMENT
+from tests.support.sealing import all_keys, sealed_section
+from tests.support.world import World
 
 
 def job(epochs: int, changes: int, calibration: str = "optimal", epsilon: float = 1.0) -> Job:
@@ -269,3 +275,23 @@ def test_epochs_have_dates_where_the_calendar_says_one(epochs: str, begins: str 
     text = "name: a\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
     text += f"epochs: {epochs}\n"
     assert plan(parse_job(text), 1000).epochs[7].begins == begins
+
+
+def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:
+    """As many as a gateway sends, but for the headers of its records."""
+    values = {
+        "name": "sealed",
+        "protocol": "fragments",
+        "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
+        "epochs": {"count": 1},
+        "shuffle": {"minimum": 100},
+        "sealed": sealed_section(IN_SERIES[:2]),
+    }
+    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
+    users = {f"{user}": 1 for user in range(100)}
+    world = World(job, folder, {"north": {1: users}}, keys=all_keys(IN_SERIES))
+    world.close_epoch("north", 1)
+    world.shut()
+    sent = sum(map(len, world.log.values(Role.REPORTS, 1)))
+    planned = 100 * plan(make_job(values), 100).bytes_per_user
+    assert planned < sent < 1.05 * planned

@@ -537,7 +537,7 @@ def test_following_ends_when_the_job_is_gone(
         cluster.append(JOBS_TOPIC, gone, key=b"watched")
 
     real = following.follow
-    monkeypatch.setattr("dpstream.pipeline.recording.deployment_check._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("dpstream.pipeline.recording.record._LOOK_SECONDS", 0.0)
     monkeypatch.setattr(
         following,
         "follow",

@@ -14,7 +14,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed, set_phase
 from dpstream.pipeline.operations.deployments import charges
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.recording.replay.job import begin_replay, find_replay
+from dpstream.pipeline.recording.replay.on_cluster import begin_replay, find_replay
 from dpstream.pipeline.recording.replay.plan import Wanted, plan_replay
 from dpstream.topics.names import Role
 from tests.support.memory_cluster import MemoryCluster

@@ -29,7 +29,6 @@ from dpstream.topics.frames import Kind, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import DeadLetter, Reason
 from dpstream.topics.words import Words, split_words
-from tests.support.replays import LiveRun, replayed
 from tests.support.world import Accidents, Owner, World, own_cells
 
 DEPLOYMENT = bytes(range(16))
@@ -483,15 +482,3 @@ def test_instances_belong_to_what_a_deployment_is() -> None:
 
 def job_without_deployment(job: DeployedJob) -> Job:
     return make_job(job.to_json())
-
-
-def test_a_recording_and_a_replay_have_all_parts_of_a_window(folder: Path) -> None:
-    world = run(begun(deployed(3), folder))
-    live = LiveRun(world.job, world.log)
-    for source in (live.source, live.record(folder / "recording")):
-        assert all(source.has_window(epoch) for epoch in (1, 2))
-        assert source.window(1).values[:, 0].tolist() == list(range(CELLS))
-        job, log, results = replayed(source)
-        assert job.window_parts == 1
-        assert results.integers == live.results.integers
-        assert len(log.values(Role.SHUFFLED, 1)) == 1

@@ -17,7 +17,6 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
-from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener, reports_in
 from dpstream.pipeline.stages.stage import Stage
@@ -422,23 +421,3 @@ def test_keys_belong_to_what_a_report_means() -> None:
     assert read.sealed == deployed(IN_SERIES, rotate=5).sealed
     plain = deployed(sealed=None)
     assert b"sealed" not in plain.to_bytes().replace(b'"name":"sealed"', b"")
-
-
-def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:
-    """As many as a gateway sends, but for the headers of its records."""
-    values = {
-        "name": "sealed",
-        "protocol": "fragments",
-        "parameters": {"epsilon": 1, "delta": 1e-3, "domain": ["a", "b"]},
-        "epochs": {"count": 1},
-        "shuffle": {"minimum": 100},
-        "sealed": sealed_section(IN_SERIES[:2]),
-    }
-    job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
-    users = {f"{user}": 1 for user in range(100)}
-    world = World(job, folder, {"north": {1: users}}, keys=all_keys(IN_SERIES))
-    world.close_epoch("north", 1)
-    world.shut()
-    sent = sum(map(len, world.log.values(Role.REPORTS, 1)))
-    planned = 100 * plan(make_job(values), 100).bytes_per_user
-    assert planned < sent < 1.05 * planned

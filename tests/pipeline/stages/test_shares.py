@@ -22,10 +22,6 @@ from dpstream.pipeline.jobs.key_files import WrongKeyError
 from dpstream.pipeline.jobs.key_ring import KeyRing
 from dpstream.pipeline.jobs.sealed import SHARERS
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster, seeded_generators
-from dpstream.pipeline.operations.status.facts import JobStatus
-from dpstream.pipeline.operations.status.judging import find_problems
-from dpstream.pipeline.recording.estimate_rows import published_estimate
-from dpstream.pipeline.recording.recordings import Recording
 from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.added_shares import window_payload
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
@@ -50,7 +46,6 @@ from dpstream.topics.shares import (
     share_table,
 )
 from dpstream.topics.words import WordArray, Words
-from tests.support.replays import LiveRun
 from tests.support.sealed_cells import (
     CELLS,
     DEPLOYMENT,
@@ -74,7 +69,7 @@ pytestmark = pytest.mark.usefixtures("cells_protocol")
 @pytest.fixture
 def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of five cells a piece: every producer's is in several rows."""
-    monkeypatch.setattr("dpstream.pipeline.jobs.job_files.table_cells", lambda form: CELLS)
+    monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS)
     monkeypatch.setattr("dpstream.topics.shares._CELLS_OF_A_ROW", 6)
 
 
@@ -354,15 +349,6 @@ def test_a_window_whose_shares_do_not_match_is_withheld_and_no_other(
     assert right.fate is Fate.RELEASED
     assert right.headline is not None
     assert (right.headline.low, right.headline.high) == (1.0, 1.0)
-    status = JobStatus(job.name, "", 0, EPOCHS, spoiled, (), {})
-    (problem,) = find_problems(job, status)
-    assert problem.startswith(
-        f"epoch 1 (2023-01-01 00:00) is spoiled: {reason}. Where shares do not open, see "
-    )
-    LiveRun(job, world.log).record(folder / "recording")
-    kept = Recording.open(folder / "recording").estimates()
-    rows = [published_estimate(row, job.deployment) for row in kept]
-    assert rows == [spoiled, right]
     epochs = list(EpochLog(job).read(MemoryDriver(world.log).run))
     assert [epoch.spoiled for epoch in epochs] == [reason, None]
     assert epochs[0].counts is None
@@ -483,7 +469,7 @@ def test_counts_that_the_protocol_does_not_have_spoil_a_window(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A producer that lies: of a word that is none, or beyond the table."""
-    monkeypatch.setattr("dpstream.pipeline.jobs.job_files.table_cells", lambda form: CELLS + 1)
+    monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: CELLS + 1)
     job = deployed()
     form = job.table_form
     for table in (np.eye(1, CELLS + 1, CELLS), np.ones((1, form.pieces * form.piece_cells))):
@@ -612,11 +598,9 @@ def test_what_cannot_be_shared_is_refused(values: dict[str, Any], message: str) 
 
 
 def test_tables_above_a_sensible_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.pipeline.jobs.job_files.table_cells", lambda form: MOST_SHARED)
+    monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED)
     assert deployed().table_form.cells == MOST_SHARED
-    monkeypatch.setattr(
-        "dpstream.pipeline.jobs.job_files.table_cells", lambda form: MOST_SHARED + 1
-    )
+    monkeypatch.setattr("dpstream.topics.fixed_sizes.table_cells", lambda form: MOST_SHARED + 1)
     with pytest.raises(JobError, match="4,194,305 different reports, at most 4,194,304 can be"):
         deployed()
 

@@ -1,0 +1,63 @@
+"""Recordings, replays and reports of windows that reach the aggregator in parts or as shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpstream.pipeline.operations.status.facts import JobStatus
+from dpstream.pipeline.operations.status.judging import find_problems
+from dpstream.pipeline.recording.estimate_rows import published_estimate
+from dpstream.pipeline.recording.recordings import Recording
+from dpstream.topics.manifests import Fate
+from dpstream.topics.names import Role
+from tests.pipeline.stages import test_instances as instances
+from tests.pipeline.stages import test_sealed_instances as sealed_instances
+from tests.pipeline.stages import test_shares as shares
+from tests.support.replays import LiveRun, replayed
+from tests.support.sealed_cells import CELLS, EPOCHS, run
+
+pytestmark = pytest.mark.usefixtures("cells_protocol")
+
+
+def test_recording_and_replay_have_all_parts_of_a_window(folder: Path) -> None:
+    world = instances.run(instances.begun(instances.deployed(3), folder))
+    live = LiveRun(world.job, world.log)
+    for source in (live.source, live.record(folder / "recording")):
+        assert all(source.has_window(epoch) for epoch in (1, 2))
+        assert source.window(1).values[:, 0].tolist() == list(range(instances.CELLS))
+        job, log, results = replayed(source)
+        assert job.window_parts == 1
+        assert results.integers == live.results.integers
+        assert len(log.values(Role.SHUFFLED, 1)) == 1
+
+
+def test_recording_and_replay_have_copied_boxes_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = sealed_instances.copied(folder, monkeypatch)
+    live = LiveRun(world.job, world.log)
+    for source in (live.source, live.record(folder / "recording")):
+        assert source.window(1).messages == CELLS
+        assert replayed(source)[2].integers == live.results.integers
+
+
+def test_epoch_whose_shares_do_not_match_is_recorded_and_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = shares.deployed()
+    shares.lying(monkeypatch, job, shares.broken(0, 1))
+    world = run(shares.begun(job, folder))
+    published = world.published()
+    assert published[1].fate is Fate.SPOILED
+    status = JobStatus(job.name, "", 0, EPOCHS, published[1], (), {})
+    (problem,) = find_problems(job, status)
+    assert problem.startswith(
+        f"epoch 1 (2023-01-01 00:00) is spoiled: {published[1].reason}. Where shares do not open, "
+        "see "
+    )
+    LiveRun(job, world.log).record(folder / "recording")
+    kept = Recording.open(folder / "recording").estimates()
+    rows = [published_estimate(row, job.deployment) for row in kept]
+    assert rows == [published[1], published[2]]
