@@ -1,0 +1,169 @@
+"""How much code a job without options runs through, and how much it imports.
+
+``python -m tests.test_plain_path`` prints both, by package and by file.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import CodeType, FrameType
+
+import dpstream
+from dpstream.pipeline.devices.producer import Producer
+from dpstream.pipeline.jobs.deployed_job import deploy_job
+from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, MemoryWorker
+from dpstream.pipeline.stages.environment import Environment
+from dpstream.pipeline.stages.stage_builder import build_stage
+from dpstream.topics.names import Role
+
+MOST_FUNCTIONS, MOST_FILES = 400, 72
+MOST_LINES, MOST_MODULES = 29_500, 200
+
+ROOTS = (
+    "pipeline.devices.producer",
+    "pipeline.jobs.job_files",
+    "pipeline.kafka.workers.worker",
+    "pipeline.protocols.value_stream",
+    "pipeline.results.follow",
+    "pipeline.stages.stage_builder",
+)
+"""Producer, job file, worker, protocol, reader and stages of a plain job."""
+
+_ROOT = Path(dpstream.__file__).parent
+_NOT_COUNTED = ("pipeline/kafka/memory.py", "pipeline/simulation/")
+"""What takes the place of Kafka."""
+
+
+def functions_of_a_report() -> set[tuple[str, str]]:
+    """Functions that a report passes from the producer to the estimate: files and names.
+
+    Comprehensions and lambdas are part of the function that they are written in.
+    """
+    keys = {"epsilon": 4, "changes": 4}
+    settings = {"protocol": "value_stream", "parameters": keys, "shuffle": {"minimum": 10}}
+    job = deploy_job(make_job({"name": "plain", "epochs": {"count": 8}, **settings}), deployed_at=0)
+    log = MemoryLog()
+    workers = []
+    for name in job.stages:
+        stage = build_stage(job, name, Environment(wall_clock=lambda: 0))
+        workers.append(MemoryWorker(stage, log, reader=name))
+    for worker in workers:
+        for partition in range(len(job.start_offsets[worker.stage.role])):
+            worker.run(worker.assign(partition))
+    users = dict.fromkeys(map(str, range(20)), 1)
+    seen: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code)
+
+    def run(producer: Producer, epoch: int) -> None:
+        producer.report(epoch, users)
+        producer.close(epoch)
+        for _ in range(2):
+            for worker in workers:
+                worker.run(worker.drain())
+
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        producer = stack.enter_context(
+            Producer(job, Path(folder), name="plain", transport=MemoryDriver(log))
+        )
+        producer.enrol(list(users))
+        run(producer, 1)
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            run(producer, 2)
+        finally:
+            sys.setprofile(before)
+    assert log.end(Role.ESTIMATES, 0) == 2
+    return set(_ours(seen))
+
+
+def _ours(seen: set[CodeType]) -> Iterator[tuple[str, str]]:
+    for code in seen:
+        path = Path(code.co_filename)
+        if path.is_relative_to(_ROOT) and not code.co_name.startswith("<"):
+            file = path.relative_to(_ROOT).as_posix()
+            if not file.startswith(_NOT_COUNTED):
+                yield file, code.co_qualname
+
+
+def import_closure() -> dict[str, int]:
+    """Modules that importing `ROOTS` imports, with their lines."""
+    modules = dict(_modules())
+    found: set[str] = set()
+    waiting = list(ROOTS)
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            waiting += _imported(modules[module], modules)
+    return {name: len(modules[name].read_text().splitlines()) for name in found}
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for folder, _, files in os.walk(_ROOT, followlinks=True):
+        for file in files:
+            path = Path(folder) / file
+            if path.suffix == ".py":
+                parts = path.relative_to(_ROOT).with_suffix("").parts
+                yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
+    """What importing a module imports: nothing that only its functions or types ask for."""
+    named: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                continue
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                continue
+            case ast.Import():
+                named |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module=str(module)):
+                named |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+        waiting += ast.iter_child_nodes(node)
+    ours = {name.removeprefix("dpstream.") for name in named if name.startswith("dpstream.")}
+    packages = {name.rsplit(".", depth)[0] for name in ours for depth in range(name.count(".") + 1)}
+    return packages & modules.keys()
+
+
+def test_a_report_of_a_job_without_options_passes_few_functions() -> None:
+    functions = functions_of_a_report()
+    files = {file for file, _ in functions}
+    assert ("pipeline/stages/chunk_stage.py", "ChunkStage.record") in functions
+    assert len(functions) <= MOST_FUNCTIONS
+    assert len(files) <= MOST_FILES
+
+
+def test_a_job_without_options_imports_little() -> None:
+    closure = import_closure()
+    assert "topics.frames" in closure
+    assert sum(closure.values()) <= MOST_LINES
+    assert len(closure) <= MOST_MODULES
+
+
+def _print(title: str, numbers: Mapping[str, int]) -> None:
+    print(title)
+    for name, number in Counter(numbers).most_common():
+        print(f"{number:6} {name}")
+
+
+if __name__ == "__main__":
+    functions, closure = functions_of_a_report(), import_closure()
+    files = Counter(file for file, _ in functions)
+    _print(f"{len(functions)} functions in {len(files)} files", files)
+    _print(f"{sum(closure.values())} lines in {len(closure)} modules", closure)
