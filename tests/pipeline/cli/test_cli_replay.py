@@ -164,7 +164,7 @@ def test_reading_ahead_gives_what_reading_gives(
         cluster.send(job.topic(Role.SHUFFLED), value, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpstream.pipeline.recording.replay.on_cluster._RECORDS_AHEAD", ahead)
-        patch.setattr("dpstream.pipeline.results.smoothing._SLICE_BYTES", at_once)
+        patch.setattr("dpstream.pipeline.kafka.topic_reader._SLICE_BYTES", at_once)
         read = ClusterReader(cast(Cluster, cluster), job)
         if asked_for_end:
             assert read(end_offset(Role.SHUFFLED, 1)) == 100

@@ -425,7 +425,7 @@ def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instanc
 def test_misfits_that_cost_more_than_is_spared_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpstream.pipeline.jobs.shuffle.MISFIT", 2.0**-70)
+    monkeypatch.setattr("dpstream.randomizers.division.MISFIT", 2.0**-70)
     with pytest.raises(JobError, match="no room for the messages of 3 instances"):
         make_job(FRAGMENTS).calibrate()
 
