@@ -39,6 +39,7 @@ class Estimation:
 
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
+        self._counts_people = job.domain.measured is None
         self._begin(0)
 
     def take_in(self, manifest: Manifest, counts: bytes | None) -> None:
@@ -71,7 +72,7 @@ class Estimation:
         if not self.received:
             return None
         estimate = self.aggregator.estimate(self.last_epoch, self.attendance)
-        if isinstance(estimate, Estimate) and self._job.domain.measured is None:
+        if isinstance(estimate, Estimate) and self._counts_people:
             value = estimate.value
             if value is not None and not 0 <= value <= estimate.population:
                 return replace(estimate, flags=(*estimate.flags, OUTSIDE))

@@ -44,6 +44,7 @@ class PartialLog:
         self._role = role
         self._first = first
         self._job = job
+        self._shared = job.shared
         self._identity = (job.deployment, job.fingerprint)
         self._on_partial = on_partial
         self._parts: dict[int, dict[tuple[bytes, int, int], dict[int, PartialPart]]] = {}
@@ -96,7 +97,7 @@ class PartialLog:
                 from dpstream.topics.shares import PartialSum
 
                 PartialSum.from_bytes(self._job.table_form, payload)
-            elif not (self._job.shared and spoiled_reason(payload) is not None):
+            elif not (self._shared and spoiled_reason(payload) is not None):
                 self._job.aggregator_from_bytes(payload)
         except ValueError:
             return False

@@ -102,6 +102,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
     ) -> None:
         self.role = job.report_roles[instance - 1]
         self._job = job
+        self._form = job.form_of(self.role)
         self._hides_messages = job.counts_devices
         self._wall_clock = environment.wall_clock
         self._scratch = environment.scratch
@@ -168,7 +169,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
         yield from catch_up((self._producer_log, self._manifest_log))
 
     def _multiset(self) -> WordMultiset:
-        return WordMultiset(self._job.form_of(self.role), self._scratch)
+        return WordMultiset(self._form, self._scratch)
 
     def _bound_memory(self) -> None:
         """Drop the words of the windows that are furthest ahead; they are read again in time."""

@@ -53,6 +53,7 @@ class ShuffleDecision(WindowDecision[Window]):
         self, job: DeployedJob, roster: Roster, log: DecisionLog, timeline: Timeline
     ) -> None:
         super().__init__(job, roster, log, timeline)
+        self._names_drawings = job.instances > 1
         self._windows: WeakKeyDictionary[Window, _Awaited] = WeakKeyDictionary()
 
     @property
@@ -123,7 +124,7 @@ class ShuffleDecision(WindowDecision[Window]):
             contributors=contributors,
             population=population,
             timestamp=timestamp,
-            drawings=tuple(drawings) if self._job.instances > 1 else (),
+            drawings=tuple(drawings) if self._names_drawings else (),
         )
 
     def _expected(self, epoch: int, window: Window | None) -> NDArray[np.bool_]:

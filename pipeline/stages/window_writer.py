@@ -113,6 +113,7 @@ class WindowWriter:
         identifiers: Callable[[], bytes],
     ) -> None:
         self._job = job
+        self._role = job.decided_role
         self._windows = windows
         self._release = release
         self._identifiers = identifiers
@@ -126,7 +127,7 @@ class WindowWriter:
         manifest = decision.manifest
         released = self._release.released(manifest.epoch, words)
         pieces = yield from self._release.pieces(released)
-        role, attempt = self._job.decided_role, self._identifiers()
+        role, attempt = self._role, self._identifiers()
         yield from chunks_of_attempt(
             self._job, role, manifest.epoch, decision.offset, attempt, pieces, manifest.instance
         )
