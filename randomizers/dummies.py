@@ -27,6 +27,7 @@ from dpstream.randomizers.noise_tables import (
     logarithmic_table,
     poisson_table,
 )
+from dpstream.randomizers.search import least_integer
 
 LARGEST_TABLE_MEAN: Final = 1 << 16
 """Poisson numbers of larger means are sums of draws: longer tables take long to make."""
@@ -78,18 +79,8 @@ class Dummies(ABC):
         # A little more than is needed: the bound is computed with rounding errors.
         wanted = -math.log(MISFIT) + 1e-3
         fits = math.floor(self.mean * contributors) + 1
-        step = 1
-        while self.rarity(fits + step, contributors) < wanted:
-            step *= 2
         # With one more than `most`, the bound holds.
-        low, high = fits + step // 2, fits + step
-        while low < high:
-            middle = (low + high) // 2
-            if self.rarity(middle, contributors) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return high - 1
+        return least_integer(lambda most: self.rarity(most, contributors) >= wanted, fits - 1) - 1
 
 
 @dataclass(frozen=True, eq=False)

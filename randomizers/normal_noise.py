@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from dpstream.randomizers.noise_tables import TABLE_BITS
+from dpstream.randomizers.search import least_integer
 
 MAX_DEVIATION: Final = 1 << 48
 
@@ -86,14 +87,7 @@ class NormalNoise:
         high, low = rng.integers(0, 1 << 64, 2, dtype=np.uint64).tolist()
         uniform = high << 64 | low
         # The least number whose entry is above the uniform integer.
-        least, most = -self.most, self.most
-        while least < most:
-            middle = (least + most) // 2
-            if self.bound(middle) > uniform:
-                most = middle
-            else:
-                least = middle + 1
-        return least
+        return least_integer(lambda number: self.bound(number) > uniform, -self.most - 1, self.most)
 
 
 def _beyond_the_middle(doubled: int, deviation: int) -> int:

@@ -29,6 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from dpstream.randomizers.search import least_integer
+
 Reports: TypeAlias = tuple[tuple[tuple[int, ...], int], ...]
 """What is seen at an epoch: words, each with how often it is there, in their order."""
 Sight: TypeAlias = tuple[Reports, ...]
@@ -157,12 +159,11 @@ def _loss_bounds(
 @lru_cache(maxsize=64)
 def _most_excused(trials: int, delta: float, false_alarm: float) -> int:
     """How many guesses delta excuses at most: more with a probability of `false_alarm` or less."""
-    low, high = -1, trials
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = stats.binom.sf(middle, trials, min(delta, 1.0)) <= false_alarm
-        low, high = (low, middle) if fits else (middle, high)
-    return high
+    return least_integer(
+        lambda excused: bool(stats.binom.sf(excused, trials, min(delta, 1.0)) <= false_alarm),
+        -1,
+        trials,
+    )
 
 
 def share_of_guesses_for(
@@ -190,12 +191,9 @@ def share_of_guesses_for(
 
     if epsilon <= 0 or not shown(trials):
         return None
-    low, high = 0, trials
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if shown(middle) else (middle, high)
+    fewest = least_integer(shown, 0, trials)
     # So many guesses there are of this share, but with the probability of a miss.
-    return float(min(1.0, stats.beta.isf(miss, high, trials - high + 1)))
+    return float(min(1.0, stats.beta.isf(miss, fewest, trials - fewest + 1)))
 
 
 def choose_guess(one: Sights, other: Sights, delta: float, false_alarm: float) -> Guess:

@@ -52,6 +52,7 @@ from dpstream.pipeline.results.expected_errors import (
 )
 from dpstream.randomizers.division import room_of_part
 from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.search import least_integer
 from dpstream.topics.sealed_words import sealed_form
 
 DEFAULT_USERS = 10_000
@@ -400,11 +401,7 @@ def _fewest(reached: Callable[[int], bool]) -> int | None:
     """The fewest users with something that all larger numbers of users have too."""
     if not reached(ANY_NUMBER):
         return None
-    too_few, enough = 0, ANY_NUMBER
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if reached(middle) else (middle, enough)
-    return enough
+    return least_integer(reached, 0, ANY_NUMBER)
 
 
 def _fresh_budget(job: Job) -> FreshBudget | None:

@@ -40,6 +40,7 @@ from scipy import stats
 from dpstream.randomizers.accounting.cell_noise import BinomialNoise
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
 from dpstream.randomizers.accounting.shifted_noise import GRID_FINENESS, check_target
+from dpstream.randomizers.search import largest_real, least_real
 
 TAIL: Final = 1e-25
 """Probability that a number of clones, or of heads, leaves the interval computed with."""
@@ -161,8 +162,11 @@ def amplified_epsilon(coin: HiddenCoin, contributors: int, delta: float, epochs:
     if contributors < 1 or epochs < 1:
         raise ValueError(f"{contributors} contributors and {epochs} epochs, must be at least 1")
     if epochs == 1:
-        return _least(
-            lambda epsilon: amplified_delta(coin, contributors, epsilon), coin.loss, delta
+        return least_real(
+            lambda epsilon: amplified_delta(coin, contributors, epsilon) <= delta,
+            0.0,
+            coin.loss,
+            _TOLERANCE,
         )
     return min(_composed(coin, contributors, epochs).epsilon(delta), epochs * coin.loss)
 
@@ -206,19 +210,7 @@ def most_local_loss(
         # much. Composition takes its time, and a thousandth of the loss is little.
         low = most_local_loss(epsilon / windows, delta / windows, contributors, coins)
         high, tolerance = most_local_loss(epsilon, delta, contributors, coins), 1e-3
-    while high - low > tolerance * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if private(middle) else (low, middle)
-    return low
-
-
-def _least(spent: Callable[[float], float], most: float, delta: float) -> float:
-    """The least epsilon up to `most` for which no more than delta is spent, from above."""
-    low, high = 0.0, most
-    while high - low > _TOLERANCE * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if spent(middle) <= delta else (middle, high)
-    return high
+    return largest_real(private, low, high, tolerance)
 
 
 def _composed(coin: HiddenCoin, contributors: int, epochs: int) -> LossDistribution:

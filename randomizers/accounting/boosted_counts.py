@@ -24,8 +24,9 @@ from scipy import optimize
 from dpstream.randomizers.accounting.cell_noise import PoissonNoise
 from dpstream.randomizers.accounting.continual_counts import poisson_for_epochs
 from dpstream.randomizers.accounting.renyi_shift import renyi_epsilon
-from dpstream.randomizers.accounting.shifted_noise import check_target, least_parameter
+from dpstream.randomizers.accounting.shifted_noise import check_target
 from dpstream.randomizers.change_kernel import Kernel
+from dpstream.randomizers.search import least_parameter
 
 # Boosts below it are none: over one or two epochs the best has no limit but 0.
 _NO_BOOST = 1e-3
@@ -106,12 +107,11 @@ def poisson_for_boosted(epsilon: float, delta: float, reports: BoostedReports) -
     shifts = reports.shifts
     squares = sum(cells * shift**2 for shift, cells in shifts.items())
     guess = squares * (2 * math.log(1 / delta) / epsilon**2 + 1 / epsilon)
-
-    def excess(mean: float) -> float:
-        spent, _ = renyi_epsilon(PoissonNoise(mean), shifts, delta)
-        return math.log(spent / epsilon) if spent > 0 else -math.inf
-
-    return PoissonNoise(least_parameter(excess, guess))
+    return PoissonNoise(
+        least_parameter(
+            lambda mean: renyi_epsilon(PoissonNoise(mean), shifts, delta)[0], epsilon, guess
+        )
+    )
 
 
 def best_boost(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from dpstream.randomizers.accounting.cell_noise import NegativeBinomialNoise
 from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, least_mean
+from dpstream.randomizers.search import least_integer
 
 _LARGEST_SHAPE = 1 << 24
 
@@ -72,16 +73,10 @@ def fewest_dummies(
         return NegativeBinomialNoise(float(shape), mean)
 
     def enough(shape: int) -> bool:
+        if shape > _LARGEST_SHAPE:
+            raise ValueError(f"no negative-binomial noise has {variance_factor} times the variance")
         return delta_spent(shifts(widest(shape)), epsilon) <= delta
 
-    low, high = 0, 16
-    while not enough(high):
-        low, high = high, 2 * high
-        if high > _LARGEST_SHAPE:
-            raise ValueError(f"no negative-binomial noise has {variance_factor} times the variance")
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    guess = widest(high).mean
-    mean = negative_binomial_mean(epsilon, delta, shifts, float(high), guess)
-    return NegativeBinomialNoise(float(high), mean)
+    shape = least_integer(enough, 0, step=16)
+    mean = negative_binomial_mean(epsilon, delta, shifts, float(shape), widest(shape).mean)
+    return NegativeBinomialNoise(float(shape), mean)

@@ -31,6 +31,7 @@ from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.accounting.cell_noise import CellNoise
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Powers, on_grid
 from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, grid_width, shifted_losses
+from dpstream.randomizers.search import raised
 
 # Intervals looked at before a little more noise is the shorter way, and how much at first.
 _MOST_INTERVALS = 64
@@ -68,11 +69,12 @@ class ShiftedEitherWay:
 
         Infinite where there is none.
         """
-        enough = self._composed(self.cells, self.cells).epsilon(delta)
-        step = _LEAST_STEP
-        while enough < math.inf and not self.private(enough, delta):
-            enough, step = enough * (1 + step) or _LEAST_STEP, 2 * step
-        return enough
+        return raised(
+            lambda epsilon: epsilon == math.inf or self.private(epsilon, delta),
+            self._composed(self.cells, self.cells).epsilon(delta),
+            _LEAST_STEP,
+            growth=2,
+        )
 
     def _all(self, enough: Callable[[LossDistribution], bool]) -> bool:
         intervals = [(0, self.cells)]
@@ -115,10 +117,12 @@ def least_mean_either_way(
         cells: how many there are.
         mean: the least one if all are shifted in the same direction.
     """
-    step = _LEAST_STEP
-    while not ShiftedEitherWay(noise_of(mean), cells).private(epsilon, delta):
-        mean, step = mean * (1 + step), 2 * step
-    return mean
+    return raised(
+        lambda mean: ShiftedEitherWay(noise_of(mean), cells).private(epsilon, delta),
+        mean,
+        _LEAST_STEP,
+        growth=2,
+    )
 
 
 def dominating(one: LossDistribution, two: LossDistribution) -> LossDistribution:

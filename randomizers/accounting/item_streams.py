@@ -31,8 +31,8 @@ from dpstream.randomizers.accounting.shifted_noise import (
     LEAST_MASS,
     TAIL,
     check_target,
-    least_parameter,
 )
+from dpstream.randomizers.search import least_parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,9 @@ def noise_for_items(
     squares = sum(epochs * messages**2 for messages, epochs in reports.plus.items())
     guess = 2 * squares * (math.log(1 / delta) / epsilon**2 + 1 / epsilon)
 
-    def excess(mean: float) -> float:
-        return math.log(_composed(mean, share * mean, reports).delta(epsilon) / delta)
-
-    mean = least_parameter(excess, guess)
+    mean = least_parameter(
+        lambda mean: _composed(mean, share * mean, reports).delta(epsilon), delta, guess
+    )
     return mean, share * mean
 
 

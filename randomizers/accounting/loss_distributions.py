@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.accounting import rounding
+from dpstream.randomizers.search import least_real
 
 # Mass that a composition leaves beyond the grid: counted as certain loss.
 _TRUNCATION = 1e-20
@@ -33,7 +34,6 @@ _TRUNCATION = 1e-20
 _COMPOSITIONS = 128
 # More points are halved, which adds 1e-5 to the variance of the losses.
 _MOST_POINTS = 4096
-_HALVINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +92,11 @@ class LossDistribution:
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon from 0 up for a delta, rounded up; infinite where there is none."""
-        if self.delta(0.0) <= delta:
-            return 0.0
-        low, high = 0.0, (max(self.last, 0) + 1) * self.width + 2 * self.slack
+        high = (max(self.last, 0) + 1) * self.width + 2 * self.slack
         high *= 1 + 64 * rounding.UNIT
         if self.delta(high) > delta:
             return math.inf
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            if not low < middle < high:
-                break
-            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
-        return high
+        return least_real(lambda epsilon: self.delta(epsilon) <= delta, 0.0, high)
 
     def composed_with(self, other: LossDistribution, truncated: float = 0.0) -> LossDistribution:
         """Of two independent outcomes, the grids of which are `width` times a power of two.

@@ -13,8 +13,12 @@ import math
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
+from dpstream.randomizers.search import least_integer, least_real
+
 # Of the two probabilities whose difference delta is: far more than they are wrong by.
 _WRONG = 1e-12
+# Powers of two between which deviations are looked for.
+_LEAST_POWER, _MOST_POWER = -30, 40
 
 
 def normal_delta(epsilon: float, deviation: float) -> float:
@@ -44,18 +48,11 @@ def normal_deviation(epsilon: float, delta: float) -> float:
     """
     if not (0 < epsilon < math.inf and 0 < delta < 1):
         raise ValueError(f"no normal noise is known for epsilon {epsilon:g}, delta {delta:g}")
-    most = 1.0
-    while normal_delta(epsilon, most) > delta:
-        most *= 2
-        if most > 1e12:
-            raise ValueError(f"no normal noise is known for epsilon {epsilon:g}, delta {delta:g}")
-    least = most / 2
-    while normal_delta(epsilon, least) <= delta and least > 1e-9:
-        most, least = least, least / 2
-    while most > least * (1 + 1e-13):
-        middle = (least + most) / 2
-        if normal_delta(epsilon, middle) <= delta:
-            most = middle
-        else:
-            least = middle
-    return most
+
+    def enough(deviation: float) -> bool:
+        return normal_delta(epsilon, deviation) <= delta
+
+    power = least_integer(lambda power: enough(2.0**power), _LEAST_POWER, _MOST_POWER)
+    if power == _MOST_POWER:
+        raise ValueError(f"no normal noise is known for epsilon {epsilon:g}, delta {delta:g}")
+    return least_real(enough, 2.0 ** (power - 1), 2.0**power, 1e-13)

@@ -43,8 +43,8 @@ from dpstream.randomizers.accounting.shifted_noise import (
     LEAST_MASS,
     TAIL,
     check_target,
-    least_parameter,
 )
+from dpstream.randomizers.search import least_parameter
 
 
 def poisson_for_overlapping(
@@ -72,10 +72,9 @@ def poisson_for_overlapping(
     messages = items * epochs
     guess = 2 * messages * (1 + beta) * (math.log(1 / delta) / epsilon**2 + 1 / epsilon)
 
-    def excess(mean: float) -> float:
-        return math.log(_losses(mean, overlap, items, epochs).delta(epsilon) / delta)
-
-    return least_parameter(excess, guess)
+    return least_parameter(
+        lambda mean: _losses(mean, overlap, items, epochs).delta(epsilon), delta, guess
+    )
 
 
 def epsilon_for_overlapping(

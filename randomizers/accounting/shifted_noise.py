@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dpstream.randomizers.accounting import rounding
 from dpstream.randomizers.accounting.cell_noise import CellNoise
 from dpstream.randomizers.accounting.loss_distributions import LossDistribution, Losses, composed
+from dpstream.randomizers.search import least_parameter
 
 LEAST_DELTA = 1e-12
 """Far above what is charged for the tails of the noise, of however many cells."""
@@ -29,11 +29,6 @@ LEAST_MASS = 1e-60
 """Outcomes less likely than this are counted in the same way."""
 GRID_FINENESS = 0.025
 """Width of a grid over the root mean square of the losses: adds 1e-4 to their variance."""
-# How closely the least mean is found; what is returned lies above it.
-_TOLERANCE = 1e-5
-_FIRST_STEP = 1.2
-_MOST_EXCESS = 10.0
-_MOST_MEAN = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,37 +132,7 @@ def least_mean(
         ValueError: epsilon or delta is out of range, or no mean up to 10^12 is enough.
     """
     check_target(epsilon, delta)
-    return least_parameter(lambda mean: math.log(delta_spent(parts(mean), epsilon) / delta), guess)
-
-
-def least_parameter(excess: Callable[[float], float], guess: float) -> float:
-    """The least positive number at which a decreasing function is not above 0, from above.
-
-    Args:
-        excess: the function, which may be infinite.
-        guess: where to begin.
-
-    Raises:
-        ValueError: there is none up to 10^12.
-    """
-    low = high = guess
-    step = _FIRST_STEP
-    while excess(high) > 0:
-        low, high, step = high, high * step, step**2
-        if high > _MOST_MEAN:
-            raise ValueError(f"no amount of noise up to {_MOST_MEAN:g} messages a cell is enough")
-    while low == high or excess(low) <= 0:
-        low, high, step = low / step, low, step**2
-        if low < 1 / _MOST_MEAN:
-            return high
-
-    def clipped(log: float) -> float:
-        return min(max(excess(math.exp(log)), -_MOST_EXCESS), _MOST_EXCESS)
-
-    root = math.exp(brentq(clipped, math.log(low), math.log(high), xtol=_TOLERANCE))
-    while excess(root) > 0:
-        root *= 1 + _TOLERANCE
-    return float(root)
+    return least_parameter(lambda mean: delta_spent(parts(mean), epsilon), delta, guess)
 
 
 def check_target(epsilon: float, delta: float) -> None:

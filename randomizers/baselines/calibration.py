@@ -29,9 +29,10 @@ from dpstream.randomizers.baselines import (
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.parameter_checks import MAX_HORIZON
+from dpstream.randomizers.search import least_integer
 
-# Halvings of an interval until its ends agree in all the digits that are kept.
-_HALVINGS = 270
+# Of an interval: so small that the ends of one agree in all the digits that are kept.
+_PARTS = 1 << 270
 
 
 def calibrate(parameters: Any, last_epoch: int) -> Any:
@@ -125,10 +126,10 @@ def bun(k: int, epsilon: float) -> ComposedLaw:
                 f"epsilon is {epsilon:g}, the randomizer of Bun et al. for k = {k} knows none "
                 f"above {asked_for(largest):.3g}: lower epsilon, or take future_rand"
             )
-        low, high = Decimal(0), largest
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if asked_for(middle) < asked else (low, middle)
+        enough = least_integer(
+            lambda parts: asked_for(largest * parts / _PARTS) >= asked, 0, _PARTS
+        )
+        low = largest * (enough - 1) / _PARTS
         centre = k / (low.exp() + 1)
         radius = (k * (Decimal(2).ln() + log_inverse_beta(low)) / 2).sqrt()
         return annulus(k, low, centre - radius, centre + radius)

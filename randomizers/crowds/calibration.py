@@ -9,6 +9,7 @@ from fractions import Fraction
 from dpstream.randomizers.accounting.crowd_counts import delta_of_counts
 from dpstream.randomizers.crowds import CrowdCounts
 from dpstream.randomizers.parameter_checks import check_approximate
+from dpstream.randomizers.search import least_integer
 
 _DECAY_BITS = 64
 
@@ -31,9 +32,10 @@ def calibrate(epsilon: float, delta: float, last_epoch: int) -> CrowdCounts:
     """
     check_approximate(epsilon, delta)
     decay = decay_of(epsilon)
-    shift = max(1, math.ceil(2 / epsilon * math.log(2 * last_epoch / delta)))
-    while last_epoch * delta_of_counts(decay, shift) > Fraction(delta):
-        shift += 1
+    shift = least_integer(
+        lambda shift: last_epoch * delta_of_counts(decay, shift) <= Fraction(delta),
+        max(1, math.ceil(2 / epsilon * math.log(2 * last_epoch / delta))) - 1,
+    )
     return CrowdCounts((decay.numerator, decay.denominator), shift, delta)
 
 

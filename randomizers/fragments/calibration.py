@@ -23,15 +23,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from scipy.optimize import brentq
-
 from dpstream.randomizers.accounting.amplification import (
     amplified_delta,
     amplified_epsilon,
     of_randomized_response,
 )
 from dpstream.randomizers.accounting.calibration import high_precision, optimal
-from dpstream.randomizers.accounting.shifted_noise import delta_of_tables, least_parameter
+from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.dummies import MISFIT
@@ -42,6 +40,7 @@ from dpstream.randomizers.fragments import (
 )
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.permanent_bits import WORD_BITS
+from dpstream.randomizers.search import crossing, least_parameter, raised
 
 # Rounded down, so that what is computed for a loss holds for the weights.
 _ROUNDED: Final = Decimal(1) - Decimal("1e-15")
@@ -161,9 +160,8 @@ def published_loss(epsilon: float, delta: float, contributors: int) -> float:
             f"the published calibration has no odds for epsilon {epsilon:g} with delta {delta:g} "
             f"and {contributors:,} contributors: take calibration: exact"
         )
-    mean = brentq(excess, least, contributors, xtol=1e-9)
-    while excess(mean) > 0:
-        mean *= 1 + 1e-12
+    mean = crossing(excess, least, contributors, 1e-9)
+    mean = raised(lambda mean: excess(mean) <= 0, mean, 1e-12)
     return math.log(2 * contributors / mean - 1)
 
 
@@ -189,18 +187,17 @@ class _Shape:
             of_report = safe / self.reports * (1 - 1e-12)
             safe = math.asinh(self.reports * math.sinh(of_report))
 
-        def excess(odds: float) -> float:
+        def spent(odds: float) -> float:
             loss = -math.log(odds)
             if loss <= safe:
-                return -math.inf
-            spent = self._least(
+                return 0.0
+            return self._least(
                 loss, lambda one, many: self._delta(one, contributors, epsilon, many)
             )
-            return math.log(spent / delta) if spent > 0 else -math.inf
 
         # Of normal noise in so many cells.
         guess = 20 * self.bits / min(epsilon, 1.0) ** 2 / contributors
-        return -math.log(least_parameter(excess, min(guess, math.exp(-safe))))
+        return -math.log(least_parameter(spent, delta, min(guess, math.exp(-safe))))
 
     def epsilon(self, loss: float, delta: float, contributors: int, epochs: int) -> float:
         """Of so many epochs, for a loss of a bit or of its backstop."""

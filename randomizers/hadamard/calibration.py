@@ -22,6 +22,7 @@ from dpstream.randomizers.accounting.table_distances import FOR_TABLES, check_ta
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.hadamard import HadamardLaw, HadamardParameters
 from dpstream.randomizers.item_domains import domain_size
+from dpstream.randomizers.search import least_integer, raised
 
 # Of all Poisson numbers not to exceed the fixed one; what serves best depends on how large it is.
 _NOT_EXCEEDED = (0.5, 0.99, 0.9999)
@@ -29,7 +30,7 @@ _NOT_EXCEEDED = (0.5, 0.99, 0.9999)
 _OF_INVERSE = 1e-9
 # The least mean is found to within so much of itself, and its epsilon computed.
 _SLACK = 1e-7
-_MORE = 1.02
+_MORE = 0.02
 
 
 def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> HadamardLaw:
@@ -56,17 +57,22 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
     delta = parameters.delta * (1 - FOR_TABLES)
     rows, blanket = _tuples(parameters, delta, minimum)
 
-    def spent(epochs: int) -> float:
+    def spent(blanket: float, epochs: int) -> float:
         return blanket_epsilon(
             blanket * minimum, delta, rows, parameters.items, epochs, parameters.dummies
         )
 
+    def enough(blanket: float) -> bool:
+        return spent(blanket, last_epoch) <= last_epoch * parameters.epsilon
+
     # An epoch may have used up all of delta for certain losses; all of them must not lose more than
     # so many times epsilon with the same delta.
-    while last_epoch > 1 and spent(last_epoch) > last_epoch * parameters.epsilon:
-        blanket = blanket * _MORE if parameters.dummies == "poisson" else blanket + 1
-
-    if parameters.calibration == "published" and spent(1) > parameters.epsilon:
+    if last_epoch > 1:
+        if parameters.dummies == "poisson":
+            blanket = raised(enough, blanket, _MORE)
+        else:
+            blanket = float(least_integer(enough, int(blanket) - 1))
+    if parameters.calibration == "published" and spent(blanket, 1) > parameters.epsilon:
         raise ValueError(
             f"the published blanket of {blanket:.4g} tuples is not enough for epsilon "
             f"{parameters.epsilon:g}: use calibration: exact"
@@ -84,7 +90,7 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
         dummies=parameters.dummies,
         epsilon=parameters.epsilon,
         delta=parameters.delta,
-        stream_epsilon=parameters.epsilon if last_epoch == 1 else spent(last_epoch),
+        stream_epsilon=parameters.epsilon if last_epoch == 1 else spent(blanket, last_epoch),
     )
 
 
@@ -159,9 +165,12 @@ def _blanket(parameters: HadamardParameters, delta: float, rows: int, minimum: i
     blanket = mean * (1 + _SLACK) / overlap / minimum
     if parameters.dummies == "poisson":
         return blanket
-    whole = float(math.ceil(blanket))
-    while parameters.calibration == "exact" and epsilon < blanket_epsilon(
-        whole * minimum, delta, rows, items, 1, "bernoulli"
-    ):
-        whole += 1
-    return whole
+    whole = math.ceil(blanket)
+    if parameters.calibration == "exact":
+        whole = least_integer(
+            lambda whole: (
+                blanket_epsilon(whole * minimum, delta, rows, items, 1, "bernoulli") <= epsilon
+            ),
+            whole - 1,
+        )
+    return float(whole)

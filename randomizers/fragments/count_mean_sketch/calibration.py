@@ -19,6 +19,7 @@ from dpstream.randomizers.fragments.count_mean_sketch import (
     CountMeanSketchParameters,
 )
 from dpstream.randomizers.item_domains import Points, domain_size
+from dpstream.randomizers.search import least_integer
 
 FOR_ROWS: Final = 0.01
 """The part of delta for rows that few draw."""
@@ -74,7 +75,10 @@ def fewest_in_row(contributors: int, rows: int, failing: float) -> int:
     if rows == 1:
         return contributors
     # Computed in floating point: a little less than what is allowed.
-    others = int(stats.binom.ppf(failing * (1 - 1e-6), contributors - 1, 1 / rows))
-    while others > 0 and stats.binom.cdf(others - 1, contributors - 1, 1 / rows) > failing:
-        others -= 1
-    return 1 + max(0, others)
+    return 1 + least_integer(
+        lambda others: bool(
+            stats.binom.cdf(others, contributors - 1, 1 / rows) >= failing * (1 - 1e-6)
+        ),
+        -1,
+        contributors - 1,
+    )

@@ -1,0 +1,136 @@
+"""Find the parameter from which on a monotone law keeps what is asked of it.
+
+A calibration states its law, a function of one parameter, and searches here. What is returned was
+seen to keep it, and lies on the safe side: noise and losses are rounded up, allowances down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+# How closely `least_parameter` finds its result, which lies above what it looks for.
+_TOLERANCE: Final = 1e-5
+_FIRST_STEP: Final = 1.2
+_MOST_EXCESS: Final = 10.0
+_MOST: Final = 10**12
+
+
+def least_parameter(loss: Callable[[float], float], target: float, guess: float) -> float:
+    """Return the least positive parameter with at most the target loss, from above.
+
+    Args:
+        loss: decreases in the parameter; 0 and infinity are allowed.
+        target: the largest loss allowed.
+        guess: where to begin.
+
+    Raises:
+        ValueError: there is none up to 10^12.
+
+    >>> round(least_parameter(lambda deviation: 3 / deviation, 0.5, guess=1.0), 3)
+    6.0
+    """
+
+    def excess(parameter: float) -> float:
+        found = loss(parameter)
+        return math.log(found / target) if found > 0 else -math.inf
+
+    low = high = guess
+    step = _FIRST_STEP
+    while excess(high) > 0:
+        low, high, step = high, high * step, step**2
+        if high > _MOST:
+            raise ValueError(f"no amount of noise up to {_MOST:g} messages a cell is enough")
+    while low == high or excess(low) <= 0:
+        low, high, step = low / step, low, step**2
+        if low < 1 / _MOST:
+            return high
+
+    first, last = math.log(low), math.log(high)
+
+    def clipped(log: float) -> float:
+        found = min(max(excess(math.exp(log)), -_MOST_EXCESS), _MOST_EXCESS)
+        # Logarithms are rounded: an end may have come to lie on the other side.
+        if log == first:
+            return max(found, math.ulp(0.0))
+        return min(found, 0.0) if log == last else found
+
+    root = math.exp(crossing(clipped, first, last, _TOLERANCE))
+    return raised(lambda parameter: excess(parameter) <= 0, root, _TOLERANCE)
+
+
+def crossing(excess: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
+    """Return where a continuous function is 0, within a tolerance on either side."""
+    # Devices, which may have no scipy, use this module too.
+    from scipy.optimize import brentq
+
+    return float(brentq(excess, low, high, xtol=tolerance))
+
+
+def raised(
+    enough: Callable[[float], bool], value: float, step: float, growth: float = 1.0
+) -> float:
+    """Raise a value by a share of itself, and by `growth` times that each time, until enough."""
+    while not enough(value):
+        value, step = value * (1 + step) or step, step * growth
+    return value
+
+
+def least_real(
+    enough: Callable[[float], bool], low: float, high: float, tolerance: float = 0.0
+) -> float:
+    """Return the least number from `low` to `high` from which on all are enough, from above.
+
+    It is too large by at most that share of itself. Whether `high` is enough is not tried.
+
+    >>> least_real(lambda number: number * number >= 2, 0.0, 2.0)
+    1.4142135623730951
+    """
+    return low if enough(low) else _halved(enough, low, high, tolerance)[1]
+
+
+def largest_real(
+    fits: Callable[[float], bool], low: float, high: float, tolerance: float = 0.0
+) -> float:
+    """Return the largest number up to which all fit, from below; neither end is tried."""
+    return _halved(lambda number: not fits(number), low, high, tolerance)[0]
+
+
+def least_integer(
+    enough: Callable[[int], bool], low: int, high: int | None = None, step: int = 1
+) -> int:
+    """Return the least integer above `low` from which on all are enough.
+
+    Args:
+        enough: whether an integer is.
+        low: is not returned, and not tried.
+        high: is returned if nothing below is enough, and not tried; None: there is no bound.
+        step: without a bound, how far above `low` to begin; distances double.
+
+    Raises:
+        ValueError: there is no bound, and nothing up to 10^12 above `low` is enough.
+
+    >>> least_integer(lambda number: number * number > 50, 0)
+    8
+    """
+    if high is None:
+        first, high = low, low + step
+        while not enough(high):
+            low, step = high, 2 * step
+            high = first + step
+            if step > _MOST:
+                raise ValueError(f"no number up to {low:,} is enough")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _halved(
+    enough: Callable[[float], bool], low: float, high: float, tolerance: float
+) -> tuple[float, float]:
+    """Narrow an interval around where a property begins."""
+    while high - low > tolerance * high and low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return low, high
