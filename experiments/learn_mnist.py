@@ -113,7 +113,7 @@ def learn_until(
         return protocol.calibrate(asked, steps, users // setting.groups)
 
     law = law_of(stops[-1])
-    devices, aggregator = protocol.randomizer(law), protocol.aggregator(law, asked)
+    devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, asked)
     assert isinstance(devices, LearningDevices)
     assert isinstance(aggregator, LearningAggregator)
     rng = seeded_generator(seed)

@@ -11,7 +11,6 @@ from secrets import token_bytes
 from dpstream.pipeline.actions import Append, Flush, Steps
 from dpstream.pipeline.devices.producer import STATE_FILE, Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import find_cluster
@@ -39,7 +38,7 @@ def ask_broker_clock(
     that nobody has, which every reader passes over. `notify` is told if our own clock is off.
     """
     clock = BrokerClock()
-    if calendar_of(job) is None:
+    if job.epochs.calendar is None:
         return clock
 
     def ask() -> Steps[None]:

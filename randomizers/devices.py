@@ -171,6 +171,10 @@ class Devices(ABC, Generic[LawT]):
         devices._index()
         return devices
 
+    def restored(self, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
+        """Devices of the same law as they were; arguments of `restore`."""
+        return self.restore(self.law, arrays, epoch)
+
     def _declare(
         self,
         name: str,

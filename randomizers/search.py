@@ -20,10 +20,7 @@ _MOST: Final = 10**12
 def least_parameter(loss: Callable[[float], float], target: float, guess: float) -> float:
     """Return the least positive parameter with at most the target loss, from above.
 
-    Args:
-        loss: decreases in the parameter; 0 and infinity are allowed.
-        target: the largest loss allowed.
-        guess: where to begin.
+    The loss decreases in the parameter, and may be 0 or infinite; the search begins at a guess.
 
     Raises:
         ValueError: there is none up to 10^12.
@@ -102,11 +99,8 @@ def least_integer(
 ) -> int:
     """Return the least integer above `low` from which on all are enough.
 
-    Args:
-        enough: whether an integer is.
-        low: is not returned, and not tried.
-        high: is returned if nothing below is enough, and not tried; None: there is no bound.
-        step: without a bound, how far above `low` to begin; distances double.
+    If none below `high` is, that is returned without being tried. Where there is no such bound,
+    distances from `low` double, from `step` on.
 
     Raises:
         ValueError: there is no bound, and nothing up to 10^12 above `low` is enough.

@@ -84,8 +84,10 @@ def messages_per_user(job: DeployedJob) -> float | None:
 
 
 def _forecast(job: DeployedJob) -> Forecast | None:
-    make = job.protocol_entry.forecast
-    return None if make is None else make(job.law(), job.parameters, job.epochs.count)
+    planning = job.protocol_entry.planning
+    return (
+        None if planning is None else planning.forecast(job.law, job.parameters, job.epochs.count)
+    )
 
 
 def _root_mean_square(deviations: Array) -> float:

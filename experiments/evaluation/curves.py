@@ -27,7 +27,7 @@ def write_curves(cases: Sequence[Case], folder: Path) -> list[Path]:
     paths = []
     for number, case in enumerate(cases, start=1):
         figure = draw_curves(simulate(case.job, case.source.load(case.job), seed=1))
-        title = f"{case.data}, {case.label}\n{str(case.job.guarantee()).partition(';')[0]}"
+        title = f"{case.data}, {case.label}\n{str(case.job.guarantee).partition(';')[0]}"
         figure.axes[0].set_title(title, loc="left", fontsize=11)
         paths.append(folder / (f"curves-{number}.png" if len(cases) > 1 else "curves.png"))
         save_figure(figure, paths[-1])

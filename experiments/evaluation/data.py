@@ -13,7 +13,6 @@ from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
 from dpstream.pipeline.devices.rows import BadRows, BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from experiments.evaluation.drawn_items import DrawnItems
 from experiments.evaluation.images import image_log, is_image
@@ -61,7 +60,7 @@ class ChangeLogFile:
             return load_value_log(
                 self.path,
                 domain=job.domain,
-                calendar=calendar_of(job),
+                calendar=job.epochs.calendar,
                 last_epoch=job.epochs.count,
                 form=self.form,
             )

@@ -152,7 +152,7 @@ def _save(figure: Figure, path: Path, dots: int = _DOTS, palette: int = _PALETTE
 
 
 def _guarantee(job: DeployedJob) -> str:
-    return str(job.guarantee()).partition(";")[0]
+    return str(job.guarantee).partition(";")[0]
 
 
 def _draw_items(figure: Figure, epoch: CountedEpoch, domain: ValueDomain, name: str) -> None:

@@ -151,7 +151,7 @@ def run_trial(job: bytes, source: Source, seed: int) -> Trial:
             # A single epoch of items, which other protocols are asked about once.
             accuracies = {ALL_ITEMS: accuracies[ONLINE]} if ONLINE in accuracies else {}
             messages = sum(record.summary.reports for record in simulation.records) / users
-    guarantee = inputs.job.guarantee()
+    guarantee = inputs.job.guarantee
     return Trial(
         users=users,
         frozen=frozen / users,

@@ -48,23 +48,23 @@ def producers_needed(job: DeployedJob, users: int) -> int:
         job: of one epoch.
         users: all of them.
     """
-    capacity, law = job.protocol_entry.capacity, job.law()
-    if capacity is None:
+    shuffling, law = job.protocol_entry.shuffling, job.law
+    if shuffling is None:
         return 1
-    producers = max(1, capacity(law, 1, users) // U4_MAX)
-    while producers < users and capacity(law, 1, -(-users // producers)) > U4_MAX:
+    producers = max(1, shuffling.capacity(law, 1, users) // U4_MAX)
+    while producers < users and shuffling.capacity(law, 1, -(-users // producers)) > U4_MAX:
         producers += 1
     return producers
 
 
 def topic_bytes(job: DeployedJob, users: int) -> int | None:
     """Of the reports that they send at an epoch; None where their number is not fixed."""
-    capacity, law = job.protocol_entry.capacity, job.law()
-    if capacity is None:
+    shuffling, law = job.protocol_entry.shuffling, job.law
+    if shuffling is None:
         return None
     producers = producers_needed(job, users)
     try:
-        size = fixed_size(job.word_form, capacity(law, 1, -(-users // producers)))
+        size = fixed_size(job.word_form, shuffling.capacity(law, 1, -(-users // producers)))
     except CodecError:
         return None
     each = (

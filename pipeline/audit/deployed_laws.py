@@ -22,7 +22,7 @@ _OFF: Final = 1 + 1e-9
 
 def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Finding]:
     """The constants of a deployed job beside those that this software makes of its parameters."""
-    runs, promised = deployed.guarantee(), calibrated.guarantee()
+    runs, promised = deployed.guarantee, calibrated.guarantee
     reason = ""
     if (runs.unit, runs.neighbours) != (promised.unit, promised.neighbours):
         reason = f"its law is about another unit or other neighbours than {promised.neighbours}"

@@ -75,7 +75,7 @@ def _histories(
         stream,
         devices,
         rng,
-        one_each=case.protocol.capacity is None,
+        one_each=case.protocol.shuffling is None,
     )
     if sights is None:
         return None

@@ -143,7 +143,7 @@ def _attacks_on_job(job: Job, opened: DeployedJob, effort: Effort) -> list[Attac
 def small_case(job: Job) -> Case | None:
     """The parameters of a job over a few epochs, where there are few values and no crowds."""
     entry = job.protocol_entry
-    if job.crowds is not None or entry.needs_shuffle or job.domain.size > _FEW_VALUES:
+    if job.crowds is not None or entry.shuffling is not None or job.domain.size > _FEW_VALUES:
         return None
     (first, *_) = find_cases(entry.name)
     # Of some protocols so much can be seen in an epoch that two of them are many.
@@ -205,9 +205,9 @@ def noise_of_stage(case: Case, epsilon: float | None = None) -> Case | None:
 
 def _samples(subject: str, job: DeployedJob, effort: Effort) -> Iterator[Attack]:
     entry = job.protocol_entry
-    if not entry.needs_shuffle and not entry.stage_adds_noise(job.law()):
+    if entry.shuffling is None and not entry.stage_adds_noise(job.law):
         history = History(job)
-        most = _MOST_WORDS // (entry.word_form(job.law()).width * history.epochs)
+        most = _MOST_WORDS // (entry.word_form(job.law).width * history.epochs)
         trials = effort.together if history.together else effort.trials
         alone = replace(effort, trials=min(trials, max(most, effort.windows)))
         yield _sample(subject, ("local reports",), job, history, alone)
@@ -221,7 +221,7 @@ def _sample(
     subject: str, attacks: tuple[str, ...], job: DeployedJob, target: Target, effort: Effort
 ) -> Attack:
     sample = Sample(
-        subject, attacks, job, target, job.guarantee(), effort.trials, searched=not effort.quick
+        subject, attacks, job, target, job.guarantee, effort.trials, searched=not effort.quick
     )
     windows = job.shuffle.minimum / _DEVICES_FOR_A_WINDOW if len(attacks) > 1 else 0
     epochs = 3 * effort.trials * target.epochs * (1 + windows)

@@ -73,7 +73,7 @@ class History:
 
     @property
     def _one_each(self) -> bool:
-        return self.job.epochs.count == 1 and self.job.protocol_entry.capacity is None
+        return self.job.epochs.count == 1 and self.job.protocol_entry.shuffling is None
 
     def sights(self, stream: Stream, trials: int, coins: np.random.Generator) -> tuple[Sights, ...]:
         """What devices send, each alone or many run as one."""

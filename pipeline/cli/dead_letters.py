@@ -80,7 +80,7 @@ def dead_letters(
     latest: deque[DeadLetter] = deque(maxlen=show)
     with cluster_of(servers, kafka_config) as cluster:
         deployed = find_job(cluster, job)
-        hidden = deployed.protocol_entry.needs_shuffle
+        hidden = deployed.protocol_entry.shuffling is not None
         if hidden and save is not None:
             raise UsageProblem(
                 f"job {deployed.name} is of protocol {deployed.protocol}, whose reports are not "

@@ -204,7 +204,7 @@ def _note_budget(plan: DeployPlan) -> None:
 def _note_rounding(plan: DeployPlan) -> None:
     job = plan.deployed
     if plan.starts_over:
-        rounding = rounding_note(job.epochs.count, rounded_horizon(job, job.law()))
+        rounding = rounding_note(job.epochs.count, rounded_horizon(job, job.law))
         if rounding is not None:
             tell(f"note: {rounding}")
 

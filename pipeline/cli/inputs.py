@@ -27,7 +27,6 @@ from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
 from dpstream.pipeline.devices.produce import input_notices
 from dpstream.pipeline.devices.produce import load_input as load
 from dpstream.pipeline.devices.users import load_users
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job
 
@@ -84,7 +83,7 @@ def load_truth(job: Job, path: Path) -> ValueLog:
     log = load_value_log(
         path,
         domain=job.domain,
-        calendar=calendar_of(job),
+        calendar=job.epochs.calendar,
         last_epoch=job.last_epoch,
         to_last_row=job.epochs.renew,
         form=job.input_form,

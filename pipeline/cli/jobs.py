@@ -90,7 +90,7 @@ def _phase_in_short(job: DeployedJob, phase: Phase) -> str:
 
 def promised(job: DeployedJob) -> Guarantee:
     """What a job promises in all its horizons; without end, in one of them."""
-    guarantee = job.guarantee()
+    guarantee = job.guarantee
     return guarantee.over(job.horizons or 1) if job.epochs.renew else guarantee
 
 
@@ -101,7 +101,7 @@ def job_json(job: DeployedJob) -> dict[str, Any]:
         "protocol": job.protocol,
         "epochs": job.last_epoch,
         "horizon": job.epochs.count if job.epochs.renew else None,
-        "partitions": job.partitions,
+        "partitions": job.topics.partitions,
         "deployment": job.deployment,
         "fingerprint": job.fingerprint,
         "deployed_at": iso(job.deployed_at),

@@ -152,12 +152,12 @@ def _drain(
 def _words(job: DeployedJob, progress: DrainProgress, *, missed: bool) -> Iterator[str]:
     if progress.unfinished:
         # Where devices rely on the shuffle stage, how many there are is for nobody to see.
-        hidden = job.protocol_entry.needs_shuffle
+        hidden = job.protocol_entry.shuffling is not None
         records = "records" if hidden else plural(progress.unfinished, "record")
         yield f"{records} of the reports to be finished"
         for window in progress.windows[:_EPOCHS_SHOWN]:
             waits = f" without {', '.join(window.waits_for)}" if window.waits_for else ""
-            yield f"epoch {job.dated(window.epoch)} is open{waits}"
+            yield f"epoch {job.epochs.dated(window.epoch)} is open{waits}"
     if progress.undecided:
         yield f"{_epochs(progress.undecided)} to be decided"
     if progress.unpublished:

@@ -40,7 +40,6 @@ from dpstream.pipeline.devices.produce import (
 )
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
@@ -197,7 +196,7 @@ def _produce_live(
     form: InputForm,
 ) -> None:
     roster = load_roster(users) or ()
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     if calendar is None:
         raise UsageProblem(
             f"--input - closes epochs by the clock: the job file of {job.name} needs "

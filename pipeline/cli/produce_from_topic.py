@@ -16,7 +16,6 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.topic_input import TopicInput
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.event_topic import EventTopic
@@ -49,7 +48,7 @@ def produce_from_topic(
         as_json: print JSON.
         form: how events are written.
     """
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     if to_epoch is not None and to_epoch < 1:
         raise UsageProblem(f"--to-epoch is {to_epoch}, must be at least 1")
     if to_epoch is None and calendar is None:

@@ -27,7 +27,7 @@ def say_produced(
         reason = "all of them were closed before" if finished else "the running one is not over"
         say(f"no epoch was closed: {reason}")
     else:
-        first, last = map(producer.job.dated, (begun + 1, producer.closed_epoch))
+        first, last = map(producer.job.epochs.dated, (begun + 1, producer.closed_epoch))
         epochs = f"epoch {last}" if first == last else f"epochs {first} to {last}"
         say(f"{plural(len(producer.users), 'user')}, {epochs}: drawn and sent")
     if strangers and not as_json:

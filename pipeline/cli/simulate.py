@@ -211,7 +211,7 @@ def _show(simulations: list[Simulation], log: ValueLog) -> None:
     for notice in (*explained, *value_notices(log, first.job.domain)):
         say(f"\nnote: {notice}")
     say("\nprivacy", "bold")
-    say_pairs([*guarantee_pairs(first.job.guarantee()), ("enrolled", enrolment(log))])
+    say_pairs([*guarantee_pairs(first.job.guarantee), ("enrolled", enrolment(log))])
 
 
 def _item_summary(simulations: list[Simulation], users: int) -> Iterator[tuple[str, str]]:

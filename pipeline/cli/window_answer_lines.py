@@ -69,7 +69,7 @@ def json_lines(job: DeployedJob, answered: Answered) -> Iterator[str]:
             "withheld": window.withheld,
             "contributors": window.contributors,
             "population": window.population,
-            "guarantee": job.guarantee(),
+            "guarantee": job.guarantee,
             "composed": composed(job, max(1, len(window.epochs))),
         }
         yield json_text(body | ({} if answers is None else answers.to_json()))
@@ -107,7 +107,7 @@ def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:
 
 
 def _guarantee(job: DeployedJob, epochs: int) -> Iterator[tuple[str, str]]:
-    own, of_all = job.guarantee(), composed(job, epochs)
+    own, of_all = job.guarantee, composed(job, epochs)
     delta = f", delta {own.delta:.3g}" if own.delta else ""
     said = f"epsilon {own.epsilon:.6g}{delta} for what a user holds at one epoch"
     if epochs > 1:

@@ -458,7 +458,9 @@ class Collector:
             record = encode_watermark(
                 Watermark(job.fingerprint, job.deployment, self.identity, epoch)
             )
-            await self._writer.write(job.topic(Role.REPORTS), job.partition_of(epoch), record)
+            await self._writer.write(
+                job.topic(Role.REPORTS), job.topics.partition_of(epoch), record
+            )
             running.watermarks.said(epoch)
             reports = gathering.tally.epochs.pop(epoch, 0)
             told = f"{reports:,} report{'' if reports == 1 else 's'}"

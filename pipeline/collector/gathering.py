@@ -266,7 +266,7 @@ class Gathering:
         """
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrolments)
-        partition = job.partition_of(gate.epoch)
+        partition = job.topics.partition_of(gate.epoch)
         return await self._write_all(job.topic(Role.REPORTS), partition, taken.batches)
 
     async def _write_all(self, topic: str, partition: int, records: Sequence[bytes]) -> int | None:

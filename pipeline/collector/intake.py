@@ -288,7 +288,7 @@ class Intake:
         if not enrols:
             return
         job = self.job
-        tagger = Tagger(self.key.secret, HORIZON, job.deployment, job.horizon_of(epoch))
+        tagger = Tagger(self.key.secret, HORIZON, job.deployment, job.epochs.horizon_of(epoch))
         numbers = _numbers(tagger.tags([who[index] for index in enrols]))
         # As reports are: who stands at which place in one record says nothing of the other.
         numbers = np.sort(numbers)

@@ -100,11 +100,11 @@ class Case:
 
     def aggregator(self) -> Aggregator:
         """An empty one."""
-        return self.protocol.aggregator(self.law, self.parameters)
+        return self.protocol.aggregation.make(self.law, self.parameters)
 
     def restored(self, state: bytes) -> Aggregator:
         """One with a stored state."""
-        return self.protocol.aggregator_from_bytes(self.law, self.parameters, state)
+        return self.protocol.aggregation.read(self.law, self.parameters, state)
 
     @cached_property
     def exact(self) -> ExactLaw:

@@ -33,7 +33,7 @@ def restored_devices_go_on(case: Case) -> None:
     law = case.protocol.law(case.parameters).from_json(json.loads(json.dumps(case.law.to_json())))
     for epoch, values in enumerate(case.mixed_values(DEVICES), 1):
         kept = {name: array.copy() for name, array in restarted.state_arrays().items()}
-        restarted = case.protocol.restore(law, kept, epoch - 1)
+        restarted = case.protocol.randomizer(law).restored(kept, epoch - 1)
         expected, found = (
             written_out(devices.report(epoch, values, None, case.generator(3, epoch)))
             for devices in (undisturbed, restarted)

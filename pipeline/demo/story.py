@@ -81,7 +81,7 @@ def what_is_asked(jobs: Sequence[DeployedJob], people: int) -> ScreenOfStory:
         f"The same {first.people} are asked in {len(jobs)} ways:",
     ]
     for job in jobs:
-        guarantee = job.guarantee()
+        guarantee = job.guarantee
         trust = guarantee.trust.partition(":")[0].partition(",")[0]
         lines.append(f"  {job.name}: trusted is {trust} (epsilon {guarantee.epsilon:.3g})")
     lines.append("What epsilon means for one of them is on the last screen.")
@@ -98,7 +98,7 @@ def what_a_device_sends(job: DeployedJob, values: Sequence[int]) -> ScreenOfStor
         values: of the student, 0 or 1, one for each epoch.
     """
     rng = cryptographic_generator()
-    device = job.protocol_entry.randomizer(job.law())
+    device = job.protocol_entry.randomizer(job.law)
     device.enrol(1, rng)
     sent = bytearray()
     for epoch, value in enumerate(values, 1):
@@ -141,7 +141,7 @@ def what_everyone_sees(
 def what_it_would_take(jobs: Sequence[DeployedJob]) -> ScreenOfStory:
     """What somebody would have to do to learn about one student."""
     lines = ["Whoever keeps everything that a device ever sends, and guesses about its student:"]
-    guarantees = [job.guarantee() for job in jobs]
+    guarantees = [job.guarantee for job in jobs]
     for job, guarantee in zip(jobs, guarantees, strict=True):
         lines.append(f"  {job.name}: {guess_words(guarantee.epsilon, guarantee.delta)}.")
     together = [sum(getattr(each, name) for each in guarantees) for name in ("epsilon", "delta")]
@@ -150,7 +150,7 @@ def what_it_would_take(jobs: Sequence[DeployedJob]) -> ScreenOfStory:
         "Neither faster computers nor anything else that is known would tell them more: they would "
         "have to look into the device itself."
     )
-    lines += [_rests_on(job) for job in jobs if not job.guarantee().trust.startswith("nobody")]
+    lines += [_rests_on(job) for job in jobs if not job.guarantee.trust.startswith("nobody")]
     return ScreenOfStory(4, "What it would take to learn about one", tuple(lines))
 
 

@@ -78,7 +78,7 @@ class DrawnEpoch:
         """What is sent; where dummies hide reports, in an order that does not tell them apart."""
         if isinstance(reports, CountedWords):
             return Words(reports.values, reports.counts)
-        if not self.job.protocol_entry.needs_shuffle:
+        if self.job.protocol_entry.shuffling is None:
             return Words(reports)
         if self.job.word_form.width == 1:
             return Words.canonical(reports)

@@ -30,7 +30,6 @@ from dpstream.pipeline.devices.item_log import ValueLog, load_value_log
 from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Held, Listed, LiveSource
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.topic_claims import refuse_reader_of_topic
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.values.numbers import NumericDomain
@@ -80,7 +79,7 @@ def load_input(
     return load_value_log(
         path,
         domain=job.domain,
-        calendar=calendar_of(job),
+        calendar=job.epochs.calendar,
         last_epoch=min(ends),
         skip_bad_rows=skip_bad_rows,
         users=users,

@@ -335,7 +335,7 @@ class Producer:
                 self._randomizer.take_model(model)
             most = self._most(epoch)
             reports = self._randomizer.report(
-                self.job.local_epoch(epoch),
+                self.job.epochs.local(epoch),
                 self._values,
                 None if self._present.all() else self._present,
                 generator,
@@ -371,7 +371,7 @@ class Producer:
         )
         try:
             for role, records in drawn.records(reports, generator):
-                self._store.put(role, self.job.partition_of(epoch), records)
+                self._store.put(role, self.job.topics.partition_of(epoch), records)
         except CodecError as error:
             raise ProducerError(f"producer {self.name}: {error}") from None
 
@@ -395,8 +395,8 @@ class Producer:
         """
         learning = self.job.protocol_entry.learning
         assert learning is not None
-        groups = learning.groups(self.job.law())
-        turn, group = self.job.local_epoch(epoch) % groups, self._store.fact("group")
+        groups = learning.groups(self.job.law)
+        turn, group = self.job.epochs.local(epoch) % groups, self._store.fact("group")
         if group is not None:
             return np.full(len(self._positions), turn == group)
         begins = int.from_bytes(self.enrolment) % groups
@@ -416,7 +416,7 @@ class Producer:
         Who was enrolled when the horizon began was silent at its epochs that were left out; who
         came later had the value 0.
         """
-        horizon, local_epoch = self.job.horizon_of(epoch), self.job.local_epoch(epoch)
+        horizon, local_epoch = self.job.epochs.horizon_of(epoch), self.job.epochs.local(epoch)
         if horizon == self._horizon:
             return
         closed_users = self._store.fact("closed_users") or 0
@@ -519,7 +519,7 @@ class Producer:
     def _claim_directory(self, first_epoch: int, group: int | None, directory: Path | None) -> None:
         """Make the directory this producer's, or see that it already is."""
         learning = self.job.protocol_entry.learning
-        groups = 0 if learning is None else learning.groups(self.job.law())
+        groups = 0 if learning is None else learning.groups(self.job.law)
         if group is not None and not 0 <= group < groups:
             raise ProducerError(
                 f"group is {group}, and job {self.job.name} has {groups}: give one from 0 to "
@@ -554,16 +554,14 @@ class Producer:
             )
 
     def _restore(self) -> None:
-        protocol = self.job.protocol_entry
         arrays = self._store.arrays()
-        law = self.job.law()
         # Of the last epoch closed, or of the one to come where devices are only enrolled so far.
-        self._horizon = self.job.horizon_of(max(self.closed_epoch, self.first_epoch))
+        self._horizon = self.job.epochs.horizon_of(max(self.closed_epoch, self.first_epoch))
+        self._randomizer = self.job.randomizer()
         if arrays:
             begin = self._horizon * self.job.epochs.count
-            self._randomizer = protocol.restore(law, arrays, max(0, self.closed_epoch - begin))
-        else:
-            self._randomizer = protocol.randomizer(law)
+            known = max(0, self.closed_epoch - begin)
+            self._randomizer = self._randomizer.restored(arrays, known)
         self._initial = self.job.domain.initial
         self._positions = {user: position for position, user in enumerate(self._store.users())}
         self._values = np.zeros((0, *self.job.domain.shape), np.int64)
@@ -631,11 +629,11 @@ class Producer:
 
     def _most(self, epoch: int) -> int | None:
         """The most reports of the epoch, where their number is a secret; None elsewhere."""
-        capacity = self.job.protocol_entry.capacity
-        if capacity is None:
+        shuffling = self.job.protocol_entry.shuffling
+        if shuffling is None:
             return None
         present = int(np.count_nonzero(self._present))
-        return capacity(self.job.law(), self.job.local_epoch(epoch), present)
+        return shuffling.capacity(self.job.law, self.job.epochs.local(epoch), present)
 
     def _send(self) -> Steps[None]:
         """Send the outbox; what was acknowledged goes.

@@ -30,11 +30,11 @@ class BoxedEpoch(DrawnEpoch):
         values = written_out(reports)
         chaff = 0 if most is None else most - len(values)
         rows = pack_reports(values, chaff, self.job.word_form)
-        words = Words(seal_rows(rows, self.job.locks_after(Role.REPORTS, self.epoch)))
+        words = Words(seal_rows(rows, self.job.locks.after(Role.REPORTS, self.epoch)))
         return [(piece, None) for piece in split_words(words, SEALED_PAYLOAD_TARGET) if piece.rows]
 
     def _encoded(self, role: Role, batch: Batch) -> bytes:
-        return seal_batch(batch, self.job.batch_lock(role, self.epoch))
+        return seal_batch(batch, self.job.locks.of_batch(role, self.epoch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SharedEpoch(DrawnEpoch):
         self, reports: Reports, most: int | None, generator: np.random.Generator
     ) -> Sequence[tuple[Words, FixedSize | None]]:
         form = self.job.table_form
-        first, second = (self.job.lock(party, self.epoch) for party in SHARERS)
+        first, second = (self.job.locks.of(party, self.epoch) for party in SHARERS)
         if isinstance(reports, CountedWords):
             table = table_of(reports.values, reports.counts, form.cells)
         else:

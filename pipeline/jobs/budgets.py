@@ -71,7 +71,7 @@ class Charge:
 
         A guarantee that says no more than what a single epoch loses is paid at every one.
         """
-        guarantee = job.guarantee()
+        guarantee = job.guarantee
         single = guarantee.unit == "epoch" and guarantee.stream_epsilon is None
         times = job.epochs.count if single else 1
         return cls(

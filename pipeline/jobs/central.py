@@ -110,7 +110,7 @@ def _unable(entry: Protocol) -> str:
     able = ", ".join(name for name, each in PROTOCOLS.items() if each.loss_of_streams)
     why = (
         "states epsilon and delta of shuffled messages itself, in parameters"
-        if entry.needs_shuffle
+        if entry.shuffling is not None
         else "has no local loss of a whole stream that could be shuffled as one message"
     )
     return f"{entry.name} {why}: leave central out, or choose one of {able}"

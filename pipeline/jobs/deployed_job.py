@@ -24,7 +24,6 @@ from dpstream.pipeline.actions import LogCursor, LogRecord
 from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.jobs.job_problems import JobError, Problem
-from dpstream.pipeline.jobs.sealed import AGGREGATE, lock_of, stage_party
 from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.protocols.protocol import Aggregator, Exposure, Law, StageDummies, StageSum
@@ -34,9 +33,9 @@ from dpstream.topics.names import Role
 from dpstream.topics.word_forms import WordForm
 
 if TYPE_CHECKING:
+    from dpstream.pipeline.jobs.locks import Locks
     from dpstream.randomizers.crowds import CrowdsLaw
     from dpstream.topics.envelopes import ContentForm
-    from dpstream.topics.sealing import Lock
     from dpstream.topics.shares import ShareForm
 
 IDENTIFIER_BYTES = 16
@@ -144,7 +143,7 @@ class DeployedJob(Job):
     def last_epoch(self) -> int | None:
         """Epochs are 1 to this one; None for a job that goes on without end."""
         if self.epochs.renew and self.horizons is not None:
-            return (self.horizon_of(self.first_epoch) + self.horizons) * self.epochs.count
+            return (self.epochs.horizon_of(self.first_epoch) + self.horizons) * self.epochs.count
         return super().last_epoch
 
     def start_offset(self, role: Role, partition: int = 0) -> int:
@@ -163,21 +162,16 @@ class DeployedJob(Job):
         return LogCursor(role, start, visit, partition, visit_all)
 
     @cached_property
-    def _law(self) -> Law:
-        return self.protocol_entry.law(self.parameters).from_json(self.constants)
-
-    @cached_property
-    def _guarantee(self) -> Guarantee:
-        return self.guarantee_of(self._law)
-
     def law(self) -> Law:
         """The calibrated constants."""
-        return self._law
+        return self.protocol_entry.law(self.parameters).from_json(self.constants)
 
     @cached_property
     def change_limit(self) -> ChangeLimit | None:
         """The changes of one person that intervals assume at most; None if they assume nothing."""
-        return self.protocol_entry.change_limit(self._law, self.parameters, self.epochs.count)
+        return self.protocol_entry.aggregation.change_limit(
+            self.law, self.parameters, self.epochs.count
+        )
 
     @property
     def assumes_changes(self) -> int | None:
@@ -187,22 +181,22 @@ class DeployedJob(Job):
     @cached_property
     def stage_dummies(self) -> StageDummies | None:
         """What the shuffle stage adds to every window it releases; None: nothing."""
-        return self.protocol_entry.stage_dummies(self._law)
+        return self.protocol_entry.stage_dummies(self.law)
 
     @cached_property
     def stage_sum(self) -> StageSum | None:
         """How the shuffle stage adds up the words of every window; None: it releases them."""
-        return self.protocol_entry.stage_sum(self._law)
+        return self.protocol_entry.stage_sum(self.law)
 
     @cached_property
     def crowds_law(self) -> CrowdsLaw | None:
         """By which the shuffle stage deletes messages of every window it releases; None: none."""
-        return self.protocol_entry.crowds(self._law)
+        return self.protocol_entry.crowds(self.law)
 
     @property
     def needs_noise_key(self) -> bool:
         """Whether shuffle workers share a noise key."""
-        return self.protocol_entry.stage_adds_noise(self._law) or self.crowds_law is not None
+        return self.protocol_entry.stage_adds_noise(self.law) or self.crowds_law is not None
 
     @property
     def counts_devices(self) -> bool:
@@ -210,25 +204,25 @@ class DeployedJob(Job):
 
         Their number is no secret; that of messages may be, and pieces of tables are no reports.
         """
-        return self.protocol_entry.needs_shuffle or self.shared
+        return self.protocol_entry.shuffling is not None or self.shared
 
     @cached_property
     def word_form(self) -> WordForm:
         """What reports look like."""
-        return self.protocol_entry.word_form(self._law)
+        return self.protocol_entry.word_form(self.law)
 
     @cached_property
     def content_form(self) -> ContentForm:
         """What a device's report looks like, where devices report for themselves."""
         from dpstream.topics.envelopes import ContentForm
 
-        form, capacity = self.word_form, self.protocol_entry.capacity
+        form, shuffling = self.word_form, self.protocol_entry.shuffling
         slots = 1
-        if capacity is not None:
+        if shuffling is not None:
             # Most is due where the most intervals end: at powers of two.
             powers = {1 << order for order in range(self.epochs.count.bit_length())}
             epochs = powers | {self.epochs.count}
-            slots = max(capacity(self._law, epoch, 1) for epoch in epochs)
+            slots = max(shuffling.capacity(self.law, epoch, 1) for epoch in epochs)
         return ContentForm(slots, form.width, form.dtype.itemsize)
 
     @property
@@ -249,7 +243,7 @@ class DeployedJob(Job):
     @cached_property
     def table_form(self) -> ShareForm:
         """How tables of counts are shared, of a job whose reports are."""
-        return self.share_form(self._law)
+        return self.share_form(self.law)
 
     def form_of(self, role: Role) -> WordForm:
         """What reports look like in a topic: as they are, or sealed; or what the stage releases."""
@@ -261,47 +255,22 @@ class DeployedJob(Job):
             return self.table_form.row_form
         from dpstream.topics.sealed_words import sealed_form
 
-        return sealed_form(self.word_form, len(self._parties_after(role)))
+        return sealed_form(self.word_form, len(self.locks.parties_after(role)))
 
-    def locks_after(self, role: Role, epoch: int) -> list[Lock]:
-        """What reports are sealed to in a topic, the innermost box first."""
-        assert self.sealed is not None
-        return [self.lock(party, epoch) for party in reversed(self._parties_after(role))]
+    @cached_property
+    def locks(self) -> Locks:
+        """What reports are sealed to, of a job that seals them."""
+        from dpstream.pipeline.jobs.locks import Locks
 
-    def lock(self, party: str, epoch: int) -> Lock:
-        """What boxes for a party are sealed to at an epoch of a job whose reports are sealed."""
         assert self.sealed is not None
+        roles = self.report_roles, self.hops
         # What a replay reads was sealed for its original.
-        return lock_of(self.sealed, party, self.window_deployment, self.fingerprint, epoch)
-
-    @cached_property
-    def added_devices(self) -> int:
-        """See `Job.added_by_each`."""
-        return self.added_by_each(self._law)
-
-    @cached_property
-    def all_added_devices(self) -> int:
-        """See `Job.added_by_all`."""
-        return self.added_by_all(self._law)
+        return Locks(self.sealed, self.window_deployment, self.fingerprint, *roles)
 
     @property
     def window_deployment(self) -> bytes:
         """The deployment whose windows these are: of a replay that of its original."""
         return self.deployment if self.replay_of is None else self.replay_of.deployment
-
-    def batch_lock(self, role: Role, epoch: int) -> Lock:
-        """What batches in a topic of raw reports are sealed to, of a job that seals them."""
-        return self.lock(stage_party(self.report_roles.index(role)), epoch)
-
-    def _parties_after(self, role: Role) -> list[str]:
-        """Who opens a box of a report on its way from a topic on, in the order of the way."""
-        assert self.sealed is not None
-        if role in self.report_roles:
-            passed = 0
-        else:
-            passed = [Role.REPORTS, *self.hops, Role.SHUFFLED].index(role)
-        later = range(max(1, passed), len(self.hops) + 1)
-        return [*map(stage_party, later), AGGREGATE]
 
     @property
     def short_manifests(self) -> bool:
@@ -311,19 +280,21 @@ class DeployedJob(Job):
     @property
     def window_parts(self) -> int:
         """How many shuffle instances each write a part of every window; a replay has none."""
-        return self.instances if self.replay_of is None else 1
+        return self.shuffle.instances if self.replay_of is None else 1
 
     def randomizer(self) -> Devices[Any]:
         """An empty population of devices."""
-        return self.protocol_entry.randomizer(self._law)
+        return self.protocol_entry.randomizer(self.law)
 
     def exposure(self) -> Exposure | None:
         """What epsilon is to whoever sees some of a device's reports; None if it has no several."""
-        return self.protocol_entry.exposure(self._law)
+        planning = self.protocol_entry.planning
+        return None if planning is None else planning.exposure(self.law)
 
+    @cached_property
     def guarantee(self) -> Guarantee:
         """What the job promises every device; for a job that renews, in each horizon."""
-        return self._guarantee
+        return self.guarantee_of(self.law)
 
     def guarantee_at(self, epoch: int, first_epoch: int) -> Guarantee:
         """Compute the guarantee of a device that takes part from the first epoch to `epoch`.
@@ -342,15 +313,15 @@ class DeployedJob(Job):
 
     def guarantee_over(self, horizons: int) -> Guarantee:
         """Compute the guarantee of a device that is charged for a number of horizons."""
-        return self._guarantee.over(horizons) if self.epochs.renew else self._guarantee
+        return self.guarantee.over(horizons) if self.epochs.renew else self.guarantee
 
     def aggregator(self) -> Aggregator:
         """An empty state."""
-        return self.protocol_entry.aggregator(self._law, self.parameters)
+        return self.protocol_entry.aggregation.make(self.law, self.parameters)
 
     def aggregator_from_bytes(self, data: bytes) -> Aggregator:
         """The state that `Aggregator.to_bytes` wrote; `ValueError` if it cannot have."""
-        return self.protocol_entry.aggregator_from_bytes(self._law, self.parameters, data)
+        return self.protocol_entry.aggregation.read(self.law, self.parameters, data)
 
     def to_bytes(self) -> bytes:
         """The record: canonical JSON, so that equal jobs have equal bytes."""
@@ -395,7 +366,7 @@ class DeployedJob(Job):
     def _check_constants(self) -> None:
         """Raise `JobError` unless they are a law, and promise what the parameters say."""
         try:
-            guarantee = self.guarantee()
+            guarantee = self.guarantee
         except ValueError as error:
             raise JobError([Problem(("constants",), f"{error}: deploy the job again")]) from None
         for name in ("epsilon", "delta"):

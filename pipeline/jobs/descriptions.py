@@ -39,7 +39,7 @@ def statement_of(job: DeployedJob) -> str:
     start, length = job.epochs.start, job.epochs.length
     assert start is not None
     assert length is not None
-    guarantee, form = job.guarantee(), job.content_form
+    guarantee, form = job.guarantee, job.content_form
     statement: dict[str, Any] = {
         "version": STATEMENT_VERSION,
         "job": job.name,

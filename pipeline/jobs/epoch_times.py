@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,11 +22,6 @@ LAST_MOMENT = 253_402_300_799_999
 CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ: beyond them a clock is called wrong, and an epoch early."""
 TOLERANCE_MS = int(1000 * CLOCK_TOLERANCE)
-
-
-def calendar_of(job: Job) -> EpochCalendar | None:
-    """When the epochs of a job begin and end; None if its job file does not say."""
-    return job.epochs.calendar
 
 
 @dataclass(frozen=True)
@@ -56,21 +50,18 @@ class EpochSpans:
 
     def dated(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """JSON of an epoch with its beginning after its number, where a calendar says it."""
-        if self._calendar is None:
+        if self.job.epochs.calendar is None:
             return dict(body)
         return {"epoch": body["epoch"], "begins": self.begins(body["epoch"]), **body}
 
     def _start(self, epoch: int) -> datetime | None:
-        if self._calendar is None:
+        calendar = self.job.epochs.calendar
+        if calendar is None:
             return None
         try:
-            return self._calendar.start_of(epoch).astimezone(ZoneInfo(self.zone))
+            return calendar.start_of(epoch).astimezone(ZoneInfo(self.zone))
         except OverflowError:
             return None
-
-    @cached_property
-    def _calendar(self) -> EpochCalendar | None:
-        return calendar_of(self.job)
 
 
 class EpochTimes:
@@ -122,7 +113,7 @@ class EpochTimes:
 
 def times_of(job: Job) -> EpochTimes | None:
     """The calendar of a job; None if it has none."""
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     return None if calendar is None else EpochTimes(calendar)
 
 

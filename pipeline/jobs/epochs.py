@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -118,6 +119,24 @@ class Epochs(Section):
             return None
         zone = None if self.timezone is None else ZoneInfo(self.timezone)
         return EpochCalendar(self.start, self.length, zone)
+
+    def horizon_of(self, epoch: int) -> int:
+        """The horizon an epoch lies in, from 0 on."""
+        return (epoch - 1) // self.count
+
+    def first_of_horizon(self, epoch: int) -> int:
+        """The first epoch of the horizon that an epoch lies in."""
+        return self.horizon_of(epoch) * self.count + 1
+
+    def local(self, epoch: int) -> int:
+        """An epoch as protocols know it: its number within its horizon, from 1 on."""
+        return (epoch - 1) % self.count + 1
+
+    def dated(self, epoch: int, last: str = "", more: Sequence[str] = ()) -> str:
+        """The number of an epoch, and when it begins where a calendar says so."""
+        calendar = self.calendar
+        known = [*more, *([] if calendar is None else [calendar.shown(epoch)])]
+        return f"{epoch:,}{last}" + (f" ({', '.join(known)})" if known else "")
 
     @model_validator(mode="after")
     def _placed_in_time(self) -> Self:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property
@@ -168,8 +168,8 @@ class Job(Wording):
             return self
         from dpstream.randomizers.item_domains import MOST_PUBLISHED
 
-        if entry.one_message is None:
-            able = [name for name, each in PROTOCOLS.items() if each.one_message is not None]
+        if not entry.one_message:
+            able = [name for name, each in PROTOCOLS.items() if each.one_message]
             raise ValueError(
                 "crowds are for protocols with exactly one message of each device at an epoch, "
                 f"since messages are deleted by device: {', '.join(able)}"
@@ -250,18 +250,6 @@ class Job(Wording):
         """The earliest epoch that can be reported."""
         return 1
 
-    def horizon_of(self, epoch: int) -> int:
-        """The horizon an epoch lies in, from 0 on."""
-        return (epoch - 1) // self.epochs.count
-
-    def first_of_horizon(self, epoch: int) -> int:
-        """The first epoch of the horizon that an epoch lies in."""
-        return self.horizon_of(epoch) * self.epochs.count + 1
-
-    def local_epoch(self, epoch: int) -> int:
-        """An epoch as protocols know it: its number within its horizon, from 1 on."""
-        return (epoch - 1) % self.epochs.count + 1
-
     def position_of(
         self, epoch: int, last_epoch: int | None = None, counted_from: int | None = None
     ) -> str:
@@ -277,35 +265,29 @@ class Job(Wording):
         first = counted_from or self.first_epoch
         number = horizons_between(first, epoch, self.epochs.count)
         horizon = [f"horizon {number:,}"] if self.epochs.renew else []
-        return f"epoch {self.dated(epoch, last, horizon)}"
-
-    def dated(self, epoch: int, last: str = "", more: Sequence[str] = ()) -> str:
-        """The number of an epoch, and when it begins where a calendar says so."""
-        calendar = self.epochs.calendar
-        known = [*more, *([] if calendar is None else [calendar.shown(epoch)])]
-        return f"{epoch:,}{last}" + (f" ({', '.join(known)})" if known else "")
+        return f"epoch {self.epochs.dated(epoch, last, horizon)}"
 
     def guarantee_of(self, law: Law) -> Guarantee:
         """What a calibrated law promises every user; for a job that renews, in each horizon."""
         guarantee = self.protocol_entry.randomizer(law).guarantee
         if self.sealed is not None:
-            sealing = self.sealed.trust(self.instances, self.added_by_each(law))
+            sealing = self.sealed.trust(self.shuffle.instances, self.added_by_each(law))
             trust = f"{guarantee.trust}; {sealing}"
-            if self.shared and self.protocol_entry.needs_shuffle:
+            if self.shared and self.protocol_entry.shuffling is not None:
                 trust = (
                     "one of the two parties that add up not to work with the other; "
                     f"{sealing}; if both do, and of contributors, what is needed without shares: "
                     f"{guarantee.trust}"
                 )
             guarantee = replace(guarantee, trust=trust)
-        if self.devices is not None and self.protocol_entry.needs_shuffle:
+        if self.devices is not None and self.protocol_entry.shuffling is not None:
             trust = f"{guarantee.trust}; {self.devices.trust}"
             guarantee = replace(guarantee, trust=trust)
-        if self.instances > 1 and self.protocol_entry.capacity is not None:
+        if self.shuffle.instances > 1 and self.protocol_entry.shuffling is not None:
             # `calibrate` has left as much of it for divisions that do not fit.
             delta = math.nextafter(guarantee.delta, 1) if guarantee.delta else 0.0
             guarantee = replace(guarantee, delta=delta)
-        if self.instances > 1:
+        if self.shuffle.instances > 1:
             guarantee = replace(
                 guarantee,
                 trust=f"{guarantee.trust}; {self.shuffle.trust(sealed=self.sealed is not None)}",
@@ -313,15 +295,6 @@ class Job(Wording):
         if self.central is not None:
             guarantee = replace(guarantee, shuffled=self.central.promised(self.shuffle.minimum))
         return guarantee.over(1) if self.epochs.renew else guarantee
-
-    @property
-    def partitions(self) -> int:
-        """Partitions of the raw and the shuffled topic."""
-        return self.topics.partitions
-
-    def partition_of(self, epoch: int) -> int:
-        """The partition in which all of an epoch lies."""
-        return epoch % self.partitions
 
     def topic(self, role: Role) -> str:
         """The name of one of the job's topics."""
@@ -343,14 +316,9 @@ class Job(Wording):
         )
 
     @property
-    def instances(self) -> int:
-        """Shuffle stages side by side."""
-        return self.shuffle.instances
-
-    @property
     def report_roles(self) -> tuple[Role, ...]:
         """What devices send to each shuffle instance, the one that decides windows first."""
-        return (Role.REPORTS, *FURTHER_REPORTS[: self.instances - 1])
+        return (Role.REPORTS, *FURTHER_REPORTS[: self.shuffle.instances - 1])
 
     @property
     def shared(self) -> bool:
@@ -384,7 +352,7 @@ class Job(Wording):
         """Who opens reports of a sealed job after the stage that producers send to."""
         if self.sealed is None:
             return ()
-        first = [stage_party(index) for index in range(self.instances)]
+        first = [stage_party(index) for index in range(self.shuffle.instances)]
         return tuple(party for party in self.sealed.parties if party not in first)
 
     def added_by_each(self, law: Law, entry: Protocol | None = None) -> int:
@@ -398,7 +366,7 @@ class Job(Wording):
             entry: of its protocol, where that is not the job's.
         """
         entry = entry or self.protocol_entry
-        if self.sealed is None or not entry.needs_shuffle or entry.learning is not None:
+        if self.sealed is None or entry.shuffling is None or entry.learning is not None:
             return 0
         return entry.contributors(law) or 0
 
@@ -419,7 +387,7 @@ class Job(Wording):
     @property
     def hops(self) -> tuple[Role, ...]:
         """What the shuffle stages pass on to each other: nothing unless several are in series."""
-        if self.sealed is None or self.instances > 1:
+        if self.sealed is None or self.shuffle.instances > 1:
             return ()
         return HOPS[: max(0, len(self.sealed.stages) - 1)]
 
@@ -440,7 +408,7 @@ class Job(Wording):
             )
         except ValueError as error:
             raise JobError([Problem(("parameters",), str(error))]) from error
-        if self.instances > 1 and self.protocol_entry.stage_adds_noise(law):
+        if self.shuffle.instances > 1 and self.protocol_entry.stage_adds_noise(law):
             raise JobError(
                 [
                     Problem(
@@ -469,7 +437,7 @@ class Job(Wording):
     @property
     def _calibrated(self) -> Any:
         """The parameters that the law is for."""
-        if self.protocol_entry.capacity is None:
+        if self.protocol_entry.shuffling is None:
             return self.parameters
         return self.shuffle.spared(self.parameters, self.epochs.count)
 
@@ -619,7 +587,7 @@ def _of_protocol() -> Iterator[None]:
 
 @cache
 def _for_protocol(model: type[JobType], protocol: Protocol) -> type[JobType]:
-    shuffle = (SizedShuffle, ...) if protocol.needs_shuffle else (Shuffle, Shuffle())
+    shuffle = (SizedShuffle, ...) if protocol.shuffling is not None else (Shuffle, Shuffle())
     fields: dict[str, Any] = {"parameters": (protocol.parameters, ...), "shuffle": shuffle}
     return create_model(model.__name__, __base__=model, **fields)
 

@@ -24,6 +24,6 @@ def epoch_problem(job: DeployedJob, epoch: int) -> str | None:
 def place_problem(job: DeployedJob, epoch: int, partition: int) -> str | None:
     """Why a record of an epoch has no place in a partition; None if it has."""
     problem = epoch_problem(job, epoch)
-    if problem is None and job.partition_of(epoch) != partition:
-        return f"epoch {epoch} belongs to partition {job.partition_of(epoch)}"
+    if problem is None and job.topics.partition_of(epoch) != partition:
+        return f"epoch {epoch} belongs to partition {job.topics.partition_of(epoch)}"
     return problem

@@ -40,6 +40,10 @@ class Topics(Section):
         """How long raw and shuffled records are kept, in milliseconds."""
         return round(self.retention * 1000)
 
+    def partition_of(self, epoch: int) -> int:
+        """The partition in which all of an epoch lies."""
+        return epoch % self.partitions
+
 
 class Budget(Section):
     """The most that the people a job is about may be charged, by all deployments together."""

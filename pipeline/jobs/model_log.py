@@ -32,7 +32,7 @@ class ModelLog:
         assert job.protocol_entry.learning is not None
         self.epochs: set[int] = set()
         self._job = job
-        self._numbers = job.protocol_entry.learning.numbers(job.law())
+        self._numbers = job.protocol_entry.learning.numbers(job.law)
         self._keep = keep
         self._models: dict[int, NDArray[np.float64]] = {}
         self.log: LogCursor = job.cursor(Role.MODEL, lambda record: self._apply(record.value))
@@ -46,7 +46,7 @@ class ModelLog:
         which a producer has registered: no earlier one is ever published. Nothing is read beyond
         the slice in which it lies, and models before it are forgotten.
         """
-        if self._job.local_epoch(epoch) == 1:
+        if self._job.epochs.local(epoch) == 1:
             return np.zeros(self._numbers)
         wanted = epoch - 1
         for earlier in [each for each in self._models if each < wanted]:

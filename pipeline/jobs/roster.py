@@ -105,7 +105,7 @@ class Roster:
 
     @property
     def _most(self) -> int:
-        return PRODUCERS_MAX if self._job.instances == 1 else PRODUCERS_OF_INSTANCES_MAX
+        return PRODUCERS_MAX if self._job.shuffle.instances == 1 else PRODUCERS_OF_INSTANCES_MAX
 
     def _register(self, record: Registration) -> None:
         if record.name in self._names or record.enrolment in self._by_enrolment:
@@ -125,7 +125,7 @@ class Roster:
         self._by_enrolment[record.enrolment] = producer
 
     def _drain(self, record: Drain) -> None:
-        if record.partition < self._job.partitions:
+        if record.partition < self._job.topics.partitions:
             self.drains[record.partition] = max(record.end, self.drains.get(record.partition, 0))
 
     def _farewell(self, record: Farewell) -> None:

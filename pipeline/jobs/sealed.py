@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -36,9 +36,6 @@ from dpstream.pipeline.jobs.job_problems import JobError, Problem, shown
 from dpstream.pipeline.jobs.section import Section
 from dpstream.pipeline.jobs.shuffle import MOST_INSTANCES
 from dpstream.topics.names import HOPS, SUMS, Role
-
-if TYPE_CHECKING:
-    from dpstream.topics.sealing import Lock
 
 SEALING_KEY_BYTES: Final = 32
 """Of a public key that reports are sealed to."""
@@ -210,14 +207,6 @@ class Sealed(Section):
 def stage_party(index: int) -> str:
     """The name of a shuffle stage, or instance, as a party; 0 is the one that decides windows."""
     return f"stage {index + 1}"
-
-
-def lock_of(sealed: Sealed, party: str, deployment: bytes, fingerprint: bytes, epoch: int) -> Lock:
-    """What boxes for a party are sealed to at an epoch of a deployment."""
-    from dpstream.topics.sealing import Lock, sealing_context
-
-    context = sealing_context(party, deployment, fingerprint, epoch)
-    return Lock(sealed.public_key(party, epoch), context)
 
 
 def shuffle_stage_name(index: int) -> str:

@@ -121,7 +121,9 @@ def check_registered(
 def _check_ends(cluster: Cluster, producer: Producer) -> None:
     job = producer.job
     for role in job.report_roles:
-        for partition, end in enumerate(cluster.end_offsets(job.topic(role))[: job.partitions]):
+        for partition, end in enumerate(
+            cluster.end_offsets(job.topic(role))[: job.topics.partitions]
+        ):
             known = producer.store.acknowledged(role, partition)
             if end < known:
                 raise ContradictionError(
@@ -220,8 +222,8 @@ def _latest_sent(read: _ReadBefore, cluster: Cluster, producer: Producer) -> int
     """The last epoch that Kafka still holds a producer's punctuation of; 0 without one."""
     job, latest = producer.job, 0
     ends = cluster.end_offsets(job.topic(Role.REPORTS))
-    most = _REPORTS_READ // job.partitions, _REPORT_BYTES_READ // job.partitions
-    for partition, end in enumerate(ends[: job.partitions]):
+    most = _REPORTS_READ // job.topics.partitions, _REPORT_BYTES_READ // job.topics.partitions
+    for partition, end in enumerate(ends[: job.topics.partitions]):
         for record in read.backward(Role.REPORTS, partition, end, *most):
             with suppress(CodecError):
                 if kind_of(record.value) is not Kind.PUNCTUATION:

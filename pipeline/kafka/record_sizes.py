@@ -94,12 +94,12 @@ def largest_records(job: DeployedJob, people: int) -> dict[str, int]:
 def _largest(job: DeployedJob, role: Role, people: int) -> int:
     match role:
         case Role.ESTIMATES:
-            return largest_estimate(job, job.law(), people)
+            return largest_estimate(job, job.law, people)
         case Role.RESULTS:
             return LARGEST_DOCUMENT
         case Role.MODEL:
             learning = job.protocol_entry.learning
-            return 0 if learning is None else record_bytes(learning.numbers(job.law()))
+            return 0 if learning is None else record_bytes(learning.numbers(job.law))
         case Role.SHUFFLED | Role.HOP_1 | Role.HOP_2:
             return max(RECORD_TARGET, job.form_of(role).report_bytes + _HEADERS)
         case Role.PARTIALS | Role.PARTIALS_A | Role.PARTIALS_B:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dpstream.pipeline.ledger.spending import Spending
-from dpstream.pipeline.protocols.boolean_alternatives import DELTA
+from dpstream.pipeline.protocols.protocol import DELTA
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.whole_streams import Charged, charged_once
 

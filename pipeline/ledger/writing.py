@@ -189,7 +189,7 @@ def others(job: DeployedJob, charges: Iterable[Charge]) -> list[Charge]:
 
 def facts_of(job: DeployedJob) -> dict[str, Any]:
     """What a charge is for."""
-    guarantee = job.guarantee()
+    guarantee = job.guarantee
     return {
         "job": job.name,
         "protocol": job.protocol,

@@ -115,7 +115,7 @@ class DeployPlan:
     def to_json(self) -> dict[str, Any]:
         """The plan, as JSON values."""
         job, running = self.deployed, self.running
-        guarantee = job.guarantee()
+        guarantee = job.guarantee
         if job.epochs.renew:
             guarantee = guarantee.over(job.horizons or 1)
         return {

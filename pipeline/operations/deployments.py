@@ -18,7 +18,6 @@ from dpstream.pipeline.jobs.descriptions import (
     signing_key_at,
     tells_the_last_epoch,
 )
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey
@@ -210,12 +209,12 @@ def begun_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
     latest = max(job.first_epoch, decisions.decided.highest)
     admission = admission_of(job)
-    for partition in range(job.partitions):
+    for partition in range(job.topics.partitions):
         for record in TopicReader(cluster, job, Role.REPORTS, partition).read():
             addressed = admission.addressed(partition, record.value)
             if not isinstance(addressed, Refusal):
                 latest = max(latest, addressed.epoch)
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     if calendar is not None:
         latest = max(latest, calendar.epoch_of(datetime.fromtimestamp(now / 1000, UTC)))
     return horizons_between(job.first_epoch, latest, job.epochs.count)

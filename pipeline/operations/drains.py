@@ -48,10 +48,10 @@ def begin_drain(cluster: Cluster, job: DeployedJob, now: int) -> Mapping[int, in
         roster = Roster(job)
         for record in TopicReader(cluster, job, Role.PRODUCERS).read():
             roster.apply(record)
-        if len(roster.drains) >= job.partitions:
+        if len(roster.drains) >= job.topics.partitions:
             return roster.drains
     # Partitions that were added later are nobody's.
-    ends = dict(enumerate(cluster.end_offsets(job.topic(Role.REPORTS))[: job.partitions]))
+    ends = dict(enumerate(cluster.end_offsets(job.topic(Role.REPORTS))[: job.topics.partitions]))
     for partition, end in ends.items():
         drain = Drain(job.deployment, partition, end)
         cluster.append(job.topic(Role.PRODUCERS), drain.to_bytes())
@@ -172,5 +172,5 @@ class DrainWatch:
     def _note(self, decision: Decision) -> None:
         """The latest epoch that began before the drain is the last that it is about."""
         manifest = decision.manifest
-        if manifest.first_offset < self._ends[self._job.partition_of(manifest.epoch)]:
+        if manifest.first_offset < self._ends[self._job.topics.partition_of(manifest.epoch)]:
             self._last = max(self._last, manifest.epoch)

@@ -125,7 +125,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
     refused = {place_of(letter) for letter in log.read()} | log.redriven
     letters = _Letters(job, _Epochs(cluster, job))
     parts = None
-    if job.instances > 1:
+    if job.shuffle.instances > 1:
         parts = _parts(cluster, letters, log.redriven, refused)
     fed_back: Counter[str] = Counter()
     kept: Counter[str] = Counter()
@@ -150,7 +150,7 @@ def redrive(cluster: Cluster, job: DeployedJob, *, dry_run: bool = False) -> Red
             fed_back["punctuation" if isinstance(record, Punctuation) else "batch"] += 1
             distinct.add(record.epoch)
             done[role, letter.partition].append(letter.offset)
-            yield Append(role, job.partition_of(record.epoch), letter.value)
+            yield Append(role, job.topics.partition_of(record.epoch), letter.value)
         yield Flush()
 
     def feed_all() -> Steps[None]:
@@ -212,4 +212,4 @@ def _parts(
 def _partition_of(job: DeployedJob, letter: DeadLetter) -> int:
     """The partition in which a record belongs, which need not be the one it was found in."""
     header = header_of(letter)
-    return letter.partition if header is None else job.partition_of(int(header["epoch"]))
+    return letter.partition if header is None else job.topics.partition_of(int(header["epoch"]))

@@ -52,7 +52,7 @@ class Parts:
         job = self._job
         for role in job.report_roles:
             admission = producer_admission(job, role=role)
-            for partition in range(job.partitions):
+            for partition in range(job.topics.partitions):
                 for record in TopicReader(cluster, job, role, partition).read():
                     found = admission.addressed(partition, record.value)
                     place = job.topic(role), partition, record.offset

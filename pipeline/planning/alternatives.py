@@ -123,7 +123,7 @@ def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
         entry = PROTOCOLS[protocol]
         try:
             parameters = make()
-            if job.central is not None and entry.needs_shuffle:
+            if job.central is not None and entry.shuffling is not None:
                 stated = job.central
                 parameters = replace(parameters, epsilon=stated.epsilon, delta=stated.delta)
             other = entry.calibrate(parameters, job.epochs.count, job.shuffle.minimum)
@@ -135,7 +135,10 @@ def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
 
 
 def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
-    return tuple(job.protocol_entry.alternatives(job.parameters, job.epochs.count))
+    planning = job.protocol_entry.planning
+    return (
+        () if planning is None else tuple(planning.alternatives(job.parameters, job.epochs.count))
+    )
 
 
 def least_error(found: Sequence[Alternative]) -> Alternative | None:
@@ -179,8 +182,8 @@ def expected_of(job: Job, candidate: Candidate, users: int) -> Alternative:
     """What to expect of a protocol that could do a job."""
     protocol, parameters, law = candidate.protocol, candidate.parameters, candidate.law
     entry = job.protocol_entry if candidate.planned else PROTOCOLS[protocol]
-    assert entry.forecast is not None
-    forecast = entry.forecast(law, parameters, job.epochs.count)
+    assert entry.planning is not None
+    forecast = entry.planning.forecast(law, parameters, job.epochs.count)
     boost = forecast.boost if isinstance(forecast, BoostedForecast) else None
     senders = users + job.added_by_all(law, entry)
     guarantee = entry.randomizer(law).guarantee

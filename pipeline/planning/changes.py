@@ -184,10 +184,10 @@ def _forecast(job: Job, changes: int) -> FreezingForecast:
             ]
         )
     made: Forecast | None = None
-    if protocol.forecast is not None and hasattr(job.parameters, "changes"):
+    if protocol.planning is not None and hasattr(job.parameters, "changes"):
         parameters: Any = replace(job.parameters, changes=changes)
         law = protocol.calibrate(parameters, job.epochs.count, job.shuffle.minimum)
-        made = protocol.forecast(law, parameters, job.epochs.count)
+        made = protocol.planning.forecast(law, parameters, job.epochs.count)
     if not isinstance(made, FreezingForecast):
         raise JobError(
             [

@@ -108,7 +108,7 @@ def _compared(job: Job, candidate: Candidate, users: int) -> Compared:
     expected = expected_of(job, candidate, users)
     guarantee = entry.randomizer(law).guarantee
     epsilon, delta = whole_loss(guarantee, epochs)
-    apart = entry.kept_apart(law) if entry.needs_shuffle else guarantee
+    apart = guarantee if entry.shuffling is None else entry.shuffling.kept_apart(law)
     local = None if apart is None else whole_loss(apart, epochs)[0]
     if job.central is not None and entry.loss_of_streams:
         epsilon, delta = job.central.epsilon, job.central.delta

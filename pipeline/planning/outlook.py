@@ -9,11 +9,13 @@ which the same share colludes; a window of the expected size has more of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.protocols.late_calibration import late_function
-from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.protocol import Law, Protocol, Shuffling
 
 # Imported when it is needed: a plan that was made before is read much faster.
 _epsilon_of_streams = late_function(
@@ -100,7 +102,51 @@ def _epsilon(job: Job, law: Law, honest: int) -> float | None:
         loss, delta = guarantee.epsilon, job.central.delta
         epsilon: float = loss if honest < 2 else _epsilon_of_streams(loss, honest, delta)
         return epsilon
-    if protocol.contributors(law) is None or protocol.epsilon_with is None:
+    shuffling = protocol.shuffling
+    if shuffling is None or shuffling.contributors(law) is None:
         return guarantee.epsilon
-    amplified = protocol.epsilon_with(law, honest) if honest else math.inf
+    return _amplified(shuffling, law, honest)
+
+
+SHARES: Final = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class HonestContributors:
+    """What a job promises if no more than so many contributors of a window add their dummies.
+
+    Attributes:
+        share: of those that the noise is sized on, from 0 to 1.
+        contributors: as many, rounded down.
+        epsilon: of what the guarantee is about, an epoch or a stream, with the law's delta; None:
+            delta is not enough.
+    """
+
+    share: float
+    contributors: int
+    epsilon: float | None
+
+
+def contributor_curve(
+    protocol: Protocol, law: Law, shares: Sequence[float] = SHARES
+) -> tuple[HonestContributors, ...]:
+    """What some shares of the fewest contributors leave; nothing if all rests on none of them.
+
+    >>> from dpstream.pipeline.protocols.registry import PROTOCOLS
+    >>> from dpstream.randomizers.count_min import CountMinParameters
+    >>> count_min = PROTOCOLS["count_min"]
+    >>> law = count_min.calibrate(CountMinParameters(1.0, 1e-6, ("a", "b")), 1, 1000)
+    >>> curve = contributor_curve(count_min, law, (1, 0.5))
+    >>> [(each.contributors, round(each.epsilon, 2)) for each in curve]
+    [(1000, 1.0), (500, 1.69)]
+    """
+    shuffling, needed = protocol.shuffling, protocol.contributors(law)
+    if shuffling is None or needed is None:
+        return ()
+    found = [(share, math.floor(needed * share)) for share in shares]
+    return tuple(HonestContributors(*each, _amplified(shuffling, law, each[1])) for each in found)
+
+
+def _amplified(shuffling: Shuffling, law: Law, honest: int) -> float | None:
+    amplified = shuffling.epsilon_with(law, honest) if honest else math.inf
     return amplified if math.isfinite(amplified) else None

@@ -15,9 +15,8 @@ from typing import Literal
 
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.odds import best_guess
-from dpstream.pipeline.protocols.boolean_alternatives import DELTA
 from dpstream.pipeline.protocols.late_calibration import late_function
-from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.protocol import DELTA, Law
 from dpstream.randomizers.guarantee import Guarantee, whole_streams
 
 Kind = Literal["analyst", "adder", "stage", "broker", "collector", "producer"]
@@ -91,7 +90,8 @@ class _Parties:
     def __init__(self, job: Job, law: Law) -> None:
         self._job, self._law, self._entry = job, law, job.protocol_entry
         self._central = job.guarantee_of(law)
-        self._apart = self._entry.kept_apart(law) if self._entry.needs_shuffle else self._central
+        shuffling = self._entry.shuffling
+        self._apart = self._central if shuffling is None else shuffling.kept_apart(law)
         self._epochs = job.epochs.count
 
     def all(self) -> Iterator[PartyGuarantee]:
@@ -125,9 +125,10 @@ class _Parties:
         return self._central, _assumed(self._central)
 
     def _if_shuffled(self) -> Guarantee | None:
-        if self._entry.needs_shuffle:
+        if self._entry.shuffling is not None:
             return None
-        own = self._entry.if_shuffled(self._law)
+        planning = self._entry.planning
+        own = None if planning is None else planning.if_shuffled(self._law)
         if own is None:
             own = amplified_streams(self._job, self._central)
         if own is None or own.epsilon > _WORTH_SAYING * self._central.epsilon:
@@ -150,7 +151,7 @@ class _Parties:
         return self._with("adder", "who adds up", sees, central, assumed)
 
     def _stage(self) -> PartyGuarantee:
-        job, instances = self._job, self._job.instances
+        job, instances = self._job, self._job.shuffle.instances
         name = "shuffle operator" if instances == 1 else f"one of {instances} shuffle operators"
         if job.sealed is not None:
             sees = "who sends how many sealed messages, padded"
@@ -225,7 +226,7 @@ class _Parties:
     def _with(
         self, kind: Kind, party: str, sees: str, guarantee: Guarantee, assumes: str
     ) -> PartyGuarantee:
-        assumes = assumes if self._entry.needs_shuffle else _NOTHING
+        assumes = assumes if self._entry.shuffling is not None else _NOTHING
         return self._row(kind, party, sees, guarantee, assumes)
 
     def _row(

@@ -29,9 +29,13 @@ from dpstream.pipeline.planning.comparison import (
     recommend,
 )
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
-from dpstream.pipeline.planning.honest_contributors import HonestContributors, contributor_curve
 from dpstream.pipeline.planning.influence import influence_of_one
-from dpstream.pipeline.planning.outlook import Outlook, outlook
+from dpstream.pipeline.planning.outlook import (
+    HonestContributors,
+    Outlook,
+    contributor_curve,
+    outlook,
+)
 from dpstream.pipeline.planning.parties import PartyGuarantee, party_guarantees
 from dpstream.pipeline.planning.review import warnings_for
 from dpstream.pipeline.protocols.forecasts import (
@@ -261,7 +265,7 @@ def plan(
     smoothed = _smoothed(forecast, senders)
     found = compare(job, law, users) if side_by_side or trust is not None else ()
     wanted = WANTED_ERRORS if error is None or error >= 1 else (error,)
-    fewest = job.shuffle.minimum if protocol.needs_shuffle else 1
+    fewest = job.shuffle.minimum if protocol.shuffling is not None else 1
     if crowds is not None:
         # Of each of equal crowds as many must be left.
         fewest = crowds.crowds * (job.shuffle.minimum + crowds.counts.shift)
@@ -319,7 +323,7 @@ def plan(
             *forecast.caveats,
             *(forecast.found_caveats(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),
-            *_of_strangers(job, protocol.needs_shuffle),
+            *_of_strangers(job, protocol.shuffling is not None),
         ),
         warnings=tuple(warnings_for(job, law, users, weighed)),
     )
@@ -331,7 +335,7 @@ def _in_users(error: float | None, users: int) -> float | None:
 
 def _assumption(job: Job, law: Law, shares: NDArray[np.float64] | None) -> str | None:
     epochs = job.epochs.count
-    limit = job.protocol_entry.change_limit(law, job.parameters, epochs)
+    limit = job.protocol_entry.aggregation.change_limit(law, job.parameters, epochs)
     if limit is None:
         return None
     if shares is None:
@@ -430,10 +434,10 @@ def _bytes_per_user(job: Job, law: Law, users: int, reports_per_user: float) -> 
         form = job.share_form(law)
         return job.epochs.count * form.pieces * form.row_form.report_bytes / users
     boxed = sealed_form(protocol.word_form(law), 1 + len(job.hops)).report_bytes
-    if protocol.capacity is None:
+    if protocol.shuffling is None:
         return reports_per_user * boxed
-    epochs, instances = range(1, job.epochs.count + 1), job.instances
-    most = [protocol.capacity(law, epoch, users) for epoch in epochs]
+    epochs, instances = range(1, job.epochs.count + 1), job.shuffle.instances
+    most = [protocol.shuffling.capacity(law, epoch, users) for epoch in epochs]
     if instances > 1:
         most = [instances * room_of_part(each, instances) for each in most]
     return sum(most) / users * boxed

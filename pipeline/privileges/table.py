@@ -263,7 +263,7 @@ def _of_operator(job: Job) -> Iterator[Privilege]:
 def _of_operator_with_reports(job: Job) -> Iterator[Privilege]:
     """What an operator needs of those who report, and of what they have sent."""
     grants = _Grants(job)
-    if job.instances > 1:
+    if job.shuffle.instances > 1:
         why = "dead-letters --redrive sees that each instance has its part"
         yield from grants.on(Operation.READ, why, *job.report_roles)
     elif job.epochs.renew:

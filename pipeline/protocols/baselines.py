@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,15 @@ from dpstream.aggregators.epoch_responses import (
     ResponseLaw,
     response_variance,
 )
-from dpstream.pipeline.protocols.future_rand import dyadic_protocol
+from dpstream.pipeline.protocols.dyadic import dyadic_protocol
 from dpstream.pipeline.protocols.late_calibration import late_calibration
-from dpstream.pipeline.protocols.protocol import Example, LawReader, Protocol, fixed_words
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Example,
+    Planning,
+    Protocol,
+    fixed_words,
+)
 from dpstream.randomizers.baselines import (
     BunParameters,
     ErlingssonParameters,
@@ -28,7 +33,6 @@ from dpstream.randomizers.baselines import (
     SplitBudgetLaw,
     SplitBudgetParameters,
 )
-from dpstream.randomizers.epoch_responses import EpochResponses
 
 _CALIBRATE = late_calibration("baselines")
 
@@ -40,17 +44,14 @@ class EpochResponsesForecast:
         law: the constants of the job.
         last_epoch: at most the law's last.
         constants: what `plan` says besides of the law.
-        caveats: what to know of the estimates.
     """
 
+    caveats: tuple[str, ...] = ()
+
     def __init__(
-        self,
-        law: ResponseLaw,
-        last_epoch: int,
-        constants: Mapping[str, int | float] | None = None,
-        caveats: tuple[str, ...] = (),
+        self, law: ResponseLaw, last_epoch: int, constants: Mapping[str, int | float] | None = None
     ) -> None:
-        self._law, self.caveats = law, caveats
+        self._law = law
         self.reports_per_user = np.ones(last_epoch)
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {"epochs": law.last_epoch, "c_gap": law.c_gap, **(constants or {})},
@@ -62,55 +63,22 @@ class EpochResponsesForecast:
         return np.full(len(self.reports_per_user), math.sqrt(variance))
 
 
-def _epoch_responses(
-    name: str,
-    parameters: type[Any],
-    law: LawReader,
-    devices: type[EpochResponses[Any]],
-    constants: Callable[[Any], Mapping[str, int | float]],
-    *examples: Example,
-    caveats: tuple[str, ...] = (),
-    loss_of_streams: bool = False,
-) -> Protocol:
-    """Devices that answer with one bit at every epoch.
+class MemoizedResponseForecast(EpochResponsesForecast):
+    """The same, of responses of which a part is permanent."""
 
-    Args:
-        name: of the protocol.
-        parameters: its class.
-        law: its class.
-        devices: its class.
-        constants: from a law, what `plan` says of it besides.
-        examples: see `Protocol`.
-        caveats: what to know of the estimates.
-        loss_of_streams: see `Protocol`.
-    """
-    return Protocol(
-        name=name,
-        parameters=parameters,
-        calibrate=_CALIBRATE,
-        law=lambda asked: law,
-        randomizer=devices,
-        restore=devices.restore,
-        aggregator=lambda law, asked: EpochResponsesAggregator(law),
-        aggregator_from_bytes=lambda law, asked, data: EpochResponsesAggregator.from_bytes(
-            law, data
-        ),
-        word_form=fixed_words(devices),
-        needs_shuffle=False,
-        loss_of_streams=loss_of_streams,
-        forecast=lambda law, asked, last_epoch: EpochResponsesForecast(
-            law, last_epoch, constants(law), caveats
-        ),
-        examples=examples,
-    )
-
-
-def _of_memoized(law: MemoizedResponseLaw) -> Mapping[str, int | float]:
-    return {
-        "permanent_epsilon": law.permanent.loss,
-        "instantaneous_epsilon": law.instantaneous.loss,
-        "stream_epsilon": law.stream_loss,
-    }
+    def __init__(self, law: MemoizedResponseLaw, last_epoch: int) -> None:
+        losses = {
+            "permanent_epsilon": law.permanent.loss,
+            "instantaneous_epsilon": law.instantaneous.loss,
+            "stream_epsilon": law.stream_loss,
+        }
+        super().__init__(law, last_epoch, losses)
+        self.caveats = (
+            "estimates of different epochs rest on the same permanent responses: averaging over "
+            "epochs does not take their error away",
+            "the guarantee is for values that never change; whole streams lose what stream_epsilon "
+            "says, and budgets are charged with that",
+        )
 
 
 INDEPENDENT_RESPONSE = dyadic_protocol(
@@ -143,29 +111,34 @@ BUN = dyadic_protocol(
     ),
 )
 
-SPLIT_BUDGET = _epoch_responses(
-    "split_budget",
-    SplitBudgetParameters,
-    SplitBudgetLaw,
-    SplitBudget,
-    lambda law: {"epsilon": law.response.loss},
-    Example(SplitBudgetParameters(1.0), 1),
-    Example(SplitBudgetParameters(4.0), 4),
+SPLIT_BUDGET = Protocol(
+    name="split_budget",
+    parameters=SplitBudgetParameters,
+    law=lambda asked: SplitBudgetLaw,
+    calibrate=_CALIBRATE,
+    word_form=fixed_words(SplitBudget),
+    randomizer=SplitBudget,
+    aggregation=Aggregation.of(EpochResponsesAggregator),
+    planning=Planning.of(
+        lambda law, last_epoch: EpochResponsesForecast(
+            law, last_epoch, {"epsilon": law.response.loss}
+        )
+    ),
     loss_of_streams=True,
+    examples=(Example(SplitBudgetParameters(1.0), 1), Example(SplitBudgetParameters(4.0), 4)),
 )
 
-MEMOIZED_RESPONSE = _epoch_responses(
-    "memoized_response",
-    MemoizedResponseParameters,
-    MemoizedResponseLaw,
-    MemoizedResponse,
-    _of_memoized,
-    Example(MemoizedResponseParameters(2.0), 4),
-    Example(MemoizedResponseParameters(2.0, 0.3, "full"), 3),
-    caveats=(
-        "estimates of different epochs rest on the same permanent responses: averaging over epochs "
-        "does not take their error away",
-        "the guarantee is for values that never change; whole streams lose what stream_epsilon "
-        "says, and budgets are charged with that",
+MEMOIZED_RESPONSE = Protocol(
+    name="memoized_response",
+    parameters=MemoizedResponseParameters,
+    law=lambda asked: MemoizedResponseLaw,
+    calibrate=_CALIBRATE,
+    word_form=fixed_words(MemoizedResponse),
+    randomizer=MemoizedResponse,
+    aggregation=Aggregation.of(EpochResponsesAggregator),
+    planning=Planning.of(MemoizedResponseForecast),
+    examples=(
+        Example(MemoizedResponseParameters(2.0), 4),
+        Example(MemoizedResponseParameters(2.0, 0.3, "full"), 3),
     ),
 )

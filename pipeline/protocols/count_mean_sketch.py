@@ -15,7 +15,7 @@ from dpstream.aggregators.count_mean_sketch import (
 )
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol, Shuffling
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.fragments.count_mean_sketch import (
     CountMeanSketch,
@@ -73,22 +73,18 @@ class CountMeanSketchForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="count_mean_sketch",
     parameters=CountMeanSketchParameters,
-    calibrate=late_calibration("fragments.count_mean_sketch", sized=True),
     law=lambda asked: CountMeanSketchLaw,
+    calibrate=late_calibration("fragments.count_mean_sketch", sized=True),
     randomizer=CountMeanSketch,
-    restore=CountMeanSketch.restore,
-    aggregator=lambda law, asked: CountMeanSketchAggregator(law),
-    aggregator_from_bytes=lambda law, asked, data: CountMeanSketchAggregator.from_bytes(law, data),
-    word_form=lambda law: law.word_form,
-    needs_shuffle=True,
-    capacity=stated_capacity,
-    distinct_reports=True,
-    contributors=lambda law: law.minimum,
-    epsilon_with=late("fragments.count_mean_sketch", "epsilon_with"),
-    kept_apart=lambda law: CountMeanSketch(law).kept_apart,
-    per_epoch=True,
+    aggregation=Aggregation.of(CountMeanSketchAggregator),
+    shuffling=Shuffling(
+        late("fragments.count_mean_sketch", "epsilon_with"),
+        distinct_reports=True,
+        kept_apart=lambda law: CountMeanSketch(law).kept_apart,
+    ),
+    planning=Planning.of(CountMeanSketchForecast),
     values=lambda asked: SetDomain(asked.domain, 1),
-    forecast=lambda law, asked, last_epoch: CountMeanSketchForecast(law, last_epoch),
+    per_epoch=True,
     examples=(
         Example(CountMeanSketchParameters(2.0, 0.05, ("a",), rows=2, buckets=2), 1, minimum=4),
     ),

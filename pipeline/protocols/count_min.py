@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.count_min import CountMinAggregator
-from dpstream.pipeline.protocols.describe_code import describe_code
 from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
-from dpstream.pipeline.protocols.item_alternatives import alternatives
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration
-from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast, describe_code
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol, Shuffling
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.cell_codes.grid import AxisCode, Grid
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
@@ -202,24 +200,22 @@ def _noise_caveats(law: CountMinLaw) -> tuple[str, ...]:
 PROTOCOL = Protocol(
     name="count_min",
     parameters=CountMinParameters,
-    calibrate=late_calibration("count_min", sized=True),
     law=lambda asked: CountMinLaw,
-    randomizer=CountMin,
-    restore=CountMin.restore,
-    aggregator=lambda law, asked: CountMinAggregator(law, asked.estimator),
-    aggregator_from_bytes=lambda law, asked, data: CountMinAggregator.from_bytes(
-        law, data, asked.estimator
-    ),
+    calibrate=late_calibration("count_min", sized=True),
     word_form=lambda law: WordForm(CountMin.word_dtype, distinct=law.code.cells),
-    needs_shuffle=True,
-    capacity=stated_capacity,
-    contributors=lambda law: law.noise.contributors,
-    epsilon_with=late("count_min", "epsilon_with"),
-    per_epoch=True,
-    stage_dummies=CountMin.stage_dummies,
+    randomizer=CountMin,
+    aggregation=Aggregation(
+        lambda law, asked: CountMinAggregator(law, asked.estimator),
+        lambda law, asked, data: CountMinAggregator.from_bytes(law, data, asked.estimator),
+    ),
+    shuffling=Shuffling(
+        late("count_min", "epsilon_with"),
+        contributors=lambda law: law.noise.contributors,
+        stage_dummies=CountMin.stage_dummies,
+    ),
+    planning=Planning(CountMinForecast, late_plan("alternatives", "of_sets")),
     values=lambda asked: SetDomain(asked.domain, asked.items),
-    forecast=CountMinForecast,
-    alternatives=alternatives,
+    per_epoch=True,
     examples=(
         Example(CountMinParameters(1.0, 0.05, ("a", "b"), rows=1), 1),
         Example(CountMinParameters(1.5, 0.05, ("a", "b"), rows=1), 1, minimum=3),

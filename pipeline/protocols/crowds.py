@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from dpstream.aggregators.crowds import CrowdsAggregator
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.late_calibration import late
-from dpstream.pipeline.protocols.protocol import Law, Protocol, stated_capacity
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Law,
+    Planning,
+    Protocol,
+    Shuffling,
+)
 from dpstream.pipeline.values.crowds import CrowdDomain
 from dpstream.randomizers.crowds import CrowdDevices, CrowdsLaw, CrowdsLawReader, sum_rounded_up
 from dpstream.randomizers.guarantee import Guarantee
@@ -71,23 +77,20 @@ def in_crowds(
         epsilon: of the numbers of all crowds at an epoch.
         delta: of those of all epochs together.
     """
-    one_message, make_forecast = entry.one_message, entry.forecast
-    assert one_message is not None
+    shuffling, planning, aggregation = entry.shuffling, entry.planning, entry.aggregation
+    assert shuffling is not None
     counts_law = late("crowds", "calibrate")
 
     def calibrate(parameters: Any, last_epoch: int, minimum: int) -> Law:
-        contents: Any = one_message.calibrate(parameters, last_epoch, minimum, _WINDOWS)
+        contents: Any = entry.calibrate(parameters, last_epoch, minimum, _WINDOWS)
         return CrowdsLaw(contents, len(labels), counts_law(epsilon, delta, last_epoch))
 
-    def restore(law: CrowdsLaw, arrays: Mapping[str, Any], epoch: int) -> CrowdDevices:
-        return CrowdDevices(law, entry.restore(law.contents, arrays, epoch))
-
     def epsilon_with(law: CrowdsLaw, honest: int) -> float:
-        contents = one_message.epsilon_with(law.contents, honest, _WINDOWS)
+        contents = shuffling.epsilon_with(law.contents, honest, _WINDOWS)
         return sum_rounded_up(contents, law.counts.epsilon) if math.isfinite(contents) else contents
 
     def kept_apart(law: CrowdsLaw) -> Guarantee | None:
-        contents = entry.kept_apart(law.contents)
+        contents = shuffling.kept_apart(law.contents)
         if contents is None:
             return None
         held = contents.neighbours.partition(";")[0]
@@ -98,37 +101,29 @@ def in_crowds(
         )
 
     def aggregator(law: CrowdsLaw, asked: Any) -> CrowdsAggregator[Any]:
-        return CrowdsAggregator(law, lambda: entry.aggregator(law.contents, asked))
+        return CrowdsAggregator(law, lambda: aggregation.make(law.contents, asked))
 
     def aggregator_from_bytes(law: CrowdsLaw, asked: Any, data: bytes) -> CrowdsAggregator[Any]:
         return CrowdsAggregator.from_bytes(
             law,
-            lambda: entry.aggregator(law.contents, asked),
-            lambda part: entry.aggregator_from_bytes(law.contents, asked, part),
+            lambda: aggregation.make(law.contents, asked),
+            lambda part: aggregation.read(law.contents, asked, part),
             data,
         )
 
     def forecast(law: CrowdsLaw, asked: Any, last_epoch: int) -> CrowdsForecast:
-        assert make_forecast is not None
-        return CrowdsForecast(law, make_forecast(law.contents, asked, last_epoch))
+        assert planning is not None
+        return CrowdsForecast(law, planning.forecast(law.contents, asked, last_epoch))
 
     return replace(
         entry,
-        calibrate=calibrate,
         law=lambda asked: CrowdsLawReader(entry.law(asked).from_json),
-        randomizer=lambda law: CrowdDevices(law, entry.randomizer(law.contents)),
-        restore=restore,
-        aggregator=aggregator,
-        aggregator_from_bytes=aggregator_from_bytes,
+        calibrate=calibrate,
         word_form=lambda law: law.word_form,
-        capacity=stated_capacity,
-        contributors=lambda law: law.minimum,
-        epsilon_with=epsilon_with,
-        kept_apart=kept_apart,
-        one_message=None,
-        crowds=lambda law: law,
+        randomizer=lambda law: CrowdDevices(law, entry.randomizer(law.contents)),
+        aggregation=Aggregation(aggregator, aggregator_from_bytes),
+        shuffling=Shuffling(epsilon_with, kept_apart=kept_apart, crowds=lambda law: law),
+        planning=None if planning is None else Planning(forecast),
         values=lambda asked: CrowdDomain(entry.values(asked), column, labels),
-        forecast=None if make_forecast is None else forecast,
-        alternatives=lambda parameters, last_epoch: (),
         examples=(),
     )

@@ -10,10 +10,16 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators import fragments
 from dpstream.aggregators.fragments import FragmentsAggregator
-from dpstream.pipeline.protocols.item_alternatives import alternatives
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from dpstream.pipeline.protocols.protocol import Example, Exposure, Protocol, stated_capacity
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Example,
+    Exposure,
+    Planning,
+    Protocol,
+    Shuffling,
+)
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.division import chances_of_one_instance
 from dpstream.randomizers.fragments import Fragments, FragmentsLaw, FragmentsParameters
@@ -155,24 +161,22 @@ def _exposure(law: FragmentsLaw) -> Exposure | None:
 PROTOCOL = Protocol(
     name="fragments",
     parameters=FragmentsParameters,
-    calibrate=late_calibration("fragments", sized=True),
     law=lambda asked: FragmentsLaw,
+    calibrate=late_calibration("fragments", sized=True),
     randomizer=Fragments,
-    restore=Fragments.restore,
-    aggregator=lambda law, asked: FragmentsAggregator(law),
-    aggregator_from_bytes=lambda law, asked, data: FragmentsAggregator.from_bytes(law, data),
-    word_form=lambda law: law.word_form,
-    needs_shuffle=True,
-    capacity=stated_capacity,
-    distinct_reports=True,
-    contributors=lambda law: law.minimum,
-    epsilon_with=late("fragments", "epsilon_with"),
-    kept_apart=lambda law: Fragments(law).kept_apart,
-    exposure=_exposure,
-    per_epoch=True,
+    aggregation=Aggregation.of(FragmentsAggregator),
+    shuffling=Shuffling(
+        late("fragments", "epsilon_with"),
+        distinct_reports=True,
+        kept_apart=lambda law: Fragments(law).kept_apart,
+    ),
+    planning=Planning.of(
+        FragmentsForecast,
+        late_plan("alternatives", "of_sets"),
+        exposure=_exposure,
+    ),
     values=lambda asked: SetDomain(asked.domain, asked.items),
-    forecast=lambda law, asked, last_epoch: FragmentsForecast(law, last_epoch),
-    alternatives=alternatives,
+    per_epoch=True,
     examples=(
         Example(FragmentsParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),
         Example(FragmentsParameters(1.5, 0.05, ("a",)), 2, minimum=3),

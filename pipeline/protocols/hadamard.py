@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators import hadamard
 from dpstream.aggregators.hadamard import HadamardAggregator
-from dpstream.pipeline.protocols.item_alternatives import alternatives
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from dpstream.pipeline.protocols.protocol import Example, Protocol, stated_capacity
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol, Shuffling
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.hadamard import Hadamard, HadamardLaw, HadamardParameters
 
@@ -68,21 +67,14 @@ class HadamardForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="hadamard",
     parameters=HadamardParameters,
-    calibrate=late_calibration("hadamard", sized=True),
     law=lambda asked: HadamardLaw,
+    calibrate=late_calibration("hadamard", sized=True),
     randomizer=Hadamard,
-    restore=Hadamard.restore,
-    aggregator=lambda law, asked: HadamardAggregator(law),
-    aggregator_from_bytes=lambda law, asked, data: HadamardAggregator.from_bytes(law, data),
-    word_form=lambda law: law.word_form,
-    needs_shuffle=True,
-    capacity=stated_capacity,
-    contributors=lambda law: law.minimum,
-    epsilon_with=late("hadamard", "epsilon_with"),
-    per_epoch=True,
+    aggregation=Aggregation.of(HadamardAggregator),
+    shuffling=Shuffling(late("hadamard", "epsilon_with")),
+    planning=Planning.of(HadamardForecast, late_plan("alternatives", "of_sets")),
     values=lambda asked: SetDomain(asked.domain, asked.items),
-    forecast=lambda law, asked, last_epoch: HadamardForecast(law, last_epoch),
-    alternatives=alternatives,
+    per_epoch=True,
     examples=(
         Example(HadamardParameters(4.0, 0.1, ("a", "b"), 1, 1, "exact", "bernoulli"), 1, 2),
         Example(HadamardParameters(8.0, 0.1, ("a",), 1, 1, "published", "bernoulli"), 1),

@@ -1,4 +1,4 @@
-"""Calibration, imported when it is called: devices read the registry and need no accounting."""
+"""Calibration and plans, imported when called: who runs a protocol reads its entry without them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ def late_function(module: str, function: str) -> Callable[..., Any]:
     return call
 
 
-def late_calibration(
-    package: str, function: str = "calibrate", *, sized: bool = False
-) -> Callable[[Any, int, int], Any]:
+def late_plan(module: str, function: str) -> Callable[..., Any]:
+    """A function of a module beside this one that `plan` alone needs."""
+    return late_function(f"dpstream.pipeline.protocols.{module}", function)
+
+
+def late_calibration(package: str, *, sized: bool = False) -> Callable[..., Any]:
     """How a law is made; where noise is `sized` on the smallest window, it is told of that."""
-    calibrate = late(package, function)
+    calibrate = late(package, "calibrate")
     if sized:
         return calibrate
     return lambda parameters, last_epoch, minimum: calibrate(parameters, last_epoch)

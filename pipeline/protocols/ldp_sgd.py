@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.ldp_sgd import LdpSgdAggregator, length_deviation
 from dpstream.pipeline.protocols.late_calibration import late, late_calibration
-from dpstream.pipeline.protocols.protocol import Example, Learning, Protocol, stated_capacity
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Example,
+    Learning,
+    Planning,
+    Protocol,
+    Shuffling,
+)
 from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.randomizers.ldp_sgd import LdpSgd, LdpSgdLaw, LdpSgdParameters
 
@@ -53,23 +60,18 @@ class LdpSgdForecast:
 PROTOCOL = Protocol(
     name="ldp_sgd",
     parameters=LdpSgdParameters,
-    calibrate=late_calibration("ldp_sgd", sized=True),
     law=lambda asked: LdpSgdLaw,
+    calibrate=late_calibration("ldp_sgd", sized=True),
     randomizer=LdpSgd,
-    restore=LdpSgd.restore,
-    aggregator=LdpSgdAggregator,
-    aggregator_from_bytes=LdpSgdAggregator.from_bytes,
-    word_form=lambda law: law.word_form,
-    needs_shuffle=True,
-    capacity=stated_capacity,
-    contributors=lambda law: law.minimum,
-    epsilon_with=late("ldp_sgd", "epsilon_with"),
-    kept_apart=lambda law: LdpSgd(law).kept_apart,
-    learning=Learning(numbers=lambda law: law.dimensions, groups=lambda law: law.groups),
+    aggregation=Aggregation(LdpSgdAggregator, LdpSgdAggregator.from_bytes),
+    shuffling=Shuffling(
+        late("ldp_sgd", "epsilon_with"), kept_apart=lambda law: LdpSgd(law).kept_apart
+    ),
+    planning=Planning.of(LdpSgdForecast),
     values=lambda asked: ExampleDomain(
         asked.features, asked.classes, tested=asked.test_set is not None
     ),
-    forecast=lambda law, asked, last_epoch: LdpSgdForecast(law, last_epoch),
+    learning=Learning(numbers=lambda law: law.dimensions, groups=lambda law: law.groups),
     examples=(
         Example(LdpSgdParameters(2.0, 0.05, 2, 2, clip=0.02, seed_bits=3), 1, minimum=2),
         Example(LdpSgdParameters(3.0, 0.05, 1, 2, clip=0.01, seed_bits=3), 2),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.measurements import MeasurementsAggregator, sum_variance
 from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from dpstream.pipeline.protocols.protocol import Example, Protocol
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.measurements import (
     BucketLaw,
@@ -134,33 +134,24 @@ def _measurements(
     *examples: Example,
     caveats: Callable[[Any, Any], tuple[str, ...]] = lambda law, asked: (),
 ) -> Protocol:
-    """Devices that send noisy measurements of their item.
-
-    Args:
-        name: of the protocol.
-        parameters: its class.
-        law: its class.
-        examples: see `Protocol`.
-        caveats: from a law and parameters, what `plan` says besides.
-    """
+    """Devices that send noisy measurements; `caveats` make what `plan` says of them besides."""
     return Protocol(
         name=name,
         parameters=parameters,
-        calibrate=late_calibration("measurements", sized=True),
         law=lambda asked: law,
+        calibrate=late_calibration("measurements", sized=True),
         randomizer=Measurements,
-        restore=Measurements.restore,
-        aggregator=lambda law, asked: _labelled(MeasurementsAggregator(law), asked),
-        aggregator_from_bytes=lambda law, asked, data: _labelled(
-            MeasurementsAggregator.from_bytes(law, data), asked
+        aggregation=Aggregation(
+            lambda law, asked: _labelled(MeasurementsAggregator(law), asked),
+            lambda law, asked, data: _labelled(MeasurementsAggregator.from_bytes(law, data), asked),
         ),
-        word_form=lambda law: law.word_form,
-        needs_shuffle=False,
-        per_epoch=True,
+        planning=Planning(
+            lambda law, asked, last_epoch: MeasurementsForecast(
+                MeasurementsAggregator(law), asked.epsilon, last_epoch, caveats(law, asked)
+            )
+        ),
         values=lambda asked: SetDomain(asked.domain, 1),
-        forecast=lambda law, asked, last_epoch: MeasurementsForecast(
-            MeasurementsAggregator(law), asked.epsilon, last_epoch, caveats(law, asked)
-        ),
+        per_epoch=True,
         examples=examples,
     )
 

@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
-from dpstream.pipeline.protocols.describe_code import describe_code
 from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
-from dpstream.pipeline.protocols.item_alternatives import alternatives
-from dpstream.pipeline.protocols.late_calibration import late_calibration
-from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from dpstream.pipeline.protocols.protocol import Example, Protocol
+from dpstream.pipeline.protocols.late_calibration import late_calibration, late_plan
+from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast, describe_code
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.projective_geometry import (
     ProjectiveGeometry,
@@ -99,21 +97,17 @@ class ProjectiveGeometryForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="projective_geometry",
     parameters=ProjectiveGeometryParameters,
-    calibrate=late_calibration("projective_geometry", sized=True),
     law=lambda asked: ProjectiveGeometryLaw,
+    calibrate=late_calibration("projective_geometry", sized=True),
     randomizer=ProjectiveGeometry,
-    restore=ProjectiveGeometry.restore,
-    aggregator=lambda law, asked: ProjectiveGeometryAggregator(law),
-    aggregator_from_bytes=lambda law, asked, data: ProjectiveGeometryAggregator.from_bytes(
-        law, data
+    aggregation=Aggregation.of(ProjectiveGeometryAggregator),
+    planning=Planning.of(
+        ProjectiveGeometryForecast,
+        late_plan("alternatives", "of_sets"),
+        if_shuffled=lambda law: ProjectiveGeometry(law).if_shuffled,
     ),
-    word_form=lambda law: law.word_form,
-    needs_shuffle=False,
-    if_shuffled=lambda law: ProjectiveGeometry(law).if_shuffled,
-    per_epoch=True,
     values=lambda asked: SetDomain(asked.domain, asked.items),
-    forecast=lambda law, asked, last_epoch: ProjectiveGeometryForecast(law, last_epoch),
-    alternatives=alternatives,
+    per_epoch=True,
     examples=(
         Example(ProjectiveGeometryParameters(1.0, ("a", "b", "c")), 2),
         Example(ProjectiveGeometryParameters(1.0, tuple("abcdefghijkl")), 1),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,21 +90,8 @@ class ResumableAggregator(Aggregator, typing.Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A job so small that all its devices can draw, see and send can be enumerated.
-
-    Attributes:
-        parameters: of the protocol's type; with enough epsilon for the values to show in a few
-            thousand reports.
-        last_epoch: a handful.
-        minimum: the fewest devices a window is released with.
-    """
-
-    parameters: Any
-    last_epoch: int
-    minimum: int = 1
-
+DELTA: Final = 1e-6
+"""Of those that trust the shuffle stage, beside a job that states none."""
 
 Alternative: TypeAlias = tuple[str, Callable[[], Any]]
 """A protocol's name, and what makes parameters for it; `ValueError` where there are none."""
@@ -173,23 +160,6 @@ class LearningAggregator(Aggregator, typing.Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OneMessage:
-    """Of a protocol whose devices send exactly one message at every epoch, whatever they hold.
-
-    Its `randomizer` reports them in the order of enrolment, and its law says their `word_form`. So
-    the stage can delete messages of single devices, and crowds can be told apart.
-
-    Attributes:
-        calibrate: as `Protocol.calibrate`, and in how many windows of an epoch a user has a
-            message: the law's epsilon and delta are those of all of them together.
-        epsilon_with: as `Protocol.epsilon_with`, with the same number.
-    """
-
-    calibrate: Callable[[Any, int, int, int], Law]
-    epsilon_with: Callable[[Any, int, int], float]
-
-
-@dataclass(frozen=True, slots=True)
 class Exposure:
     """What epsilon is to whoever sees some of a device's reports together, and not all.
 
@@ -220,118 +190,187 @@ class Learning:
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
-    """One protocol.
+class Aggregation:
+    """What aggregators and publishers run, and what the estimates of an epoch say of others.
 
     Attributes:
-        name: as in job files.
-        parameters: a frozen dataclass whose ``__post_init__`` raises `ValueError`.
-        calibrate: makes the law from parameters, the last epoch of a horizon and the fewest
-            contributors a window is released with. Runs where a job is planned and deployed, never
-            on a device.
-        law: from parameters, the class of the law that `calibrate` makes of them, or what else
-            reads it: so what is read in a deployed job needs no tag.
-        randomizer: makes an empty population.
-        restore: makes a population from a law, `Devices.state_arrays` and the last epoch closed.
-        aggregator: makes an empty state from a law and parameters: estimators may be chosen.
-        aggregator_from_bytes: the same with what `Aggregator.to_bytes` wrote.
-        word_form: what reports look like, from a law.
-        needs_shuffle: whether the guarantee rests on the shuffle stage, and on its minimum.
-        capacity: where the guarantee rests on the shuffle stage: from a law, an epoch of the
-            horizon and the number of devices present, the most messages that they send together,
-            whatever their values.
-        distinct_reports: of those with a capacity, whether no device sends a report twice at an
-            epoch; without a capacity none does.
-        contributors: from a law, the fewest honest contributors of a window that the guarantee
-            rests on; None where it rests on none.
-        epsilon_with: from a law and a number of honest contributors, what its epsilon becomes;
-            infinite where delta is not enough.
-        kept_apart: where the guarantee rests on the shuffle stage: from a law, what is promised
-            against whoever keeps the messages of every device together; None: nothing is.
-        if_shuffled: where it does not: from a law that knows it, what is promised besides against
-            whoever sees shuffled messages only; None: nothing that the law knows.
-        loss_of_streams: whether `parameters.epsilon` is the pure local loss of a user's whole
-            stream, at which every device runs the same randomizer: then whole streams can be
-            shuffled.
-        stage_dummies: from a law, what the shuffle stage adds to every window it releases; None
-            where it adds nothing.
-        stage_sum: from a law, how the shuffle stage adds up the words of every window it releases;
-            None where it releases the words.
-        one_message: of protocols with exactly one message a device at every epoch; None: others.
-        crowds: from a law, that of the crowds whose messages the shuffle stage deletes some of;
-            None where it deletes none.
-        exposure: from a law, what becomes of epsilon where only some reports of a device are seen
-            together; None where there are not several.
-        per_epoch: whether every epoch stands alone: its estimate rests on its own reports. The law
-            is a `PerEpochLaw`.
-        learning: of a protocol that learns, whose devices are `LearningDevices` and whose
-            aggregator is a `LearningAggregator`; None for others.
+        make: makes an empty state from a law and parameters: estimators may be chosen.
+        read: the same with what `Aggregator.to_bytes` wrote.
         changes: from law, parameters and a number of epochs, the errors of changes over so many of
             them; None where they do not follow from what is published. Where every epoch stands
             alone errors are independent, and nothing is asked.
         change_limit: from law, parameters and the epochs of a horizon, how many changes of one
             person the intervals assume at most; None where they hold for any stream.
-        values: from parameters, what a user's value may be.
-        forecast: from law, parameters and last epoch, what `plan` says to expect; None: nothing.
+    """
+
+    make: Callable[[Any, Any], Aggregator]
+    read: Callable[[Any, Any, bytes], Aggregator]
+    changes: Callable[[Any, Any, int], ChangeErrors | None] = lambda law, parameters, lag: None
+    change_limit: Callable[[Any, Any, int], ChangeLimit | None] = lambda law, parameters, epochs: (
+        None
+    )
+
+    @classmethod
+    def of(cls, aggregator: Any, **others: Any) -> Self:
+        """By a class of aggregators that needs the law alone."""
+        read = aggregator.from_bytes
+        return cls(lambda law, _: aggregator(law), lambda law, _, data: read(law, data), **others)
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffling:
+    """What a guarantee that rests on the shuffle stage asks of it, and says of others.
+
+    Attributes:
+        epsilon_with: from a law and a number of honest contributors, what its epsilon becomes;
+            infinite where delta is not enough.
+        contributors: from a law, the fewest honest contributors of a window that the guarantee
+            rests on; None where it rests on none.
+        capacity: from a law, an epoch of the horizon and the number of devices present, the most
+            messages that they send together, whatever their values: it hides how many there are
+            from whoever sees the sizes of records.
+        distinct_reports: whether no device sends a report twice at an epoch.
+        kept_apart: from a law, what is promised against whoever keeps the messages of every device
+            together; None: nothing is.
+        stage_dummies: from a law, what the stage adds to every window it releases; None where it
+            adds nothing.
+        stage_sum: from a law, how the stage adds up the words of every window it releases; None
+            where it releases the words.
+        one_message: whether devices send exactly one message at every epoch, whatever they hold, in
+            the order of enrollment: then messages of single devices can be deleted, and crowds be
+            told apart. `calibrate` and `epsilon_with` take one argument more, in how many windows
+            of an epoch a user has a message: epsilon and delta are those of all of them together.
+        crowds: from a law, that of the crowds whose messages the stage deletes some of; None where
+            it deletes none.
+    """
+
+    epsilon_with: Callable[..., float]
+    contributors: Callable[[Any], int | None] = lambda law: law.minimum
+    capacity: Callable[[Any, int, int], int] = lambda law, epoch, present: law.capacity(
+        epoch, present
+    )
+    distinct_reports: bool = False
+    kept_apart: Callable[[Any], Guarantee | None] = lambda law: None
+    stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
+    stage_sum: Callable[[Any], StageSum | None] = lambda law: None
+    one_message: bool = False
+    crowds: Callable[[Any], CrowdsLaw | None] = lambda law: None
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """What `plan` says of a protocol; nothing that runs needs it.
+
+    Attributes:
+        forecast: from law, parameters and last epoch, what to expect.
         alternatives: from parameters and last epoch, what counts the same for the same epsilon.
+        if_shuffled: where the guarantee does not rest on the shuffle stage: from a law that knows
+            it, what is promised besides against whoever sees shuffled messages only; None: nothing
+            that the law knows.
+        exposure: from a law, what becomes of epsilon where only some reports of a device are seen
+            together; None where there are not several.
+    """
+
+    forecast: Callable[[Any, Any, int], Forecast]
+    alternatives: Callable[[Any, int], Iterable[Alternative]] = lambda parameters, last_epoch: ()
+    if_shuffled: Callable[[Any], Guarantee | None] = lambda law: None
+    exposure: Callable[[Any], Exposure | None] = lambda law: None
+
+    @classmethod
+    def of(cls, forecast: Callable[[Any, int], Forecast], *others: Any, **more: Any) -> Self:
+        """By a class of forecasts that needs law and last epoch alone."""
+        return cls(lambda law, parameters, epoch: forecast(law, epoch), *others, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A job so small that all its devices can draw, see and send can be enumerated.
+
+    Attributes:
+        parameters: of the protocol's type; with enough epsilon for the values to show in a few
+            thousand reports.
+        last_epoch: a handful.
+        minimum: the fewest devices a window is released with.
+    """
+
+    parameters: Any
+    last_epoch: int
+    minimum: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """One protocol: what all agree on, and a part for each of those who run it.
+
+    Attributes:
+        name: as in job files.
+        parameters: a frozen dataclass whose ``__post_init__`` raises `ValueError`.
+        law: from parameters, the class of the law that `calibrate` makes of them, or what else
+            reads it: so what is read in a deployed job needs no tag.
+        calibrate: makes the law from parameters, the last epoch of a horizon and the fewest
+            contributors a window is released with. Runs where a job is planned and deployed, never
+            on a device.
+        randomizer: makes an empty population of devices from a law.
+        aggregation: of aggregators and publishers.
+        shuffling: of a guarantee that rests on the shuffle stage; None: it does not.
+        planning: of `plan`, which otherwise says nothing.
+        word_form: what reports look like, from a law.
+        values: from parameters, what a user's value may be.
+        per_epoch: whether every epoch stands alone: its estimate rests on its own reports. The law
+            is a `PerEpochLaw`.
+        loss_of_streams: whether `parameters.epsilon` is the pure local loss of a user's whole
+            stream, at which every device runs the same randomizer: then whole streams can be
+            shuffled.
+        learning: of a protocol that learns, whose devices are `LearningDevices` and whose
+            aggregator is a `LearningAggregator`; None for others.
         examples: what the conformance suite holds the protocol to its promises with.
     """
 
     name: str
     parameters: type[Any]
-    calibrate: Callable[[Any, int, int], Law]
     law: Callable[[Any], LawReader]
+    calibrate: Callable[..., Law]
     randomizer: Callable[[Any], Devices[Any]]
-    restore: Callable[[Any, Mapping[str, NDArray[Any]], int], Devices[Any]]
-    aggregator: Callable[[Any, Any], Aggregator]
-    aggregator_from_bytes: Callable[[Any, Any, bytes], Aggregator]
-    word_form: Callable[[Any], WordForm]
-    needs_shuffle: bool
-    per_epoch: bool = False
-    capacity: Callable[[Any, int, int], int] | None = None
-    distinct_reports: bool = False
-    contributors: Callable[[Any], int | None] = lambda law: None
-    epsilon_with: Callable[[Any, int], float] | None = None
-    kept_apart: Callable[[Any], Guarantee | None] = lambda law: None
-    if_shuffled: Callable[[Any], Guarantee | None] = lambda law: None
-    loss_of_streams: bool = False
-    stage_dummies: Callable[[Any], StageDummies | None] = lambda law: None
-    stage_sum: Callable[[Any], StageSum | None] = lambda law: None
-    one_message: OneMessage | None = None
-    crowds: Callable[[Any], CrowdsLaw | None] = lambda law: None
-    exposure: Callable[[Any], Exposure | None] = lambda law: None
-    learning: Learning | None = None
-    changes: Callable[[Any, Any, int], ChangeErrors | None] = lambda law, parameters, lag: None
-    change_limit: Callable[[Any, Any, int], ChangeLimit | None] = lambda law, parameters, epochs: (
-        None
-    )
+    aggregation: Aggregation
+    shuffling: Shuffling | None = None
+    planning: Planning | None = None
+    word_form: Callable[[Any], WordForm] = lambda law: law.word_form
     values: Callable[[Any], ValueDomain] = lambda parameters: BOOLEAN
-    forecast: Callable[[Any, Any, int], Forecast] | None = None
-    alternatives: Callable[[Any, int], Iterable[Alternative]] = lambda parameters, last_epoch: ()
+    per_epoch: bool = False
+    loss_of_streams: bool = False
+    learning: Learning | None = None
     examples: tuple[Example, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.needs_shuffle != (self.capacity is not None):
-            raise ValueError(
-                f"{self.name}: a capacity is what hides the number of messages from whoever sees "
-                "the sizes of records, where the guarantee rests on the shuffle stage"
-            )
 
     def most_alike(self, law: Law, epoch: int, contributors: int) -> int:
         """The most reports that say the same, of so many devices at an epoch of the horizon."""
-        if self.capacity is None or self.distinct_reports:
+        if self.shuffling is None or self.shuffling.distinct_reports:
             return contributors
-        return self.capacity(law, epoch, contributors)
+        return self.shuffling.capacity(law, epoch, contributors)
 
-    def stage_adds_noise(self, law: Any) -> bool:
+    @property
+    def one_message(self) -> bool:
+        """See `Shuffling.one_message`."""
+        return self.shuffling is not None and self.shuffling.one_message
+
+    def contributors(self, law: Law) -> int | None:
+        """The fewest honest contributors that the guarantee rests on; None: it rests on none."""
+        return None if self.shuffling is None else self.shuffling.contributors(law)
+
+    def crowds(self, law: Law) -> CrowdsLaw | None:
+        """By which the shuffle stage deletes messages of windows; None: it deletes none."""
+        return None if self.shuffling is None else self.shuffling.crowds(law)
+
+    def stage_dummies(self, law: Law) -> StageDummies | None:
+        """What the shuffle stage adds to windows; None: nothing."""
+        return None if self.shuffling is None else self.shuffling.stage_dummies(law)
+
+    def stage_sum(self, law: Law) -> StageSum | None:
+        """How the shuffle stage adds up windows; None: it does not."""
+        return None if self.shuffling is None else self.shuffling.stage_sum(law)
+
+    def stage_adds_noise(self, law: Law) -> bool:
         """Whether the shuffle stage adds noise to windows: then it sees them without any."""
         return self.stage_dummies(law) is not None or self.stage_sum(law) is not None
-
-
-def stated_capacity(law: Any, epoch: int, contributors: int) -> int:
-    """The most messages of an epoch, of a law that states it: see `Protocol.capacity`."""
-    most: int = law.capacity(epoch, contributors)
-    return most
 
 
 def fixed_words(devices: type[Any]) -> Callable[[Any], WordForm]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.change_limits import change_limit
-from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast, unboosted_caveat
-from dpstream.pipeline.protocols.late_calibration import late_calibration
-from dpstream.pipeline.protocols.protocol import Alternative, Example, Protocol, fixed_words
-from dpstream.pipeline.protocols.shuffled_alternatives import trusting_with_values
+from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast, flips_caveat
+from dpstream.pipeline.protocols.late_calibration import late_calibration, late_plan
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Example,
+    Planning,
+    Protocol,
+    fixed_words,
+)
 from dpstream.pipeline.values.numbers import NumericDomain
-from dpstream.randomizers.item_domains import Numbers
 from dpstream.randomizers.value_stream.range_values import (
     RangeValues,
     RangeValuesLaw,
@@ -62,7 +66,7 @@ class RangeValuesForecast:
         last = law.levels[-1]
         self.caveats = (
             *self._bucket_caveats(parameters.low, parameters.high, parameters.buckets),
-            unboosted_caveat(last.changes, last.booleans.changes, last.unboosted_share, "bucket"),
+            flips_caveat(last.changes, last.booleans.changes, last.unboosted_share, "bucket"),
             "a flip that is not boosted shows by and by, which biases the estimates and is not in "
             "the predicted errors",
         )
@@ -101,34 +105,26 @@ class RangeValuesForecast:
         )
 
 
-def alternatives(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
-    """The one that trusts the shuffle stage."""
-    buckets = Numbers(asked.low, asked.high, asked.buckets)
-    yield from trusting_with_values(asked.epsilon, asked.changes, buckets)
-
-
 PROTOCOL = Protocol(
     name="range_values",
     parameters=RangeValuesParameters,
-    calibrate=late_calibration("value_stream.range_values"),
     law=lambda asked: RangeValuesLaw,
-    randomizer=RangeValues,
-    restore=RangeValues.restore,
-    aggregator=lambda law, asked: RangeValuesAggregator(law),
-    aggregator_from_bytes=lambda law, asked, data: RangeValuesAggregator.from_bytes(law, data),
+    calibrate=late_calibration("value_stream.range_values"),
     word_form=fixed_words(RangeValues),
-    needs_shuffle=False,
-    loss_of_streams=True,
-    change_limit=lambda law, asked, epochs: change_limit(
-        asked.changes,
-        epochs,
-        "delayed",
-        first_is_free=True,
-        boost=max(level.booleans.boost for level in law.levels),
+    randomizer=RangeValues,
+    aggregation=Aggregation.of(
+        RangeValuesAggregator,
+        change_limit=lambda law, asked, epochs: change_limit(
+            asked.changes,
+            epochs,
+            "delayed",
+            first_is_free=True,
+            boost=max(level.booleans.boost for level in law.levels),
+        ),
     ),
+    planning=Planning(RangeValuesForecast, late_plan("alternatives", "of_numbers")),
     values=lambda asked: NumericDomain(asked.low, asked.high, asked.buckets, asked.initial),
-    forecast=RangeValuesForecast,
-    alternatives=alternatives,
+    loss_of_streams=True,
     examples=(
         Example(RangeValuesParameters(1.0, 0, 0, 80, 4), 1),
         Example(RangeValuesParameters(2.0, 1, -5, 5, 2), 2),

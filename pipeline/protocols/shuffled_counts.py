@@ -23,17 +23,18 @@ from dpstream.aggregators.shuffled_value_stream import (
 )
 from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
 from dpstream.pipeline.protocols.forecasts import Forecast
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
 from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
     Example,
     Law,
     LawReader,
+    Planning,
     Protocol,
+    Shuffling,
     StageDummies,
     StageSum,
-    stated_capacity,
 )
-from dpstream.pipeline.protocols.shuffled_alternatives import alternatives
 from dpstream.pipeline.protocols.shuffled_forecasts import (
     ShuffledCountsForecast,
     ShuffledItemCountsForecast,
@@ -180,24 +181,26 @@ def _changes(law: Any, asked: ShuffledCountsParameters, lag: int) -> ChangeError
 PROTOCOL = Protocol(
     name="shuffled_counts",
     parameters=ShuffledCountsParameters,
-    calibrate=_calibrate,
     law=_reader_for,
+    calibrate=_calibrate,
     randomizer=lambda law: _kind_of(law).devices(law),
-    restore=lambda law, arrays, epoch: _kind_of(law).devices.restore(law, arrays, epoch),
-    aggregator=lambda law, asked: _kind_of(law).aggregator(law),
-    aggregator_from_bytes=lambda law, asked, data: _kind_of(law).aggregator.from_bytes(law, data),
-    word_form=lambda law: law.word_form,
-    needs_shuffle=True,
-    capacity=stated_capacity,
-    contributors=lambda law: _kind_of(law).contributors(law),
-    epsilon_with=lambda law, honest: late(_kind_of(law).package, "epsilon_with")(law, honest),
-    stage_dummies=_stage_dummies,
-    stage_sum=_stage_sum,
-    changes=_changes,
-    change_limit=_change_limit,
+    aggregation=Aggregation(
+        lambda law, asked: _kind_of(law).aggregator(law),
+        lambda law, asked, data: _kind_of(law).aggregator.from_bytes(law, data),
+        changes=_changes,
+        change_limit=_change_limit,
+    ),
+    shuffling=Shuffling(
+        lambda law, honest: late(_kind_of(law).package, "epsilon_with")(law, honest),
+        contributors=lambda law: _kind_of(law).contributors(law),
+        stage_dummies=_stage_dummies,
+        stage_sum=_stage_sum,
+    ),
+    planning=Planning(
+        lambda law, asked, last_epoch: _kind_of(law).forecast(law, last_epoch),
+        late_plan("alternatives", "of_shuffled_counts"),
+    ),
     values=lambda asked: _values(asked.domain),
-    forecast=lambda law, asked, last_epoch: _kind_of(law).forecast(law, last_epoch),
-    alternatives=alternatives,
     examples=(
         Example(ShuffledCountsParameters(1.5, 0.05), 2),
         Example(ShuffledCountsParameters(1.0, 0.05), 1, minimum=2),

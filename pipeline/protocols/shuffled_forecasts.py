@@ -13,7 +13,7 @@ from dpstream.aggregators.shuffled_counts import predicted_deviations as counts_
 from dpstream.aggregators.shuffled_item_counts import predicted_deviations as item_deviations
 from dpstream.aggregators.shuffled_level_counts import predicted_deviations as level_deviations
 from dpstream.aggregators.shuffled_value_stream import predicted_deviations as stream_deviations
-from dpstream.pipeline.protocols.value_stream import bias_of_unboosted, unboosted_caveat
+from dpstream.pipeline.protocols.followed_forecasts import FollowedForecast
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.code_variances import (
@@ -149,7 +149,7 @@ class ShuffledLevelCountsForecast:
         return mean_deviation(levels, own) / math.sqrt(single)
 
 
-class ShuffledValueStreamForecast:
+class ShuffledValueStreamForecast(FollowedForecast):
     """One noisy sum for each epoch.
 
     Args:
@@ -158,9 +158,8 @@ class ShuffledValueStreamForecast:
     """
 
     def __init__(self, law: ShuffledValueStreamLaw, last_epoch: int) -> None:
-        self._law, self._last_epoch = law, last_epoch
-        self._kernel = Kernel(law.boost, law.decay)
-        self.reports_per_user = np.ones(last_epoch)
+        super().__init__(Kernel(law.boost, law.decay), law.changes, last_epoch)
+        self._law = law
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {
                 "epochs": law.last_epoch,
@@ -171,19 +170,10 @@ class ShuffledValueStreamForecast:
                 "deviation": law.deviation / STEPS,
             },
         )
-        self.caveats = (unboosted_caveat(self._kernel, law.changes),) if law.boost else ()
 
     def standard_deviations(self, users: int) -> NDArray[np.float64]:
         """Of the estimates, in users, shape (epochs,)."""
         return stream_deviations(self._law, self._last_epoch, users)
-
-    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
-        """The same: later sums add nothing to the estimate of an epoch."""
-        return self.standard_deviations(users)
-
-    def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
-        """Expected estimate minus truth for one user, shape (epochs,)."""
-        return bias_of_unboosted(self._kernel, self._law.changes, model)
 
 
 def _boost_caveats(

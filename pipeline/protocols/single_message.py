@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.single_message import SingleMessageAggregator
-from dpstream.pipeline.protocols.item_alternatives import alternatives
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
-from dpstream.pipeline.protocols.protocol import Example, OneMessage, Protocol, stated_capacity
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol, Shuffling
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.randomizers.single_message import (
     SingleMessage,
@@ -68,25 +67,18 @@ class SingleMessageForecast(PerEpochForecast):
 PROTOCOL = Protocol(
     name="single_message",
     parameters=SingleMessageParameters,
-    calibrate=late_calibration("single_message", sized=True),
     law=lambda asked: SingleMessageLaw,
+    calibrate=late_calibration("single_message", sized=True),
     randomizer=SingleMessage,
-    restore=SingleMessage.restore,
-    aggregator=lambda law, asked: SingleMessageAggregator(law),
-    aggregator_from_bytes=lambda law, asked, data: SingleMessageAggregator.from_bytes(law, data),
-    word_form=lambda law: law.word_form,
-    needs_shuffle=True,
-    capacity=stated_capacity,
-    contributors=lambda law: law.minimum,
-    epsilon_with=late("single_message", "epsilon_with"),
-    kept_apart=lambda law: SingleMessage(law).kept_apart,
-    one_message=OneMessage(
-        late("single_message", "calibrate"), late("single_message", "epsilon_with")
+    aggregation=Aggregation.of(SingleMessageAggregator),
+    shuffling=Shuffling(
+        late("single_message", "epsilon_with"),
+        kept_apart=lambda law: SingleMessage(law).kept_apart,
+        one_message=True,
     ),
-    per_epoch=True,
+    planning=Planning.of(SingleMessageForecast, late_plan("alternatives", "of_sets")),
     values=lambda asked: SetDomain(asked.domain, asked.items),
-    forecast=lambda law, asked, last_epoch: SingleMessageForecast(law, last_epoch),
-    alternatives=alternatives,
+    per_epoch=True,
     examples=(
         Example(SingleMessageParameters(2.0, 0.05, ("a", "b")), 1, minimum=4),
         Example(SingleMessageParameters(1.5, 0.05, ("a",)), 2, minimum=3),

@@ -82,7 +82,7 @@ class Changes:
         if self._before and record.epoch != self._before[-1].epoch + 1:
             self._before.clear()
             self._errors = None
-        if self._job.local_epoch(record.epoch) == 1:
+        if self._job.epochs.local(record.epoch) == 1:
             self._errors = _errors(self._job, self._lag)
         self._before.append(record)
         deviation = None
@@ -102,7 +102,7 @@ class Changes:
 
     def _independent(self, earlier: int, later: int) -> bool:
         alone = self._job.protocol_entry.per_epoch
-        return alone or self._job.horizon_of(earlier) != self._job.horizon_of(later)
+        return alone or self._job.epochs.horizon_of(earlier) != self._job.epochs.horizon_of(later)
 
 
 def changes(
@@ -123,4 +123,4 @@ def changes(
 
 
 def _errors(job: DeployedJob, lag: int) -> ChangeErrors | None:
-    return job.protocol_entry.changes(job.law(), job.parameters, lag)
+    return job.protocol_entry.aggregation.changes(job.law, job.parameters, lag)

@@ -36,7 +36,7 @@ def composed(job: DeployedJob, epochs: int) -> Composed:
         job: whose epochs stand alone.
         epochs: how many.
     """
-    own = job.guarantee()
+    own = job.guarantee
     if epochs == 1:
         return Composed(1, own.epsilon, own.delta, exact=True)
     epsilon = _of_as_many(job, epochs)
@@ -55,7 +55,7 @@ def _of_as_many(job: DeployedJob, epochs: int) -> float | None:
         other = job.protocol_entry.calibrate(job.parameters, epochs, job.shuffle.minimum)
     except ValueError:
         return None
-    law = job.law()
+    law = job.law
     assert isinstance(law, PerEpochLaw)
     assert isinstance(other, PerEpochLaw)
     if other.of_one_epoch().to_json() != law.of_one_epoch().to_json():

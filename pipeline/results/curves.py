@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.plots import new_figure, save_figure, tidy
@@ -160,7 +159,7 @@ def draw_curves(
 def title_lines(job: DeployedJob) -> Iterator[str]:
     """Yield the job's title, its guarantee and what its intervals assume."""
     yield job.title or job.name
-    yield str(job.guarantee()).partition(";")[0]
+    yield str(job.guarantee).partition(";")[0]
     if job.change_limit is not None:
         yield capital(str(job.change_limit))
 
@@ -180,7 +179,7 @@ def mark_gaps(axes: Axes, at: NDArray[np.generic]) -> None:
 
 def name_time_axis(axes: Axes, job: Job) -> None:
     """Say what the axis of epochs is; dates on it are those of the job's time zone."""
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     if calendar is None:
         axes.set_xlabel("epoch")
         return
@@ -191,7 +190,7 @@ def name_time_axis(axes: Axes, job: Job) -> None:
 
 def positions(job: Job, epochs: Sequence[int]) -> NDArray[np.generic]:
     """Where epochs stand on the axis: at their number, or when they begin, in UTC."""
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     if calendar is None:
         return np.array(epochs)
     starts = [calendar.start_of(epoch).replace(tzinfo=None) for epoch in epochs]

@@ -128,8 +128,8 @@ def counts_of(job: DeployedJob, decided: DecidedEpoch) -> EpochCounts:
     counts: Window | None = None
     if decided.counts is not None:
         local, attendance = (
-            job.local_epoch(epoch),
-            Attendance.empty(job.epochs.count, job.all_added_devices),
+            job.epochs.local(epoch),
+            Attendance.empty(job.epochs.count, job.added_by_all(job.law)),
         )
         attendance.set(local, *people)
         counts = window_of(job.aggregator_from_bytes(decided.counts), local, attendance)

@@ -41,7 +41,7 @@ def table_schema(rows: PublishedRows) -> pyarrow.Schema:
         metadata={
             "job": rows.job.name,
             "deployment": rows.job.deployment.hex(),
-            "guarantee": json.dumps(rows.job.guarantee().to_json()),
+            "guarantee": json.dumps(rows.job.guarantee.to_json()),
             "words": json.dumps(rows.job.said(*WORDS), ensure_ascii=False),
         },
     )

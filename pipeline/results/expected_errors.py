@@ -44,11 +44,11 @@ def forecast_of(job: Job, law: Law, held: NDArray[np.float64] | None = None) -> 
         JobError: the protocol has no forecast, or none for shares of items.
     """
     protocol = job.protocol_entry
-    if protocol.forecast is None:
+    if protocol.planning is None:
         raise JobError([Problem(("protocol",), f"{protocol.name} has no forecast to plan with")])
-    forecast = protocol.forecast(law, job.parameters, job.epochs.count)
-    if job.instances > 1 and isinstance(forecast, DividedForecast):
-        forecast = forecast.among(job.instances, sealed=job.sealed is not None)
+    forecast = protocol.planning.forecast(law, job.parameters, job.epochs.count)
+    if job.shuffle.instances > 1 and isinstance(forecast, DividedForecast):
+        forecast = forecast.among(job.shuffle.instances, sealed=job.sealed is not None)
     if held is None:
         return forecast
     if not isinstance(forecast, CellForecast):
@@ -78,7 +78,7 @@ def predicted_rmse(job: Job, users: int) -> float | None:
 
 def rounded_horizon(job: Job, law: Law) -> int | None:
     """The epochs of a horizon rounded up to a power of two, where the protocol needs that."""
-    if job.protocol_entry.forecast is None:
+    if job.protocol_entry.planning is None:
         return None
     forecast = forecast_of(job, law)
     return forecast.horizon if isinstance(forecast, DyadicForecast) else None

@@ -161,7 +161,7 @@ def budget_of(
         stated: every budget ever stated there, in order.
     """
     own = [each for each in charges if each.population == job.population_name]
-    guarantee = job.guarantee()
+    guarantee = job.guarantee
     charged = {name: total_of(own, name) for name in ("epsilon", "delta")}
     accounts = accounts_for(job.population_name, own, standing_for(job, stated))
     bound = all(each.binding is not None for each in accounts)

@@ -90,7 +90,7 @@ class WindowIndex:
         self._checks = job.aggregator()
         self.places: dict[int, WindowPlace] = {}
         self._partitions: dict[int, _Partition] = {}
-        for number in range(job.partitions):
+        for number in range(job.topics.partitions):
             cursor = job.cursor(Role.SHUFFLED, partial(self._take_in, number), number)
             cursor.position = max(cursor.position, (floors or {}).get(number, 0))
             self._partitions[number] = _Partition(cursor, Attempts(_Size, _count))
@@ -112,7 +112,7 @@ class WindowIndex:
 
     def find(self, epoch: int) -> Steps[bool]:
         """Read on until the window of an epoch is found; False if there is none."""
-        partition = self._partitions[self._job.partition_of(epoch)]
+        partition = self._partitions[self._job.topics.partition_of(epoch)]
         while epoch not in self.places:
             if not (yield from partition.cursor.read_some()):
                 return False
@@ -162,7 +162,7 @@ class WindowIndex:
         if self._job.sealed is not None:
             return chunk
         try:
-            self._checks.check_words(self._job.local_epoch(chunk.epoch), chunk.words.values)
+            self._checks.check_words(self._job.epochs.local(chunk.epoch), chunk.words.values)
         except ValueError:
             return None
         return chunk

@@ -119,8 +119,8 @@ def smoothed_horizons(job: DeployedJob, last_epoch: int) -> Steps[dict[int, Smoo
     epochs, estimation = EpochLog(job), Estimation(job)
     yield from epochs.find_end()
     while (found := (yield from epochs.next())) is not None:
-        of = job.horizon_of(found.epoch)
-        if of > job.horizon_of(last_epoch):
+        of = job.epochs.horizon_of(found.epoch)
+        if of > job.epochs.horizon_of(last_epoch):
             break
         if of != estimation.horizon and estimation.last_epoch:
             horizons[estimation.horizon] = look_back(job, estimation)

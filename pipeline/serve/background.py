@@ -103,7 +103,7 @@ class LookBack:
         changed = []
         fresh = False
         for epoch in () if epochs is None else epochs.read(run):
-            of = self.job.horizon_of(epoch.epoch)
+            of = self.job.epochs.horizon_of(epoch.epoch)
             if of != self._estimation.horizon and self._estimation.last_epoch:
                 changed.append((self._estimation.horizon, look_back(self.job, self._estimation)))
             self._estimation.take_in(epoch.manifest, epoch.counts)
@@ -123,10 +123,10 @@ class LookBack:
 
     def _from_the_latest(self) -> Steps[EpochLog | None]:
         latest = (yield from place_of_latest(self.job, lambda latest: latest)).before
-        if latest and self.job.local_epoch(latest) > LONGEST_LOOKED_BACK:
+        if latest and self.job.epochs.local(latest) > LONGEST_LOOKED_BACK:
             return None
         first = max(1, latest - EPOCHS_LOOKED_BACK)
-        return EpochLog(self.job, self.job.first_of_horizon(first))
+        return EpochLog(self.job, self.job.epochs.first_of_horizon(first))
 
 
 class Background(threading.Thread):

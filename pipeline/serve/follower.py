@@ -142,7 +142,7 @@ class Reader:
             if reader is None or reader.job.deployment != job.deployment:
                 self._jobs[name] = _Estimates(job)
             # Here and not in the event loop: of some laws it takes seconds.
-            job.guarantee()
+            _ = job.guarantee
         self._jobs = {name: self._jobs[name] for name in jobs}
         phases = {name: self._spending.topic.phase(name) for name in jobs}
         self._said = self._accounts()

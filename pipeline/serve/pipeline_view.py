@@ -26,7 +26,7 @@ def pipeline_json(job: DeployedJob, status: JobStatus, now: int) -> dict[str, An
         now: milliseconds since 1970.
     """
     # A device that reports for itself sends one at every epoch, whatever its value is.
-    hidden = job.protocol_entry.needs_shuffle and job.devices is None
+    hidden = job.protocol_entry.shuffling is not None and job.devices is None
     workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
     windows = sorted(
         (window for worker in workers for window in worker.windows),

@@ -34,7 +34,7 @@ def parties_of(job: DeployedJob) -> tuple[Party, ...]:
 
 
 def _parties(job: DeployedJob) -> Iterator[Party]:
-    shuffles = not job.guarantee().trust.startswith("nobody")
+    shuffles = not job.guarantee.trust.startswith("nobody")
     sealed = job.sealed is not None
     if job.devices is None:
         yield Party("devices, producers", "values, on their own machine", trusted=True)
@@ -73,7 +73,7 @@ def trust_body(job: DeployedJob) -> dict[str, Any]:
         words = f"Besides their own device, a person has to trust the {' and the '.join(trusted)}"
     else:
         words = f"A person has to trust {own}, and nobody else"
-    honest = job.protocol_entry.contributors(job.law())
+    honest = job.protocol_entry.contributors(job.law)
     others = ""
     if honest is not None:
         others = f" Of the {job.people} of each {period(job)}, {honest:,} have to be honest."

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.truths import ChangedTruths, Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.results.changes import Changes, changes
@@ -193,7 +192,7 @@ def summary(state: JobState) -> dict[str, Any]:
 
 
 def _loss(job: DeployedJob) -> dict[str, Any]:
-    guarantee = job.guarantee()
+    guarantee = job.guarantee
     each = "horizon" if job.epochs.renew else None
     if guarantee.unit == "epoch":
         each = "epoch"
@@ -229,7 +228,7 @@ def _change(state: JobState) -> dict[str, str] | None:
 
 def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
     """What is needed to write dates: the zone's name, and whether epochs are whole days of it."""
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     if calendar is None:
         return None
     return {
@@ -241,7 +240,7 @@ def calendar_body(job: DeployedJob) -> dict[str, Any] | None:
 
 def begins(job: DeployedJob, epoch: int) -> int | None:
     """When an epoch begins, in milliseconds since 1970; None where no calendar says so."""
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     return None if calendar is None else _begins(calendar, epoch)
 
 
@@ -284,7 +283,7 @@ def details(state: JobState) -> dict[str, Any]:
     """One job by itself."""
     job, history = state.job, state.history
     last = history.last
-    guarantee = job.guarantee() if last is None else job.guarantee_over(last.horizons)
+    guarantee = job.guarantee if last is None else job.guarantee_over(last.horizons)
     return summary(state) | {
         "domain": _domain(state, MOST_LABELS),
         "guarantee": guarantee,

@@ -74,7 +74,7 @@ class ItemComparison:
 
 def messages_sent(job: DeployedJob, epoch: int, topics: MemoryLog, admission: Admission) -> int:
     """How many messages of an epoch are in the raw topic, which the shuffle stage empties."""
-    partition = job.partition_of(epoch)
+    partition = job.topics.partition_of(epoch)
     admitted = (
         admission.admit(partition, value)
         for role in job.report_roles

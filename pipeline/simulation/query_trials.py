@@ -53,7 +53,7 @@ def simulations_json(query: Query, simulations: Sequence[Simulation]) -> Mapping
     spans = EpochSpans(first.job)
     return {
         "job": first.job.name,
-        "guarantee": first.job.guarantee(),
+        "guarantee": first.job.guarantee,
         "trials": len(simulations),
         "rmse": None if found is None else found.rmse,
         "predicted_rmse": None if found is None else found.predicted,

@@ -65,7 +65,7 @@ class Simulation:
         return replace(self, records=tuple(record for records in found for record in records))
 
     def _horizon(self, epoch: int) -> SmoothedHorizon | None:
-        return self.smoothed.get(self.job.horizon_of(epoch))
+        return self.smoothed.get(self.job.epochs.horizon_of(epoch))
 
     def errors(self) -> NDArray[np.float64]:
         """Estimate minus truth, shape (estimates,); epochs without an estimate are left out.
@@ -106,7 +106,7 @@ class Simulation:
         spans = EpochSpans(self.job)
         return {
             "job": self.job.name,
-            "guarantee": self.job.guarantee(),
+            "guarantee": self.job.guarantee,
             "assumes_changes": self.job.assumes_changes,
             "rmse": root_mean_square([self]),
             "coverage": coverage([self]),

@@ -104,7 +104,7 @@ def added_to(job: DeployedJob, total: Aggregator, epoch: int, added: Words) -> A
     """A state with the reports of added devices, too; the one given stays as it is."""
     both = job.aggregator()
     both.merge(total)
-    both.add(job.local_epoch(epoch), added.values, added.counts)
+    both.add(job.epochs.local(epoch), added.values, added.counts)
     return both
 
 

@@ -45,7 +45,7 @@ class AddedDevices:
         self._job = job
         self._party = party
         self._keys = keys
-        self._count = job.added_devices
+        self._count = job.added_by_each(job.law)
 
     def words(self, epoch: int) -> Words | None:
         """Reports that are added to the window of an epoch; None where none are.
@@ -59,7 +59,7 @@ class AddedDevices:
         devices = self._job.randomizer()
         devices.enrol(self._count, generator)
         nothing = np.full((self._count, *domain.shape), domain.initial, np.int64)
-        drawn = devices.report(self._job.local_epoch(epoch), nothing, None, generator)
+        drawn = devices.report(self._job.epochs.local(epoch), nothing, None, generator)
         if isinstance(drawn, CountedWords):
             return Words(drawn.values, drawn.counts)
         return Words(drawn)
@@ -76,16 +76,16 @@ class AddedDevices:
         reports = words.values
         if words.counts is not None:
             reports = np.repeat(reports, words.counts.astype(np.int64), axis=0)
-        capacity = job.protocol_entry.capacity
-        assert capacity is not None
-        most = capacity(job.law(), job.local_epoch(epoch), self._count)
+        shuffling = job.protocol_entry.shuffling
+        assert shuffling is not None
+        most = shuffling.capacity(job.law, job.epochs.local(epoch), self._count)
         packed = pack_reports(reports, most - len(reports), form)
-        locks = job.locks_after(role, epoch)
+        locks = job.locks.after(role, epoch)
         for start in range(0, most, _SEALED_AT_ONCE):
             yield seal_rows(packed[start : start + _SEALED_AT_ONCE], locks)
 
     def _generator(self, epoch: int) -> np.random.Generator:
-        lock = self._job.lock(self._party, epoch)
+        lock = self._job.locks.of(self._party, epoch)
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
             raise WrongKeyError(

@@ -29,7 +29,7 @@ class AddedReports(WindowTransform[Aggregator]):
 
     def add(self, content: Aggregator, chunk: Chunk) -> None:
         """See `WindowTransform.add`."""
-        content.add(self._job.local_epoch(chunk.epoch), chunk.words.values, chunk.words.counts)
+        content.add(self._job.epochs.local(chunk.epoch), chunk.words.values, chunk.words.counts)
         self.counts["reports"] += chunk.words.messages
 
     def write(self, chunk: Chunk, parts: Sequence[Aggregator]) -> Steps[None]:

@@ -122,7 +122,7 @@ def window_payload(job: DeployedJob, manifest: Manifest, sums: tuple[bytes, byte
         table = joined_sums(first, second, form)
         present = table.nonzero()[0]
         words = present.astype(job.word_form.dtype)[:, None]
-        aggregator.add(job.local_epoch(manifest.epoch), words, table[present])
+        aggregator.add(job.epochs.local(manifest.epoch), words, table[present])
     except ValueError as error:
         return spoiled_payload(f"what the shares add up to are no counts of this job: {error}")
     return aggregator.to_bytes()
@@ -156,9 +156,9 @@ def _problem(
 
 def _most_alike(job: DeployedJob, manifest: Manifest) -> int:
     """The most reports of a window that say the same; of each producer all devices may be in."""
-    law, epoch = job.law(), job.local_epoch(manifest.epoch)
+    law, epoch = job.law, job.epochs.local(manifest.epoch)
     senders = Counter(manifest.populations)
-    senders[job.added_devices] += len(job.later_parties)
+    senders[job.added_by_each(job.law)] += len(job.later_parties)
     return sum(
         times * job.protocol_entry.most_alike(law, epoch, devices)
         for devices, times in senders.items()

@@ -132,7 +132,7 @@ class WordCheck:
         if distinct is not None and values.size and int(values.max()) >= distinct:
             return f"word {int(values.max())}, {self._job.protocol} has words below {distinct}"
         try:
-            self._check_words(self._job.local_epoch(epoch), values)
+            self._check_words(self._job.epochs.local(epoch), values)
         except ValueError as error:
             return str(error)
         return None

@@ -55,7 +55,7 @@ def chunks_of_attempt(
             words=piece,
             instance=instance,
         )
-        yield Append(role, job.partition_of(epoch), encode_chunk(chunk))
+        yield Append(role, job.topics.partition_of(epoch), encode_chunk(chunk))
 
 
 @dataclass(slots=True)

@@ -128,7 +128,7 @@ class BoxOpener:
         return unseal_all(boxes, private_key, context)
 
     def _turn(self, epoch: int) -> tuple[X25519PrivateKey, bytes]:
-        lock = self._job.lock(self._party, epoch)
+        lock = self._job.locks.of(self._party, epoch)
         private_key = self._keys.find(lock.public_key)
         if private_key is None:
             raise WrongKeyError(
@@ -184,7 +184,7 @@ class ReportReader:
         return reports
 
     def _add_opened(self, aggregator: Aggregator, epoch: int, rows: WordArray) -> int:
-        local_epoch = self._job.local_epoch(epoch)
+        local_epoch = self._job.epochs.local(epoch)
         reports = reports_in(rows, self._job.word_form, aggregator, local_epoch)
         aggregator.add(local_epoch, reports, None)
         return len(reports)

@@ -153,7 +153,7 @@ class ChunkStage(Generic[Content]):
         first = self._first_complete(partition)
         if first is None or self._partials.whole:
             first = complete.first_missing(complete.lowest or 1)
-        while self._job.partition_of(first) != partition or first in complete:
+        while self._job.topics.partition_of(first) != partition or first in complete:
             first += 1
         return f"epoch {first} and later ones of its partition"
 
@@ -166,7 +166,7 @@ class ChunkStage(Generic[Content]):
         """The lowest epoch that is known to be complete of a partition's."""
         complete = self._partials.complete
         for epoch in range(complete.lowest, complete.highest + 1):
-            if self._job.partition_of(epoch) == partition and epoch in complete:
+            if self._job.topics.partition_of(epoch) == partition and epoch in complete:
                 return epoch
         return None
 

@@ -37,7 +37,7 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
     def note(decision: Decision) -> None:
         nonlocal cut
         manifest = decision.manifest
-        if job.partition_of(manifest.epoch) != partition:
+        if job.topics.partition_of(manifest.epoch) != partition:
             return
         if manifest.fate is Fate.RELEASED and manifest.epoch > published:
             pending[manifest.epoch] = manifest.first_offset
@@ -58,7 +58,7 @@ def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> St
         if not pending.keys() <= parts.keys():
             # It is not said yet where the reports of a released epoch begin.
             return True
-        own = [part for part in parts.values() if job.partition_of(part.epoch) == partition]
+        own = [part for part in parts.values() if job.topics.partition_of(part.epoch) == partition]
         cut = max((part.cut_offset for part in own), default=0)
         pending = {epoch: parts[epoch].first_offset for epoch in pending}
     # Beyond the last window lie reports of epochs that are not decided.

@@ -169,7 +169,7 @@ class DeviceAdmission:
             shape (n,).
         """
         slots, counts, known = self._form.unpack(contents)
-        self._leave_out_unknown(self._job.local_epoch(epoch), slots, counts, known)
+        self._leave_out_unknown(self._job.epochs.local(epoch), slots, counts, known)
         return known
 
     def _leave_out_unknown(

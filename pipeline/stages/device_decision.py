@@ -122,7 +122,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
         oldest = self.oldest_undecided
         latest = min(running - 1, oldest + EPOCHS_AHEAD)
         undecided = self._log.decided.missing(oldest, latest)
-        own = (epoch for epoch in undecided if self._job.partition_of(epoch) == partition)
+        own = (epoch for epoch in undecided if self._job.topics.partition_of(epoch) == partition)
         for epoch in islice(own, _SILENT_AT_ONCE):
             if epoch_problem(self._job, epoch) is None and epoch not in windows:
                 yield epoch

@@ -171,7 +171,7 @@ class DeviceWindows:
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
         """The words of the devices whose reports lie before the manifest's cut."""
-        partition = self._job.partition_of(manifest.epoch)
+        partition = self._job.topics.partition_of(manifest.epoch)
         window = self._new_window(manifest.epoch, 0.0)
 
         def collect(record: LogRecord) -> None:

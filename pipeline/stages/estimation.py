@@ -49,7 +49,7 @@ class Estimation:
             manifest: of the epoch.
             counts: state of the job's aggregator; None for a window without.
         """
-        horizon = self._job.horizon_of(manifest.epoch)
+        horizon = self._job.epochs.horizon_of(manifest.epoch)
         if horizon != self.horizon:
             self._begin(horizon)
         elif self._job.protocol_entry.per_epoch:
@@ -61,7 +61,7 @@ class Estimation:
         elif manifest.fate is Fate.RELEASED:
             # Nobody's reports are known, which is to say nothing about their values.
             contributors = 0
-        self.last_epoch = self._job.local_epoch(manifest.epoch)
+        self.last_epoch = self._job.epochs.local(manifest.epoch)
         self.attendance.set(self.last_epoch, contributors, manifest.population)
 
     def estimate(self) -> Published | None:
@@ -108,8 +108,8 @@ class Estimation:
             ValueError: it is no state of the job after this epoch.
         """
         estimation = cls(job)
-        estimation._begin(job.horizon_of(epoch))
-        estimation.last_epoch = job.local_epoch(epoch)
+        estimation._begin(job.epochs.horizon_of(epoch))
+        estimation.last_epoch = job.epochs.local(epoch)
         estimation.received = True
         if not state:
             if not (job.protocol_entry.per_epoch or estimation.last_epoch == job.epochs.count):
@@ -135,6 +135,8 @@ class Estimation:
     def _begin(self, horizon: int) -> None:
         self.horizon = horizon
         self.aggregator = self._job.aggregator()
-        self.attendance = Attendance.empty(self._job.epochs.count, self._job.all_added_devices)
+        self.attendance = Attendance.empty(
+            self._job.epochs.count, self._job.added_by_all(self._job.law)
+        )
         self.last_epoch = 0
         self.received = False

@@ -125,7 +125,7 @@ class InstanceStage(RawStage[_Partition, Window]):
     def unfinished(self, partition: int) -> str:
         """Epochs whose part is not written, or not decided."""
         first = self._oldest_undecided
-        while first in self._decisions.decided or self._job.partition_of(first) != partition:
+        while first in self._decisions.decided or self._job.topics.partition_of(first) != partition:
             first += 1
         state = self._partitions.get(partition)
         begun = () if state is None else (*state.decided, *state.owed)
@@ -163,7 +163,7 @@ class InstanceStage(RawStage[_Partition, Window]):
         if decision.manifest.fate is not Fate.RELEASED:
             return
         self._released += 1
-        state = self._partitions.get(self._job.partition_of(epoch))
+        state = self._partitions.get(self._job.topics.partition_of(epoch))
         if state is not None:
             state.decided[epoch] = decision.offset
 
@@ -179,7 +179,7 @@ class InstanceStage(RawStage[_Partition, Window]):
         self._said += 1
         if part == self._proposed:
             self._accepted = True
-        state = self._partitions.get(self._job.partition_of(epoch))
+        state = self._partitions.get(self._job.topics.partition_of(epoch))
         decision = None if state is None else state.decided.pop(epoch, None)
         if state is None or decision is None:
             return

@@ -46,19 +46,19 @@ class Population:
         job, epoch = self._job, enrolments.epoch
         if (enrolments.deployment, enrolments.fingerprint) != (job.deployment, job.fingerprint):
             return
-        horizon = job.horizon_of(epoch)
+        horizon = job.epochs.horizon_of(epoch)
         if epoch_problem(job, epoch) is not None or horizon < self._first_horizon:
             return
         self._horizons.setdefault(horizon, _Enrolled()).add(epoch, enrolments.tags)
 
     def count(self, epoch: int) -> int:
         """Devices that enrolled in the horizon of an epoch, with this epoch or an earlier one."""
-        enrolled = self._horizons.get(self._job.horizon_of(epoch))
+        enrolled = self._horizons.get(self._job.epochs.horizon_of(epoch))
         return 0 if enrolled is None else enrolled.count(epoch)
 
     def forget_before(self, epoch: int) -> None:
         """Forget the horizons before that of an epoch, of which nothing will be asked any more."""
-        self._first_horizon = max(self._first_horizon, self._job.horizon_of(epoch))
+        self._first_horizon = max(self._first_horizon, self._job.epochs.horizon_of(epoch))
         for horizon in [each for each in self._horizons if each < self._first_horizon]:
             del self._horizons[horizon]
 

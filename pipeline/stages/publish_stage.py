@@ -156,12 +156,12 @@ class PublishStage(SingleWriter):
             return first
         # With the epoch before, there is a change of the latest one.
         looks_back = self._watcher.looks_back
-        return min(first, self._job.first_of_horizon(latest) if looks_back else latest - 1)
+        return min(first, self._job.epochs.first_of_horizon(latest) if looks_back else latest - 1)
 
     def _rests_on(self, epoch: int) -> int:
         """The first epoch that the estimate of an epoch rests on."""
         alone = self._job.protocol_entry.per_epoch
-        return epoch if alone else self._job.first_of_horizon(epoch)
+        return epoch if alone else self._job.epochs.first_of_horizon(epoch)
 
     def _write_due(self) -> Steps[None]:
         epochs = yield from self._read_on()

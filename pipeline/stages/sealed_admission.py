@@ -39,7 +39,7 @@ class SealedAdmission(Admission):
     def _opened(self, sealed: Batch | SealedBatch) -> Batch | Refusal:
         if isinstance(sealed, Batch):
             return sealed
-        lock = self._job.batch_lock(self._role, sealed.epoch)
+        lock = self._job.locks.of_batch(self._role, sealed.epoch)
         if sealed.key != key_id(lock.public_key):
             return Refusal(
                 Reason.SEALED,

@@ -53,7 +53,7 @@ class ShuffleDecision(WindowDecision[Window]):
         self, job: DeployedJob, roster: Roster, log: DecisionLog, timeline: Timeline
     ) -> None:
         super().__init__(job, roster, log, timeline)
-        self._names_drawings = job.instances > 1
+        self._names_drawings = job.shuffle.instances > 1
         self._windows: WeakKeyDictionary[Window, _Awaited] = WeakKeyDictionary()
 
     @property
@@ -176,4 +176,4 @@ class ShuffleDecision(WindowDecision[Window]):
     def _left_before_horizon(self, producer: EnrolledProducer, epoch: int) -> bool:
         """Whether a producer's devices are no part of the horizon of an epoch any more."""
         job, last = self._job, producer.last_epoch
-        return last is not None and job.horizon_of(last) < job.horizon_of(epoch)
+        return last is not None and job.epochs.horizon_of(last) < job.epochs.horizon_of(epoch)

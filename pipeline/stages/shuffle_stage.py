@@ -142,7 +142,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
     def unfinished(self, partition: int) -> str:
         """Epochs that are decided and not written, or not decided."""
         first = self._decision.oldest_undecided
-        while first in self._log.decided or self._job.partition_of(first) != partition:
+        while first in self._log.decided or self._job.topics.partition_of(first) != partition:
             first += 1
         state = self._partitions.get(partition)
         owed = () if state is None else state.owed
@@ -226,9 +226,9 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
         for fate, windows in Counter(rows.fates[~told].tolist()).items():
             self._fates[DECIDED_FATES[fate].value] += windows
         passed = released & ~told
-        furthest = np.full(self._job.partitions, -1)
+        furthest = np.full(self._job.topics.partitions, -1)
         np.maximum.at(
-            furthest, rows.epochs[passed] % self._job.partitions, rows.first_offsets[passed]
+            furthest, rows.epochs[passed] % self._job.topics.partitions, rows.first_offsets[passed]
         )
         for partition in np.flatnonzero(furthest >= 0).tolist():
             self._note_first(partition, int(furthest[partition]))
@@ -247,7 +247,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             self._accepted = decision
         if after_decision(manifest.fate) is not Reaction.WRITE:
             return
-        partition = self._job.partition_of(manifest.epoch)
+        partition = self._job.topics.partition_of(manifest.epoch)
         self._note_first(partition, manifest.first_offset)
         state = self._partitions.get(partition)
         if (

@@ -120,7 +120,7 @@ def adder(job: DeployedJob, keys: KeyRing) -> Callable[[Manifest, Iterable[Words
         return box_adder(job, keys)
 
     def add(manifest: Manifest, pieces: Iterable[Words]) -> bytes:
-        aggregator, epoch = job.aggregator(), job.local_epoch(manifest.epoch)
+        aggregator, epoch = job.aggregator(), job.epochs.local(manifest.epoch)
         for piece in pieces:
             aggregator.add(epoch, piece.values, piece.counts)
         return aggregator.to_bytes()

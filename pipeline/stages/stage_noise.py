@@ -113,7 +113,7 @@ class StageNoise:
             return None
         assert self._key is not None
         generator = self._key.generator(self._job.deployment, epoch)
-        drawn = draw(self._job.local_epoch(epoch), generator)
+        drawn = draw(self._job.epochs.local(epoch), generator)
         return Words(drawn.values, drawn.counts)
 
     def sum(self, epoch: int, words: Words) -> Words:

@@ -121,7 +121,7 @@ class WindowDecision(ABC, Generic[WindowT]):
         decided = self._log.decided
         for epoch in decided.missing(self._log.first_epoch, decided.highest):
             if (
-                self._job.partition_of(epoch) == partition
+                self._job.topics.partition_of(epoch) == partition
                 and epoch not in windows
                 and (self.time_has_come(epoch, None) or self._drained(epoch, None, position))
             ):
@@ -137,7 +137,7 @@ class WindowDecision(ABC, Generic[WindowT]):
 
         Estimates are published in the order of epochs: whoever drains a later one needs this too.
         """
-        end = self._roster.drains.get(self._job.partition_of(epoch))
+        end = self._roster.drains.get(self._job.topics.partition_of(epoch))
         if end is None or position < end:
             return False
         if first_offset is not None and first_offset < end:
@@ -149,5 +149,5 @@ class WindowDecision(ABC, Generic[WindowT]):
 
     def _began_before_drain(self, epoch: int) -> bool:
         outcome = self._log.recent(epoch)
-        end = self._roster.drains.get(self._job.partition_of(epoch), 0)
+        end = self._roster.drains.get(self._job.topics.partition_of(epoch), 0)
         return outcome is not None and outcome.first_offset < end

@@ -59,7 +59,7 @@ class ProducerWindows:
 
     def read(self, manifest: Manifest) -> Steps[WordMultiset]:
         """See `WindowsAgain`; the roster has all producers of the manifest."""
-        partition = self._job.partition_of(manifest.epoch)
+        partition = self._job.topics.partition_of(manifest.epoch)
         window = Window(manifest.epoch, 0.0, self._multiset)
         inside = drawings_in(manifest, self._roster)
 

@@ -51,6 +51,12 @@ def optimal(k: int, epsilon: float | Decimal) -> ComposedLaw:
     return ComposedLaw((inside,) * (radius + 1) + (outside,) * (k - radius))
 
 
+def response_within(loss: float, parts: int = 1) -> ComposedLaw:
+    """Randomized response that loses a little less than a part of a loss: that was rounded, too."""
+    with high_precision():
+        return optimal(1, Decimal(loss) / parts * (1 - Decimal("1e-15")))
+
+
 def published(k: int, epsilon: float) -> ComposedLaw:
     """The law of Algorithm 3 of "Randomize the Future", with the paper's real bounds.
 

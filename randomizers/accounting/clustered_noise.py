@@ -9,36 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from dpstream.randomizers.accounting.cell_noise import NegativeBinomialNoise
 from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, least_mean
 from dpstream.randomizers.search import least_integer
 
 _LARGEST_SHAPE = 1 << 24
-
-
-def negative_binomial_mean(
-    epsilon: float,
-    delta: float,
-    shifts: Callable[[NegativeBinomialNoise], Sequence[ShiftedCells]],
-    shape: float,
-    guess: float,
-) -> float:
-    """The least mean of negative-binomial noise of a given shape that is (epsilon, delta)-private.
-
-    Args:
-        epsilon: wanted.
-        delta: wanted.
-        shifts: the shifted cells, given their noise.
-        shape: r.
-        guess: where to begin.
-
-    Raises:
-        ValueError: no mean is enough.
-    """
-    return least_mean(
-        epsilon, delta, lambda mean: shifts(NegativeBinomialNoise(shape, mean)), guess
-    )
 
 
 def fewest_dummies(
@@ -78,5 +55,6 @@ def fewest_dummies(
         return delta_spent(shifts(widest(shape)), epsilon) <= delta
 
     shape = least_integer(enough, 0, step=16)
-    mean = negative_binomial_mean(epsilon, delta, shifts, float(shape), widest(shape).mean)
-    return NegativeBinomialNoise(float(shape), mean)
+    noise_of = partial(NegativeBinomialNoise, float(shape))
+    guess = widest(shape).mean
+    return noise_of(least_mean(epsilon, delta, lambda mean: shifts(noise_of(mean)), guess))

@@ -239,6 +239,10 @@ class CrowdDevices(Devices[CrowdsLaw]):
         self._contents = contents
         self.epoch, self.population = contents.epoch, contents.population
 
+    def restored(self, arrays: Mapping[str, NDArray[np.generic]], epoch: int) -> Self:
+        """See `Devices.restored`; nothing is kept but the devices of the messages."""
+        return type(self)(self.law, self._contents.restored(arrays, epoch))
+
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of a user's crowd and message of one epoch, and of all of them together."""

@@ -20,15 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Final
 
 from dpstream.randomizers.accounting.amplification import (
     amplified_delta,
     amplified_epsilon,
     of_randomized_response,
 )
-from dpstream.randomizers.accounting.calibration import high_precision, optimal
+from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
@@ -41,9 +39,6 @@ from dpstream.randomizers.fragments import (
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.permanent_bits import WORD_BITS
 from dpstream.randomizers.search import crossing, least_parameter, raised
-
-# Rounded down, so that what is computed for a loss holds for the weights.
-_ROUNDED: Final = Decimal(1) - Decimal("1e-15")
 
 
 def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) -> FragmentsLaw:
@@ -81,7 +76,7 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
     stream_epsilon = parameters.epsilon
     if last_epoch > 1:
         stream_epsilon = shape.epsilon(loss, delta, minimum, last_epoch)
-    backstop = _odds(loss) if parameters.reports > 1 else None
+    backstop = response_within(loss) if parameters.reports > 1 else None
     if parameters.permanent:
         backstop = _odds_of_words(loss)
     law = FragmentsLaw(
@@ -92,7 +87,7 @@ def calibrate(parameters: FragmentsParameters, last_epoch: int, minimum: int) ->
         minimum=minimum,
         neighbours=parameters.neighbours,
         calibration=parameters.calibration,
-        odds=_odds(loss_of_report(loss, parameters.reports)),
+        odds=response_within(loss_of_report(loss, parameters.reports)),
         backstop=backstop,
         epsilon=parameters.epsilon,
         delta=parameters.delta,
@@ -227,15 +222,10 @@ class _Shape:
         return amplified_epsilon(coin, contributors, delta, self.bits * times)
 
 
-def _odds(loss: float) -> ComposedLaw:
-    with high_precision():
-        return optimal(1, Decimal(loss) * _ROUNDED)
-
-
 def _odds_of_words(loss: float) -> ComposedLaw:
     """Odds out of 2^32, of no larger loss."""
     words = 1 << WORD_BITS
-    kept, reversed_ = _odds(loss).weights
+    kept, reversed_ = response_within(loss).weights
     threshold = -(-reversed_ * words // (kept + reversed_))
     return ComposedLaw((words - threshold, threshold))
 

@@ -63,15 +63,14 @@ def calibrate(parameters: HadamardParameters, last_epoch: int, minimum: int) -> 
         )
 
     def enough(blanket: float) -> bool:
-        return spent(blanket, last_epoch) <= last_epoch * parameters.epsilon
+        return last_epoch == 1 or spent(blanket, last_epoch) <= last_epoch * parameters.epsilon
 
     # An epoch may have used up all of delta for certain losses; all of them must not lose more than
     # so many times epsilon with the same delta.
-    if last_epoch > 1:
-        if parameters.dummies == "poisson":
-            blanket = raised(enough, blanket, _MORE)
-        else:
-            blanket = float(least_integer(enough, int(blanket) - 1))
+    if parameters.dummies == "poisson":
+        blanket = raised(enough, blanket, _MORE)
+    else:
+        blanket = float(least_integer(enough, int(blanket) - 1))
     if parameters.calibration == "published" and spent(blanket, 1) > parameters.epsilon:
         raise ValueError(
             f"the published blanket of {blanket:.4g} tuples is not enough for epsilon "

@@ -7,15 +7,9 @@ chosen in view of what was seen before, as models are.
 
 from __future__ import annotations
 
-from decimal import Decimal
-from typing import Final
-
 from dpstream.randomizers.accounting.amplification import amplified_epsilon, of_any_randomizer
-from dpstream.randomizers.accounting.calibration import high_precision, optimal
+from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.ldp_sgd import LdpSgdLaw, LdpSgdParameters
-
-# Rounded down, so that what is computed for a loss holds for the weights.
-_ROUNDED: Final = Decimal(1) - Decimal("1e-15")
 
 
 def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> LdpSgdLaw:
@@ -35,8 +29,6 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
     >>> round(law.epsilon, 3), law.participations, round(law.stream_epsilon, 3)
     (0.29, 10, 1.013)
     """
-    with high_precision():
-        odds = optimal(1, Decimal(parameters.epsilon) * _ROUNDED)
     participations = -(-last_epoch // parameters.groups)
     epsilon, stream_epsilon = (
         amplified_epsilon(
@@ -64,7 +56,7 @@ def calibrate(parameters: LdpSgdParameters, last_epoch: int, minimum: int) -> Ld
         radius=None if parameters.radius is None else float(parameters.radius),
         seed_bits=parameters.seed_bits,
         minimum=minimum,
-        odds=odds,
+        odds=response_within(parameters.epsilon),
         epsilon=epsilon,
         delta=parameters.delta,
         stream_epsilon=max(epsilon, stream_epsilon),

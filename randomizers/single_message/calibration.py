@@ -7,8 +7,6 @@ needs no shuffling.
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 from dpstream.randomizers.accounting.amplification import (
     HiddenCoin,
     amplified_epsilon,
@@ -17,7 +15,7 @@ from dpstream.randomizers.accounting.amplification import (
     of_randomized_response,
     of_rappor,
 )
-from dpstream.randomizers.accounting.calibration import high_precision, optimal
+from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.item_domains import domain_size
 from dpstream.randomizers.single_message import (
     Response,
@@ -88,9 +86,6 @@ def _law(
         lambda loss: coins(response, loss, slots, items),
         windows,
     )
-    with high_precision():
-        # Rounded down like the weights, so that what is computed for `loss` holds.
-        single = Decimal(loss) / (2 * slots if response == "rappor" else 1) * (1 - Decimal("1e-15"))
     stream_epsilon = parameters.epsilon
     if last_epoch > 1:
         stream_epsilon = min(
@@ -105,7 +100,7 @@ def _law(
         response=response,
         minimum=minimum,
         last_epoch=last_epoch,
-        odds=optimal(1, single),
+        odds=response_within(loss, 2 * slots if response == "rappor" else 1),
         epsilon=parameters.epsilon,
         delta=parameters.delta,
         stream_epsilon=stream_epsilon,

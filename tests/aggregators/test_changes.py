@@ -29,7 +29,7 @@ def law_of(epsilon: float = 1.0) -> ValueStreamLaw:
 
 
 def change_errors(law: ValueStreamLaw, lag: int) -> FollowedChanges:
-    found = PROTOCOL.changes(law, None, lag)
+    found = PROTOCOL.aggregation.changes(law, None, lag)
     assert isinstance(found, FollowedChanges)
     return found
 

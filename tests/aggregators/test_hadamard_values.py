@@ -13,7 +13,7 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95
 from dpstream.aggregators.hadamard_values import HadamardValuesAggregator
 from dpstream.aggregators.range_values import RangeValuesAggregator
-from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast
+from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream.hadamard_values import (
     HadamardValues,

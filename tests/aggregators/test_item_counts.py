@@ -91,7 +91,7 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     values = skewed_sets(parameters.items)
     devices, rng = entry.randomizer(law), seeded_generator(61, parameters.items)
     devices.enrol(USERS, rng)
-    aggregator = entry.aggregator(law, parameters)
+    aggregator = entry.aggregation.make(law, parameters)
     aggregator.add(1, written_out(devices.report(1, values, None, rng)), None)
     estimates = aggregator.estimate(1, Attendance.constant(1, USERS))
     assert isinstance(estimates, ItemEstimates)

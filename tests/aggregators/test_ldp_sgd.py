@@ -83,8 +83,8 @@ def test_gradients_are_as_far_off_as_predicted() -> None:
         below = stats.chi2.cdf(scale * standardized, freedom)
         above = stats.chi2.sf(scale * standardized, freedom)
         assert (2 * min(below, above) > 1e-9) == (scale == 1.0)
-    assert PROTOCOL.forecast is not None
-    planned = PROTOCOL.forecast(law, asked, 1).standard_deviations(users)[0] / 100
+    assert PROTOCOL.planning is not None
+    planned = PROTOCOL.planning.forecast(law, asked, 1).standard_deviations(users)[0] / 100
     assert planned == pytest.approx(length_deviation(law, users))
     assert planned * law.clip == pytest.approx(math.sqrt(squares / runs), rel=0.1)
 

@@ -179,14 +179,14 @@ def test_the_item_found_is_named_as_elsewhere() -> None:
     }
     body = {"name": "found", "protocol": "bucket", "parameters": parameters}
     job = deploy_job(make_job({**body, "epochs": {"count": 1}}), deployed_at=1)
-    entry, law = job.protocol_entry, job.law()
-    devices, aggregator = entry.randomizer(law), entry.aggregator(law, job.parameters)
+    entry, law = job.protocol_entry, job.law
+    devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, job.parameters)
     devices.enrol(9_000, seeded_generator(1))
     held = np.full((9_000, 1), 6)
     words = devices.report(1, held, None, seeded_generator(2))
     assert isinstance(words, np.ndarray)
     aggregator.add(1, words, None)
-    again = entry.aggregator_from_bytes(law, job.parameters, aggregator.to_bytes())
+    again = entry.aggregation.read(law, job.parameters, aggregator.to_bytes())
     for each in (aggregator, again):
         estimate = each.estimate(1, Attendance.constant(1, 9_000))
         assert estimate is not None

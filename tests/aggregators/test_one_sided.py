@@ -173,7 +173,7 @@ def test_a_job_says_it_and_its_reports_mean_the_same() -> None:
 
 def test_plan_states_how_far_above_they_are() -> None:
     upper = deployed(", estimator: {underestimated: 0.001}")
-    law = upper.law()
+    law = upper.law
     assert isinstance(law, CountMinLaw)
     made, usual = plan(upper, 1000), plan(deployed(""), 1000)
     above = allowance(law.noise, 1000, 1, 0.001)

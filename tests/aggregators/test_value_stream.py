@@ -14,7 +14,7 @@ from dpstream.aggregators.estimate import GAP
 from dpstream.aggregators.followed import unseen_deviation
 from dpstream.aggregators.freezing import FreezingModel
 from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
-from dpstream.pipeline.protocols.value_stream import ValueStreamForecast
+from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters

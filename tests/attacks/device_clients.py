@@ -125,7 +125,7 @@ def _enrols() -> str:
     enrolled: Counter[int] = Counter()
     for body in server.bodies:
         envelopes = decode_body(body)
-        enrolled[job.horizon_of(envelopes.epoch)] += int(envelopes.rows[:, _ENROLS].sum())
+        enrolled[job.epochs.horizon_of(envelopes.epoch)] += int(envelopes.rows[:, _ENROLS].sum())
     if len(server.bodies) != 2 * EPOCHS or set(enrolled) != {0, 1}:
         return "does not report every epoch"
     if set(enrolled.values()) != {1}:
@@ -139,7 +139,7 @@ def _spends() -> str:
     limit = Limit.of(2.1, 1e-5)
     for changed in ({"parameters": {"epsilon": _THIRD, "changes": 2}}, _EPOCH_BY_EPOCH):
         job = device_job(**changed)
-        loss = job.guarantee()
+        loss = job.guarantee
         server, kept = Server(noon(job, 1)), Kept()
         drawn: set[tuple[bytes, int]] = set()
         last = EPOCHS * 8
@@ -158,7 +158,7 @@ def _spends() -> str:
                     break
             for body in server.bodies:
                 epoch = decode_body(body).epoch
-                stands_for = job.horizon_of(epoch) if loss.unit == "stream" else epoch
+                stands_for = job.epochs.horizon_of(epoch) if loss.unit == "stream" else epoch
                 drawn.add((again.deployment, stands_for))
         account = _started(job, server, kept, limit).account().spent
         for name, each, charged, allowed, unit in zip(

@@ -102,7 +102,7 @@ def _opened(
     job: DeployedJob, keys: KeyRing, records: list[tuple[str, int, bytes]]
 ) -> Iterator[tuple[str, int]]:
     """How many boxes there are in each batch."""
-    locks = {role.value: job.batch_lock(role, 1) for role in job.report_roles}
+    locks = {role.value: job.locks.of_batch(role, 1) for role in job.report_roles}
     for role, _, value in records:
         if kind_of(value) is Kind.SEALED_BATCH:
             key = keys.find(locks[role].public_key)

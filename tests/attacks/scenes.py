@@ -110,7 +110,7 @@ def draw(
     records: dict[int, tuple[bytes, ...]] = {}
     present: dict[int, int] = {}
     for epoch, held in enumerate(values, 1):
-        partition = job.partition_of(epoch)
+        partition = job.topics.partition_of(epoch)
         before = log.end(Role.REPORTS, partition)
         there = {user: value for user, value in zip(users, held, strict=True) if value is not None}
         producer.report(epoch, there)
@@ -168,7 +168,7 @@ class Scene:
     def hand_on(self, epoch: int, records: Sequence[bytes]) -> None:
         """Let records of an epoch arrive."""
         for value in records:
-            self.log.append(Append(Role.REPORTS, self.job.partition_of(epoch), value))
+            self.log.append(Append(Role.REPORTS, self.job.topics.partition_of(epoch), value))
 
     def worker(self, *moments: float) -> SteppedWorker:
         """A worker that takes all partitions over and works at these moments, in seconds."""

@@ -310,8 +310,10 @@ def test_a_producer_that_draws_whenever_it_is_asked_is_convicted(
 
     def again(producer: Producer, epoch: int, *rest: Any) -> Any:
         if epoch <= producer.closed_epoch:
-            law, protocol = producer.job.law(), producer.job.protocol_entry
-            producer._randomizer = protocol.restore(law, producer.store.arrays(), epoch - 1)
+            law, protocol = producer.job.law, producer.job.protocol_entry
+            producer._randomizer = protocol.randomizer(law).restored(
+                producer.store.arrays(), epoch - 1
+            )
         return close_steps(producer, epoch, *rest)
 
     monkeypatch.setattr(Producer, "_check_open", lambda producer, epoch: None)
@@ -328,8 +330,8 @@ def test_a_horizon_that_goes_on_with_the_last_one_is_convicted(
         before, horizon = producer._randomizer.state_arrays(), producer._horizon
         renew(producer, epoch)
         if producer._horizon != horizon:
-            law, protocol = producer.job.law(), producer.job.protocol_entry
-            producer._randomizer = protocol.restore(law, before, 0)
+            law, protocol = producer.job.law, producer.job.protocol_entry
+            producer._randomizer = protocol.randomizer(law).restored(before, 0)
 
     monkeypatch.setattr(Producer, "_renew", keeping)
     assert "goes on with the" in next(attack_renewal(), "")

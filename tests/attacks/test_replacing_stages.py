@@ -54,13 +54,13 @@ class _Replacing:
             job = self._job
             if shared:
                 form = job.table_form
-                locks = tuple(job.lock(party, 1) for party in SHARERS)
+                locks = tuple(job.locks.of(party, 1) for party in SHARERS)
                 table = np.zeros(form.cells, np.uint32)
                 words.add(Words(share_table(table, OTHERS, form, locks, secrets.token_bytes)))
             else:
                 form = job.word_form
                 chaff = pack_reports(np.zeros((0, 1), form.dtype), replaced, form)
-                boxes = seal_rows(chaff, [job.lock("aggregate", 1), job.lock("stage 2", 1)])
+                boxes = seal_rows(chaff, [job.locks.of("aggregate", 1), job.locks.of("stage 2", 1)])
                 words.add(Words(boxes))
             return (yield from write(self, state, decision, words))
 
@@ -133,7 +133,7 @@ def test_what_is_published_has_the_noise_of_every_later_party(
     noises = [added_counts(job, party, keys) for party in job.later_parties]
     _Replacing(monkeypatch, shared=shared)
     published = _published(tmp_path, section, keys, 3)
-    mean, _ = job.law().noise.moments(3 * OTHERS + 1)  # type: ignore[attr-defined]
+    mean, _ = job.law.noise.moments(3 * OTHERS + 1)  # type: ignore[attr-defined]
     left = published + mean - np.sum(noises, axis=0)
     # All that is left besides is the victim's one message, and the few dummies of its own; values
     # are published with digits that their errors leave.
@@ -148,7 +148,7 @@ def test_a_party_adds_what_its_window_needs_of_honest_contributors(
 ) -> None:
     """Of one party and many epochs, cell by cell: the law of the noise, which half would fail."""
     job = job_of(section, epochs=400)
-    noise = job.law().noise  # type: ignore[attr-defined]
+    noise = job.law.noise  # type: ignore[attr-defined]
     for party in job.later_parties:
         drawn = np.array([added_counts(job, party, keys, epoch) for epoch in range(1, 401)])
         mean, variance = noise.moments(OTHERS)
@@ -186,7 +186,7 @@ def test_boxes_that_a_stage_adds_are_as_many_whatever_it_draws() -> None:
 @pytest.mark.parametrize("section", [sealed_section(STAGES), shares_section((1, 2))])
 def test_sentences_say_who_has_to_be_honest(section: dict[str, Any]) -> None:
     job = job_of(section)
-    law = job.law()
+    law = job.law
     trust = job.guarantee_of(law).trust
     assert trust.endswith("whatever reports any one stage or party replaces or withholds") or (
         "whatever reports any one stage or party replaces or withholds; " in trust

@@ -43,7 +43,7 @@ def delta_for_nothing(patch: Patch) -> None:
 
 def epochs_for_one(patch: Patch) -> None:
     of = Charge.of
-    patch.setattr(Charge, "of", lambda job: replace(of(job), epsilon=job.guarantee().epsilon))
+    patch.setattr(Charge, "of", lambda job: replace(of(job), epsilon=job.guarantee.epsilon))
 
 
 def undeployed_is_forgotten(patch: Patch) -> None:

@@ -106,7 +106,7 @@ def compare(name: str, protocol: str, parameters: Any, holders: Holders, seed: i
     """One protocol, once."""
     entry, users = PROTOCOLS[protocol], len(holders.held)
     law = entry.calibrate(parameters, 1, users)
-    aggregator, rng = entry.aggregator(law, parameters), seeded_generator(seed)
+    aggregator, rng = entry.aggregation.make(law, parameters), seeded_generator(seed)
     spread = _spread(len(holders.labels)) if isinstance(parameters.domain, Bits) else None
     for start in range(0, users, _TOGETHER):
         values = holders.held[start : start + _TOGETHER]

@@ -196,7 +196,7 @@ def measure(millions: int, folder: Path, order: str, *, aggregate: bool) -> Iter
     for number, enrolment in enumerate(enrolments):
         registration = Registration(job.deployment, f"{number}", enrolment, 1)
         log.append(Append(Role.PRODUCERS, 0, registration.to_bytes()))
-    partition = job.partition_of(1)
+    partition = job.topics.partition_of(1)
     for record in _records((job.fingerprint, job.deployment), enrolments, millions):
         log.append(Append(Role.REPORTS, partition, record))
     scratch = CountedScratch()

@@ -152,7 +152,7 @@ class HistoryLog(MemoryLog):
         self.files = {role: TopicFile(folder, role) for role in KEPT}
         decided = len(self.files[Role.MANIFESTS].ends)
         for role in (Role.REPORTS, Role.SHUFFLED):
-            for partition in range(job.partitions):
+            for partition in range(job.topics.partitions):
                 held = self._partitions[role, partition]
                 held.base = self.committed[role, partition] = decided
         self.committed[Role.PARTIALS, 0] = self.end(Role.PARTIALS, 0)
@@ -322,7 +322,7 @@ MEASURED: dict[str, Callable[[DeployedJob, HistoryLog], object]] = {
 def measure(what: str, folder: Path) -> Restart:
     """Start or ask it once, in this process."""
     job = DeployedJob.from_bytes((folder / JOB_FILE).read_bytes())
-    job.guarantee()
+    _ = job.guarantee
     log = HistoryLog(folder, job)
     held, before = peak_megabytes(os.getpid()), time.process_time()
     MEASURED[what](job, log)

@@ -127,7 +127,7 @@ def main() -> None:
 
     for epoch in range(1, epochs + 1):
         for value in source.epoch(epoch, _REPORTS):
-            log.append(Append(Role.REPORTS, job.partition_of(epoch), value))
+            log.append(Append(Role.REPORTS, job.topics.partition_of(epoch), value))
         for worker in workers:
             worker.run(worker.drain())
         if epoch % (epochs // _POINTS) == 0:

@@ -128,7 +128,7 @@ class Sender:
     def send(self) -> None:
         """Send the next epoch that was drawn."""
         epoch, records = self._drawn.popleft()
-        self._transport.run(send(Role.REPORTS, self.job.partition_of(epoch), records))
+        self._transport.run(send(Role.REPORTS, self.job.topics.partition_of(epoch), records))
         self._sent += 1
 
     def published(self) -> bool:

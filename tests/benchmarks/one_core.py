@@ -140,7 +140,7 @@ def _randomize(runs: int) -> Rate:
     values = changing_values(DEVICES, job.epochs.count)
 
     def work() -> int:
-        devices = job.protocol_entry.restore(job.law(), arrays, 0)
+        devices = job.protocol_entry.randomizer(job.law).restored(arrays, 0)
         epochs = enumerate(values, 1)
         return sum(
             len(written_out(devices.report(epoch, now, None, generator))) for epoch, now in epochs
@@ -245,10 +245,10 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
         nonlocal log
         log = MemoryLog()
         log.append(Append(Role.PRODUCERS, 0, registration))
-        _show(shuffle_stage(job), job, log, job.partition_of(64), records)
+        _show(shuffle_stage(job), job, log, job.topics.partition_of(64), records)
 
     yield rate(f"shuffle, {order}", WINDOW_REPORTS, sum(map(len, records)), shuffle, runs)
-    chunks = log.values(Role.SHUFFLED, job.partition_of(64))
+    chunks = log.values(Role.SHUFFLED, job.topics.partition_of(64))
     # A window of one-byte words that is sorted is a record of a few hundred bytes: take many.
     windows = 1 if order == "random" else 1000
     size = sum(map(len, chunks))
@@ -259,7 +259,7 @@ def _stages(order: str, runs: int) -> Iterator[Rate]:
                 build_stage(job, "aggregate", Environment()),
                 job,
                 MemoryLog(),
-                job.partition_of(64),
+                job.topics.partition_of(64),
                 chunks,
             )
 

@@ -98,7 +98,7 @@ def _send(
     job: DeployedJob, transport: KafkaTransport, epochs: Iterable[tuple[int, Sequence[bytes]]]
 ) -> None:
     for epoch, records in epochs:
-        transport.run(send(Role.REPORTS, job.partition_of(epoch), records))
+        transport.run(send(Role.REPORTS, job.topics.partition_of(epoch), records))
 
 
 def send(role: Role, partition: int, records: Sequence[bytes]) -> Steps[None]:

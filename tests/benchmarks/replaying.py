@@ -108,7 +108,7 @@ def write_topics(log: FileLog, order: str) -> DeployedJob:
                 len(pieces),
                 piece,
             )
-            log.append(Append(Role.SHUFFLED, job.partition_of(epoch), encode_chunk(chunk)))
+            log.append(Append(Role.SHUFFLED, job.topics.partition_of(epoch), encode_chunk(chunk)))
     stages: tuple[Stage, ...] = (build_stage(job, "aggregate", Environment()), PublishStage(job))
     for stage in stages:
         worker = MemoryWorker(stage, log)

@@ -107,7 +107,7 @@ def measure_shares(tables: int, cells: int) -> tuple[dict[str, tuple[float, floa
     }
     job, keys, log = deploy_job(make_job(values), deployed_at=0), ring([1, 2]), MemoryLog()
     form, numbers = job.table_form, count()
-    locks = job.lock(SHARERS[0], 1), job.lock(SHARERS[1], 1)
+    locks = job.locks.of(SHARERS[0], 1), job.locks.of(SHARERS[1], 1)
     producers = [
         Producer(job, None, name=f"{each}", transport=MemoryDriver(log)) for each in range(tables)
     ]

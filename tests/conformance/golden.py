@@ -41,7 +41,7 @@ def golden_bytes(case: Case, law: Law) -> dict[str, Any]:
     ``seeded_generator(epoch)``; the values are `Case.mixed_values`.
     """
     protocol, parameters = case.protocol, case.parameters
-    devices, aggregator = protocol.randomizer(law), protocol.aggregator(law, parameters)
+    devices, aggregator = protocol.randomizer(law), protocol.aggregation.make(law, parameters)
     devices.enrol(DEVICES, seeded_generator(0))
     drawn = {
         name: [array.dtype.str, list(array.shape), array.tobytes().hex()]

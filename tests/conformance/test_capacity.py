@@ -7,7 +7,6 @@ law: they are the same for all values, and have room for all dummies that are dr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from tests.conformance.cases import CASES, Case
 from tests.conformance.jobs import LAST_EPOCH, job_of
 from tests.support.learning import publish_models
 
-SHUFFLED = [case for case in CASES if case.protocol.needs_shuffle]
+SHUFFLED = [case for case in CASES if case.protocol.shuffling is not None]
 
 TABLES = [
     case
@@ -105,7 +104,7 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a misfit that is as likely as not, rather than never."""
-    assert case.protocol.capacity is not None
+    assert case.protocol.shuffling is not None
     law = case.law
     monkeypatch.setattr("dpstream.randomizers.dummies.MISFIT", 0.5)
     for seed, values in enumerate(streams(case, 25)):
@@ -114,7 +113,7 @@ def test_there_is_room_for_all_messages_and_no_more_are_ever_drawn(
         for epoch in range(1, case.last_epoch + 1):
             now, present = values[epoch - 1], np.arange(25) < 25 - seed % 3
             sent = devices.report(epoch, now, present, seeded_generator(seed, epoch))
-            most = case.protocol.capacity(law, epoch, int(present.sum()))
+            most = case.protocol.shuffling.capacity(law, epoch, int(present.sum()))
             assert len(written_out(sent)) <= most
 
 
@@ -190,13 +189,6 @@ def test_rows_of_several_words_are_permuted(monkeypatch: pytest.MonkeyPatch) -> 
         places[int(np.flatnonzero(batch.words.values[:, 0] == 0)[0])] += 1
     assert stats.chisquare(places).pvalue > 1e-11
     assert places.max() < 300
-
-
-def test_a_protocol_that_relies_on_the_shuffle_must_state_its_capacity() -> None:
-    with pytest.raises(ValueError, match="count_min: a capacity is what hides"):
-        replace(PROTOCOLS["count_min"], capacity=None)
-    with pytest.raises(ValueError, match="future_rand: a capacity is what hides"):
-        replace(PROTOCOLS["future_rand"], capacity=lambda law, epoch, contributors: 0)
 
 
 @shuffled_cases

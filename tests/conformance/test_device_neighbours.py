@@ -115,7 +115,7 @@ class Run:
         for record in taken.batches:
             self.seen.append(("batch", len(record), record[: HEADER_BYTES // 2]))
             self.world.log.append(
-                Append(Role.REPORTS, self.world.job.partition_of(gate.epoch), record)
+                Append(Role.REPORTS, self.world.job.topics.partition_of(gate.epoch), record)
             )
         self.gathered.clear()
 

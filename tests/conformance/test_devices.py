@@ -33,8 +33,8 @@ def test_devices_restored_from_disk_go_on_as_if_nothing_had_happened(
     differences = 0
     for epoch in range(1, case.last_epoch + 1):
         drawn = snapshot(restarted)
-        restarted = case.protocol.restore(
-            law, through_disk(tmp_path / "producer.sqlite3", drawn), epoch - 1
+        restarted = case.protocol.randomizer(law).restored(
+            through_disk(tmp_path / "producer.sqlite3", drawn), epoch - 1
         )
         assert same_arrays(snapshot(restarted), drawn)
         assert restarted.population == undisturbed.population
@@ -140,7 +140,7 @@ def test_a_state_that_is_not_whole_is_not_restored(case: Case) -> None:
         other = np.dtype(np.float32 if array.dtype != np.float32 else np.float64)
         for wrong in (missing, more, {**arrays, name: array.astype(other)}):
             with pytest.raises(ValueError, match=r"\w"):
-                case.protocol.restore(case.law, wrong, 0)
+                case.protocol.randomizer(case.law).restored(wrong, 0)
 
 
 def enrolled(case: Case, seed: int) -> Devices[Any]:

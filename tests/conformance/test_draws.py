@@ -143,8 +143,8 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
     used: list[int] = []
     for epoch in range(1, EPOCHS + 1):
         kept = snapshot(restarted)
-        restarted = case.protocol.restore(
-            case.law, through_disk(tmp_path / "state", kept), epoch - 1
+        restarted = case.protocol.randomizer(case.law).restored(
+            through_disk(tmp_path / "state", kept), epoch - 1
         )
         assert same_arrays(snapshot(restarted), kept)
         values = some_values(case, undisturbed.population, 7, epoch)
@@ -166,7 +166,7 @@ def test_a_budget_that_is_used_up_stays_so_whatever_is_restored(case: Case, tmp_
     [
         case
         for case in FORMS
-        if case.protocol.needs_shuffle
+        if case.protocol.shuffling is not None
         and getattr(case.parameters, "dummies", "shuffle") != "shuffle"
     ],
     ids=str,

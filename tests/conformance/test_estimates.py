@@ -110,8 +110,8 @@ def errors(case: Case) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             found = values_of(estimate)
             deviations[run, epoch - 1] = found - truth[epoch - 1]
             published[run, epoch - 1] = estimate.standard_deviation
-    assert case.protocol.forecast is not None
-    forecast = case.protocol.forecast(case.law, case.parameters, case.last_epoch)
+    assert case.protocol.planning is not None
+    forecast = case.protocol.planning.forecast(case.law, case.parameters, case.last_epoch)
     planned = forecast.standard_deviations(DEVICES)[:, None]
     standardized = deviations / published, deviations / planned
     return standardized[0].reshape(RUNS, -1), standardized[1].reshape(RUNS, -1)

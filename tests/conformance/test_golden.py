@@ -56,7 +56,7 @@ def test_constants_are_those_of_then_but_for_the_accuracy_of_their_search(case: 
 def test_devices_of_an_earlier_version_go_on(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
-    devices = case.protocol.restore(law, _arrays(expected["devices"]), 0)
+    devices = case.protocol.randomizer(law).restored(_arrays(expected["devices"]), 0)
     for epoch, values in enumerate(case.mixed_values(DEVICES), start=1):
         words = written_out(devices.report(epoch, values, None, seeded_generator(epoch)))
         assert words.tobytes().hex() == expected["reports"][epoch - 1]
@@ -79,13 +79,13 @@ def test_batches_of_an_earlier_version_are_read(case: Case) -> None:
 def test_states_of_an_earlier_version_are_read(case: Case) -> None:
     expected = golden(case)
     law = case.protocol.law(case.parameters).from_json(expected["law"])
-    counted = case.protocol.aggregator(law, case.parameters)
+    counted = case.protocol.aggregation.make(law, case.parameters)
     for epoch, reports in enumerate(expected["reports"], start=1):
         (words,) = case.released([_words(case, reports)], seeded_generator(epoch))
         counted.add(epoch, words, None)
     state = bytes.fromhex(expected["state"])
     assert counted.to_bytes() == state
-    assert case.protocol.aggregator_from_bytes(law, case.parameters, state).to_bytes() == state
+    assert case.protocol.aggregation.read(law, case.parameters, state).to_bytes() == state
 
 
 def golden(case: Case) -> Any:

@@ -45,7 +45,7 @@ DIVIDED = ("fragments-4", "single_message-0", "count_min-0", "hadamard-0")
 
 def send_what_is_refused(cluster: RunCluster, job: DeployedJob) -> None:
     """A batch once more, the same of nobody who is registered, and what is no record."""
-    topic, partition = job.topic(Role.REPORTS), job.partition_of(1)
+    topic, partition = job.topic(Role.REPORTS), job.topics.partition_of(1)
     first = next(cluster.read(topic, partition)).value
     stranger = first
     if not job.seals_batches:

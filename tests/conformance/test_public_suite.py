@@ -17,7 +17,7 @@ from dpstream.pipeline.conformance.checks import CHECKS, Check
 from dpstream.pipeline.conformance.finding import cases_of, exact_law_of, find_cases
 from dpstream.pipeline.conformance.running import DoesNotConformError
 from dpstream.pipeline.protocols.other_packages import ProtocolError
-from dpstream.pipeline.protocols.protocol import Example, Protocol
+from dpstream.pipeline.protocols.protocol import Aggregation, Example, Protocol
 from dpstream.randomizers.guarantee import Guarantee
 from tests.conformance.cases import CASES
 from tests.support.fresh_response import (
@@ -164,14 +164,11 @@ class Doubling(EpochResponsesAggregator):
 
 
 def devices(kind: type[FreshResponse]) -> dict[str, Any]:
-    return {"randomizer": kind, "restore": kind.restore}
+    return {"randomizer": kind}
 
 
 def aggregating(kind: type[EpochResponsesAggregator]) -> dict[str, Any]:
-    return {
-        "aggregator": lambda law, asked: kind(law),
-        "aggregator_from_bytes": lambda law, asked, data: kind.from_bytes(law, data),
-    }
+    return {"aggregation": Aggregation.of(kind)}
 
 
 def weak(parameters: Any, last_epoch: int, minimum: int) -> FreshResponseLaw:

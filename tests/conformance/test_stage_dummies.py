@@ -66,7 +66,7 @@ def test_the_stage_adds_nothing_unless_it_is_asked_to(protocol: Protocol) -> Non
         law = protocol.calibrate(example.parameters, example.last_epoch, example.minimum)
         asked = getattr(example.parameters, "dummies", None) == "shuffle"
         assert protocol.stage_adds_noise(law) == asked
-        assert protocol.needs_shuffle or not asked
+        assert protocol.shuffling is not None or not asked
 
 
 @every_case
@@ -85,7 +85,10 @@ def test_every_worker_draws_the_same(case: Case) -> None:
 @every_case
 def test_dummies_look_like_reports(case: Case) -> None:
     law = case.law
-    form, aggregator = case.protocol.word_form(law), case.protocol.aggregator(law, case.parameters)
+    form, aggregator = (
+        case.protocol.word_form(law),
+        case.protocol.aggregation.make(law, case.parameters),
+    )
     for epoch in range(1, LAST_EPOCH + 1):
         drawn = case.draw(law, epoch)
         words = Words(drawn.values, drawn.counts)

@@ -59,7 +59,7 @@ def with_dummies() -> Iterator[tuple[Case, Any]]:
     there are in it is drawn.
     """
     for case in (*COUNTING, *MORE):
-        if case.protocol.needs_shuffle and case.protocol.name != "count_mean_sketch":
+        if case.protocol.shuffling is not None and case.protocol.name != "count_mean_sketch":
             yield case, case.parameters
             if getattr(case.parameters, "dummies", "shuffle") != "shuffle":
                 with suppress(ValueError):
@@ -207,8 +207,9 @@ def test_what_is_set_aside_for_tables_is_not_spent_on_noise(case: Case, paramete
             for name, answer in answers_for_a_delta(module):
                 patch.setattr(module, name, noted(answer))
         law = case.protocol.calibrate(parameters, case.last_epoch, case.minimum)
-        if case.protocol.epsilon_with is not None and case.protocol.stage_sum(law) is None:
-            case.protocol.epsilon_with(law, 1)
+        shuffling = case.protocol.shuffling
+        if shuffling is not None and shuffling.stage_sum(law) is None:
+            shuffling.epsilon_with(law, 1)
     if charged(case, parameters).distance > 0:
         # Fragments are told what of delta is used up, and look at it themselves.
         assert spent or case.protocol.name == "fragments"

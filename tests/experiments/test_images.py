@@ -87,8 +87,9 @@ def test_users_are_divided_where_one_producer_would_send_too_many_messages(
     assert unnamed_producer.producers_needed(job, 545) == 1
     monkeypatch.setattr(unnamed_producer, "U4_MAX", 500)
     needed = unnamed_producer.producers_needed(job, 545)
-    law, capacity = job.law(), job.protocol_entry.capacity
-    assert capacity is not None
+    law, shuffling = job.law, job.protocol_entry.shuffling
+    assert shuffling is not None
+    capacity = shuffling.capacity
     assert capacity(law, 1, -(-545 // needed)) <= 500 < capacity(law, 1, -(-545 // (needed - 1)))
     (divided,) = counted_epochs(job, log, seed=1)
     monkeypatch.setattr(counted, "MOST_TOPIC_BYTES", 0)

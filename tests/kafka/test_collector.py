@@ -117,7 +117,7 @@ def test_what_is_acknowledged_is_in_the_log(servers: str, job_name: str, start: 
     with Cluster(Connection((servers,))) as cluster:
         tags = {
             row[:8].tobytes()
-            for record in cluster.read(job.topic(Role.REPORTS), job.partition_of(1))
+            for record in cluster.read(job.topic(Role.REPORTS), job.topics.partition_of(1))
             if kind_of(record.value) is Kind.LOOSE_BATCH
             for row in decode_loose_batch(record.value).rows
         }
@@ -185,7 +185,7 @@ def test_a_collector_that_wakes_up_does_not_say_that_late_reports_were_taken(
     with Cluster(Connection((servers,))) as cluster:
 
         def records() -> list[LogRecord]:
-            return list(cluster.read(job.topic(Role.REPORTS), job.partition_of(epoch)))
+            return list(cluster.read(job.topic(Role.REPORTS), job.topics.partition_of(epoch)))
 
         deadline = time.monotonic() + PATIENCE
         while not (marks := [each for each in records() if marks_end(each, epoch)]):

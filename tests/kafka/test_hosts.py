@@ -455,12 +455,12 @@ def expect_every_cell_once(fleet: Fleet, job: DeployedJob, last: int) -> None:
     epochs = list(range(1, last + 1))
     found = partials(fleet, job)
     assert sorted(found) == sorted(fleet.cells.published) == epochs
-    law = job.law()
+    law = job.law
     assert isinstance(law, cells.CellsLaw)
     lost = doubled = 0
     for epoch in epochs:
         counts = cells.CellsAggregator.from_bytes(law, found[epoch]).counts
-        of_epoch = counts[job.local_epoch(epoch)]
+        of_epoch = counts[job.epochs.local(epoch)]
         assert counts.sum() == of_epoch.sum(), f"epoch {epoch} counts for another"
         lost += int((of_epoch == 0).sum())
         doubled += int((of_epoch[of_epoch > 1] - 1).sum())

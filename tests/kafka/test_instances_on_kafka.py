@@ -60,7 +60,7 @@ def test_every_cell_is_exactly_one_when_an_instance_is_killed(
         assert status.windows["released"] == EPOCHS
         chunks = [
             decode_chunk(record.value)
-            for partition in range(deployed.partitions)
+            for partition in range(deployed.topics.partitions)
             for record in cluster.read(deployed.topic(Role.SHUFFLED), partition)
         ]
     # By the law of large numbers, about half each; nobody is anywhere near all.

@@ -220,7 +220,7 @@ def report(secured: SecuredJob, job: DeployedJob, folder: Path) -> MemoryLog:
             producer.close(epoch)
 
     def sent() -> Steps[None]:
-        for partition in range(job.partitions):
+        for partition in range(job.topics.partitions):
             for value in south.values(Role.REPORTS, partition):
                 yield Append(Role.REPORTS, partition, value)
         yield Append(Role.REPORTS, 0, b"broken")

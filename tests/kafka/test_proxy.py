@@ -73,7 +73,7 @@ def test_a_collector_that_is_killed_costs_no_report(
     with Cluster(Connection((servers,))) as cluster:
         tags = {
             row[:8].tobytes()
-            for record in cluster.read(job.topic(Role.REPORTS), job.partition_of(1))
+            for record in cluster.read(job.topic(Role.REPORTS), job.topics.partition_of(1))
             if kind_of(record.value) is Kind.LOOSE_BATCH
             for row in decode_loose_batch(record.value).rows
         }

@@ -150,7 +150,7 @@ def reports_in_boxes(job: DeployedJob, folder: Path, party: str, boxes: Boxes) -
     for epoch, row in boxes:
         values = np.frombuffer(row, "<u8").reshape(1, -1)
         for name in ("stage 1", "stage 2", "aggregate"):
-            inner = open_rows(values, key, job.lock(name, epoch).context)
+            inner = open_rows(values, key, job.locks.of(name, epoch).context)
             opened += len(inner)
             reports += len(unpack_reports(inner, job.word_form))
     assert opened in (0, len(boxes))

@@ -96,9 +96,9 @@ def test_neither_a_stage_nor_who_adds_up_reads_a_report_alone(
         assert count_opened(job, "aggregate", hop, key) == 0
         read = count_opened(job, "aggregate", shuffled, key)
         assert read == (len(shuffled) if party == "adder" else 0)
-    capacity = job.protocol_entry.capacity
-    assert capacity is not None
-    added = capacity(job.law(), 1, job.added_devices)
+    shuffling = job.protocol_entry.shuffling
+    assert shuffling is not None
+    added = shuffling.capacity(job.law, 1, job.added_by_each(job.law))
     passed_on = Counter(epoch for epoch, _ in hop)
     assert Counter(epoch for epoch, _ in shuffled) == {
         epoch: boxes + added for epoch, boxes in passed_on.items()
@@ -141,14 +141,14 @@ def check_disk(broker: LocalKafka, job: DeployedJob, shuffled: set[tuple[int, by
 
 def opens(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> bool:
     try:
-        open_batch(sealed, key, job.lock("stage 1", sealed.epoch).context)
+        open_batch(sealed, key, job.locks.of("stage 1", sealed.epoch).context)
     except CodecError:
         return False
     return True
 
 
 def batch_rows(job: DeployedJob, sealed: SealedBatch, key: X25519PrivateKey) -> WordArray:
-    return open_batch(sealed, key, job.lock("stage 1", sealed.epoch).context).words.values
+    return open_batch(sealed, key, job.locks.of("stage 1", sealed.epoch).context).words.values
 
 
 def count_opened(
@@ -158,7 +158,7 @@ def count_opened(
     opened = 0
     for epoch, row in rows:
         values = np.frombuffer(row, "<u8").reshape(1, -1)
-        inner = open_rows(values, key, job.lock(party, epoch).context)
+        inner = open_rows(values, key, job.locks.of(party, epoch).context)
         opened += len(inner)
         if party == "aggregate" and len(inner):
             assert unpack_reports(inner, job.word_form).max(initial=0) < 2

@@ -119,7 +119,7 @@ def check_shares(job: DeployedJob, broker: LocalKafka, folder: Path, windows: li
             assert None not in opened
             (key,) = keys.keys.values()
             for other in SHARERS:
-                context = job.lock(other, chunk.epoch).context
+                context = job.locks.of(other, chunk.epoch).context
                 assert unseal_all(others, key, context) == [None, None]
             if party:
                 found += [each[24:] for each in opened if each is not None]

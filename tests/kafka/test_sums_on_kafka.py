@@ -103,7 +103,7 @@ def check_sums(cluster: Cluster, job: DeployedJob) -> None:
         written[chunk.epoch].extend(chunk.words.values[:, 0].tolist())
     assert max(map(len, written.values())) > 1, "some windows were written twice"
     assert {epoch: len(set(sums)) for epoch, sums in written.items()} == dict.fromkeys(written, 1)
-    key, law = NoiseKey.read(noise_key_file(job.name)), job.law()
+    key, law = NoiseKey.read(noise_key_file(job.name)), job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     noise = law.noise.draw(key.generator(job.deployment, 1))
     ones = sum(user_values(1))

@@ -155,7 +155,7 @@ def test_a_window_that_is_written_again_is_dated_when_that_happens(
         epoch=1,
         fate=Fate.RELEASED,
         first_offset=0,
-        cut_offset=cluster.end_offsets(job.topic(Role.REPORTS))[job.partition_of(1)],
+        cut_offset=cluster.end_offsets(job.topic(Role.REPORTS))[job.topics.partition_of(1)],
         first_epoch=1,
         producers=(True,) * len(NAMES),
         populations=(1,) * len(NAMES),
@@ -165,7 +165,7 @@ def test_a_window_that_is_written_again_is_dated_when_that_happens(
     )
     cluster.append(job.topic(Role.MANIFESTS), encode_manifest(decided))
     start("run", "shuffle", job_name, "--name", "w1")
-    shuffled, partition = job.topic(Role.SHUFFLED), job.partition_of(1)
+    shuffled, partition = job.topic(Role.SHUFFLED), job.topics.partition_of(1)
     until(lambda: cluster.end_offsets(shuffled)[partition] > 0, "the window is written")
     (chunk, *_) = cluster.read(shuffled, partition)
     assert before - 1_000 <= chunk.timestamp <= time.time_ns() // 1_000_000 + 1_000

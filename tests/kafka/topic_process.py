@@ -15,7 +15,6 @@ from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.topic_input import TopicInput
 from dpstream.pipeline.devices.users import load_users
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.kafka.cluster import Cluster, KafkaTransport
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
@@ -54,7 +53,7 @@ def main() -> None:
             transport=KafkaTransport(cluster, name),
             generators=seeded_generators(int(seed)),
         )
-        reader = RowReader(job.domain, calendar_of(job), job.input_form)
+        reader = RowReader(job.domain, job.epochs.calendar, job.input_form)
         source = Told(producer, reader, topic, roster=load_users(roster))
         produce_to(source, producer, SmallSlices(events, topic), int(last_epoch))
         producer.shut()

@@ -85,8 +85,8 @@ def test_plan_expects_what_is_published_with_the_counts_given() -> None:
     asked = CountMeanSketchParameters(1.0, 1e-6, LABELS, rows=16, buckets=512)
     law = calibrate(asked, 1, 40_000)
     entry = PROTOCOLS["count_mean_sketch"]
-    assert entry.forecast is not None
-    forecast = entry.forecast(law, asked, 1)
+    assert entry.planning is not None
+    forecast = entry.planning.forecast(law, asked, 1)
     assert "for comparison only: take count_min" in forecast.caveats[0]
     # Most of it is noise of bits, of some 2,500 users in a row.
     assert forecast.standard_deviations(40_000)[0] >= math.sqrt(bits_variance(law, 40_000))

@@ -16,6 +16,7 @@ from dpstream.randomizers.accounting.amplification import (
     amplified_epsilon,
     of_randomized_response,
 )
+from dpstream.randomizers.accounting.calibration import response_within
 from dpstream.randomizers.accounting.shifted_noise import delta_of_tables
 from dpstream.randomizers.accounting.table_distances import FOR_TABLES
 from dpstream.randomizers.composed import ComposedLaw
@@ -29,7 +30,6 @@ from dpstream.randomizers.fragments import (
     differing_bits,
 )
 from dpstream.randomizers.fragments.calibration import (
-    _odds,
     calibrate,
     epsilon_with,
     loss_of_report,
@@ -361,4 +361,4 @@ def test_the_guarantee_says_what_holds_against_the_stage() -> None:
 
 def test_a_bit_loses_no_more_than_shuffling_was_computed_with() -> None:
     for asked in np.geomspace(0.01, 30.0, 60).tolist():
-        assert _odds(asked).loss <= asked <= _odds(asked).loss * (1 + 1e-14)
+        assert response_within(asked).loss <= asked <= response_within(asked).loss * (1 + 1e-14)

@@ -284,9 +284,9 @@ def test_counts_of_jl_hh_are_off_as_far_as_they_say_and_as_planned(
     squared = float(np.square(found.values - truth).mean())
     # 300 errors: their mean square is within seven deviations of its expectation.
     assert squared == pytest.approx(found.standard_deviation**2, rel=7 * math.sqrt(2 / 300))
-    forecast = PROTOCOLS["jl_hh"].forecast
-    assert forecast is not None
-    planned = forecast(law, asked, 1).standard_deviations(users)[0]
+    planning = PROTOCOLS["jl_hh"].planning
+    assert planning is not None
+    planned = planning.forecast(law, asked, 1).standard_deviations(users)[0]
     assert found.standard_deviation == pytest.approx(planned, rel=0.02)
     if calibration == "sampled":
         assert planned == pytest.approx(2.164 * math.sqrt(users), rel=1e-3)

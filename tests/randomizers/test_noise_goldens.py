@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,13 +28,12 @@ from dpstream.randomizers.accounting.cell_noise import (
     NegativeBinomialNoise,
     PoissonNoise,
 )
-from dpstream.randomizers.accounting.clustered_noise import negative_binomial_mean
 from dpstream.randomizers.accounting.continual_counts import (
     epoch_shifts,
     negative_binomial_for_epochs,
     poisson_for_epochs,
 )
-from dpstream.randomizers.accounting.shifted_noise import ShiftedCells
+from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, least_mean
 from dpstream.randomizers.accounting.shuffled_oracles import (
     negative_binomial_for_rows,
     poisson_for_rows,
@@ -92,7 +92,8 @@ def test_negative_binomial_noise_of_rows(
     epsilon: float, rows: int, shape: int, printed: float
 ) -> None:
     poisson = poisson_for_rows(epsilon, DELTA, rows).mean
-    mean = negative_binomial_mean(epsilon, DELTA, lambda n: row_shifts(n, rows), shape, poisson)
+    noise_of = partial(NegativeBinomialNoise, shape)
+    mean = least_mean(epsilon, DELTA, lambda mean: row_shifts(noise_of(mean), rows), poisson)
     assert mean == pytest.approx(printed, rel=NEAR)
     assert_least(
         lambda scale: row_shifts(NegativeBinomialNoise(shape, mean * scale), rows), epsilon, DELTA
@@ -135,7 +136,7 @@ def test_negative_binomial_noise_over_time(
     def shifts(noise: NegativeBinomialNoise) -> list[ShiftedCells]:
         return epoch_shifts(noise, last_epoch)
 
-    mean = negative_binomial_mean(1.0, DELTA, shifts, shape, printed)
+    mean = least_mean(1.0, DELTA, lambda mean: shifts(NegativeBinomialNoise(shape, mean)), printed)
     assert mean == pytest.approx(printed, rel=0.001)
     assert NegativeBinomialNoise(shape, mean).variance == pytest.approx(variance, rel=0.002)
     assert_least(lambda scale: shifts(NegativeBinomialNoise(shape, mean * scale)), 1.0, DELTA)

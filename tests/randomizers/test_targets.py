@@ -144,7 +144,6 @@ ELSEWHERE = {
     # Plans how accurate something is, of calibrations that stand here.
     "prefix_levels.plan_prefixes",
     # Searches of others, which stand here.
-    "clustered_noise.negative_binomial_mean",
     "clustered_noise.fewest_dummies",
     "directions.least_mean_either_way",
     # Targets themselves, and what is charged beside them.

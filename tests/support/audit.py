@@ -239,7 +239,7 @@ class _Auditor:
     def _payload(self, epoch: int, inside: Iterable[Reports]) -> bytes:
         """The counts of these reports and of the stage's dummies, or their noisy sum."""
         aggregator: Aggregator = self.job.aggregator()
-        local = self.job.local_epoch(epoch)
+        local = self.job.epochs.local(epoch)
         if self.job.stage_sum is not None:
             words = np.concatenate([made.values for made in inside])
             aggregator.add(local, self.noise.sum(epoch, Words(words)).values, None)

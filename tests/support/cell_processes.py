@@ -136,7 +136,7 @@ class Published:
 
 def read_counts(cluster: Cluster, job: DeployedJob) -> NDArray[np.int64]:
     """Reports by epoch and cell, from the first complete partial of every epoch."""
-    law = job.law()
+    law = job.law
     assert isinstance(law, cells.CellsLaw)
     counts = cells.CellsAggregator(law)
 
@@ -153,7 +153,7 @@ def expect_every_cell_once(
     cluster: Cluster, job: DeployedJob, published: Published, last_epoch: int | None = None
 ) -> None:
     """Every report of every epoch is counted once, in what is released and what is published."""
-    law = job.law()
+    law = job.law
     assert isinstance(law, cells.CellsLaw)
     last = last_epoch or law.last_epoch
     assert sorted(published.records) == list(range(1, last + 1))

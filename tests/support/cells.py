@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import Estimate
-from dpstream.pipeline.protocols.protocol import Protocol
+from dpstream.pipeline.protocols.protocol import Aggregation, Protocol
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
@@ -119,12 +119,9 @@ CELLS = Protocol(
     parameters=CellsParameters,
     calibrate=lambda parameters, last_epoch, minimum: CellsLaw(parameters.cells, last_epoch),
     law=lambda parameters: CellsLaw,
-    randomizer=Cells,
-    restore=Cells.restore,
-    aggregator=lambda law, parameters: CellsAggregator(law),
-    aggregator_from_bytes=lambda law, parameters, data: CellsAggregator.from_bytes(law, data),
     word_form=lambda law: WordForm(np.dtype("<u2")),
-    needs_shuffle=False,
+    randomizer=Cells,
+    aggregation=Aggregation.of(CellsAggregator),
 )
 
 

@@ -90,7 +90,7 @@ class DeviceWorld(World):
         """Have a collector write what devices sent."""
         job = self.job
         tags = [
-            horizon_tag(COLLECTOR_KEY, job.deployment, job.horizon_of(epoch), each.subject)
+            horizon_tag(COLLECTOR_KEY, job.deployment, job.epochs.horizon_of(epoch), each.subject)
             for each in sent
             if each.enrols
         ]
@@ -124,12 +124,12 @@ class DeviceWorld(World):
             None if key is None else key_id(key),
             np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1),
         )
-        self.write(Role.REPORTS, self.job.partition_of(epoch), encode_loose_batch(batch))
+        self.write(Role.REPORTS, self.job.topics.partition_of(epoch), encode_loose_batch(batch))
 
     def watermark(self, epoch: int, collector: int) -> None:
         """Have a collector take no more reports of an epoch."""
         record = Watermark(self.job.fingerprint, self.job.deployment, _collector(collector), epoch)
-        self.write(Role.REPORTS, self.job.partition_of(epoch), encode_watermark(record))
+        self.write(Role.REPORTS, self.job.topics.partition_of(epoch), encode_watermark(record))
 
     def beat(self, collector: int, **said: Any) -> None:
         """Have a collector say that it is alive."""

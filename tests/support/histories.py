@@ -80,7 +80,7 @@ def fill(
         record = decisions.encode(manifest)
         decisions.apply(LogRecord(epoch - 1, record))
         append(Append(Role.MANIFESTS, 0, record))
-        local = job.local_epoch(epoch)
+        local = job.epochs.local(epoch)
         window = job.aggregator()
         window.add(local, rng.integers(0, 2 * orders_due(local), (REPORTS, 1), np.uint8), None)
         for part in split_partial(

@@ -61,7 +61,7 @@ class HttpDevices:
         for number, device in enumerate(self._devices):
             value = np.array([(number + epoch // 3) % 3 == 0], np.int8)
             rng = seeded_generator(self.seed, number, epoch)
-            words = written_out(device.report(job.local_epoch(epoch), value, None, rng))
+            words = written_out(device.report(job.epochs.local(epoch), value, None, rng))
             self.words.setdefault(epoch, []).append(words)
             report = rng.bytes(16)
             content = job.content_form.pack(words)
@@ -80,7 +80,7 @@ class HttpDevices:
     def integers(self, epoch: int) -> bytes:
         """What the reports of all devices add up to."""
         state = self.job.aggregator()
-        state.add(self.job.local_epoch(epoch), np.concatenate(self.words[epoch]), None)
+        state.add(self.job.epochs.local(epoch), np.concatenate(self.words[epoch]), None)
         return state.to_bytes()
 
     async def send(self, epochs: Iterable[int], urls: Sequence[str]) -> None:

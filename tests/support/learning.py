@@ -19,7 +19,7 @@ def publish_models(job: DeployedJob, log: MemoryLog, last: int | None = None) ->
     learning = job.protocol_entry.learning
     if learning is None:
         return
-    model = np.zeros(learning.numbers(job.law()))
+    model = np.zeros(learning.numbers(job.law))
     for epoch in range(1, (last or job.epochs.count) + 1):
         record = ModelRecord(job.deployment, epoch, model)
         log.append(Append(Role.MODEL, 0, record.to_bytes()))

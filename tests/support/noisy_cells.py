@@ -5,11 +5,12 @@ Each cell gets Poisson many, 3 on average.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from dpstream.pipeline.protocols.protocol import StageDummies
+from dpstream.pipeline.protocols.protocol import Shuffling, StageDummies
 from dpstream.randomizers.counted_words import CountedWords
 from dpstream.randomizers.noise_tables import poisson_table
 from dpstream.topics.word_forms import WordForm
@@ -33,7 +34,10 @@ NOISY_CELLS = replace(
     CELLS,
     name=NAME,
     word_form=lambda law: WordForm(np.dtype("<u2"), distinct=law.cells),
-    needs_shuffle=True,
-    capacity=lambda law, epoch, contributors: contributors,
-    stage_dummies=stage_dummies,
+    shuffling=Shuffling(
+        lambda law, honest: math.inf,
+        contributors=lambda law: None,
+        capacity=lambda law, epoch, contributors: contributors,
+        stage_dummies=stage_dummies,
+    ),
 )

@@ -26,7 +26,7 @@ def seen_record(job: DeployedJob, record: LogRecord, *, timed: bool) -> tuple[ob
         return (*about, record.value)
     batch = decode_batch(record.value)
     # How many words there are is part of the view where their room is fixed.
-    messages = batch.words.messages if job.protocol_entry.capacity is None else None
+    messages = batch.words.messages if job.protocol_entry.shuffling is None else None
     return (
         *about,
         len(record.value),

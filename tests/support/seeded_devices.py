@@ -79,10 +79,10 @@ class SeededDevices:
             return np.arange(self.first_cell, self.first_cell + self.count)
         horizon = job.epochs.count
         # Some of them only after the horizon: they stay 0.
-        begins = self.generators("values", job.horizon_of(epoch)).integers(
+        begins = self.generators("values", job.epochs.horizon_of(epoch)).integers(
             1, horizon + horizon // 4 + 2, self.count
         )
-        return (job.local_epoch(epoch) >= begins).astype(np.int64)
+        return (job.epochs.local(epoch) >= begins).astype(np.int64)
 
     def present(self, job: DeployedJob, epoch: int) -> NDArray[np.bool_]:
         """Who is present, shape (count,)."""
@@ -94,12 +94,12 @@ class SeededDevices:
         """What they report at the epochs that their producer closed, in increasing order."""
         horizon: int | None = None
         for epoch in epochs:
-            if job.horizon_of(epoch) != horizon:
-                horizon = job.horizon_of(epoch)
+            if job.epochs.horizon_of(epoch) != horizon:
+                horizon = job.epochs.horizon_of(epoch)
                 randomizer = self._enrolled(job, epoch)
             present = self.present(job, epoch)
             drawn = randomizer.report(
-                job.local_epoch(epoch),
+                job.epochs.local(epoch),
                 self.values(job, epoch),
                 None if present.all() else present,
                 self.generators("report", epoch),
@@ -112,13 +112,13 @@ class SeededDevices:
     def _enrolled(self, job: DeployedJob, epoch: int) -> Devices[Any]:
         """The devices at the first epoch of a horizon that their producer closes."""
         randomizer = job.randomizer()
-        horizon = job.horizon_of(epoch)
-        if horizon == job.horizon_of(self.first_epoch):
+        horizon = job.epochs.horizon_of(epoch)
+        if horizon == job.epochs.horizon_of(self.first_epoch):
             randomizer.enrol(self.count, self.generators("enrol", 0))
             return randomizer
         generator = self.generators("horizon", horizon)
         randomizer.enrol(self.count, generator)
-        if job.local_epoch(epoch) > 1:
+        if job.epochs.local(epoch) > 1:
             # Who was enrolled when the horizon began was silent at what was left out of it.
             nobody = np.zeros(self.count, np.bool_)
             randomizer.report(1, np.zeros(self.count, np.int64), nobody, generator)

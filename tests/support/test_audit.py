@@ -166,7 +166,7 @@ def test_one_report_that_is_counted_twice_is_found(run: Run) -> None:
 def test_one_report_that_is_lost_or_takes_the_place_of_another_is_found(run: Run) -> None:
     def change(records: list[LogRecord], move: bool) -> list[LogRecord]:
         part = decode_partial(records[2].value)
-        aggregator = cells.CellsAggregator.from_bytes(run.job.law(), part.payload)  # type: ignore[arg-type]
+        aggregator = cells.CellsAggregator.from_bytes(run.job.law, part.payload)  # type: ignore[arg-type]
         aggregator.counts[part.epoch, 17] -= 1
         aggregator.counts[part.epoch, 18] += move
         records[2] = LogRecord(2, encode_partial(replace(part, payload=aggregator.to_bytes())))

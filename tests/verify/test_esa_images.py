@@ -142,7 +142,7 @@ if IMAGES.exists():
         image: Image, epsilon: float, bar: float
     ) -> None:
         """The bars take the first of two bounds alone; the smaller of both errs up to 9 % less."""
-        one, four = (_job(image, epsilon, "exact", reports).law() for reports in (1, 4))
+        one, four = (_job(image, epsilon, "exact", reports).law for reports in (1, 4))
         assert isinstance(one, FragmentsLaw)
         assert isinstance(four, FragmentsLaw)
         assert four.backstop is not None

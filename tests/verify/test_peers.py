@@ -66,7 +66,7 @@ class Releases:
 def observed(draw: Callable[[int, int], Sequence[int]], claimed: float) -> Any:
     """The finding of an audit by samples of a mechanism of a bit."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
-    guarantee = replace(job.guarantee(), epsilon=claimed)
+    guarantee = replace(job.guarantee, epsilon=claimed)
     sample = Sample("a peer", ("releases",), job, Releases(draw), guarantee, TRIALS)
     (finding,) = sample.run(seeded_generator(1), ALARM)
     return finding
@@ -129,7 +129,7 @@ def test_randomized_response_as_a_protocol_of_another_package(opendp: Any, broke
             self.epoch = epoch
             return np.array([[release(bool(value))] for value in held], np.uint8).reshape(-1, 1)
 
-    entry = replace(PROTOCOL, randomizer=Response, restore=Response.restore)
+    entry = replace(PROTOCOL, randomizer=Response)
     case = cases_of(entry, ExactLaw)[0]
     (enumerated,) = enumerate_losses(case)
     assert not enumerated.convicted, "the law and what OpenDP states of it go together"

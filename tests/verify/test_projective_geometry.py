@@ -51,8 +51,8 @@ def test_the_error_of_an_item_asked_once(epsilon: float) -> None:
     for name, parameters in asked.items():
         entry = PROTOCOLS[name]
         law = entry.calibrate(parameters, 1, USERS)
-        assert entry.forecast is not None
-        forecast = entry.forecast(law, parameters, 1)
+        assert entry.planning is not None
+        forecast = entry.planning.forecast(law, parameters, 1)
         planned[name] = float(forecast.standard_deviations(USERS)[0])
         measured[name] = math.sqrt(
             np.mean([squared_error(name, law, parameters, trial) for trial in range(TRIALS)])
@@ -84,7 +84,7 @@ def squared_error(name: str, law: Any, parameters: Any, trial: int) -> float:
     entry, rng = PROTOCOLS[name], seeded_generator(1, trial)
     shares = zipf_counts(ITEMS, 1.0)
     held = 1 + np.random.default_rng(trial).choice(ITEMS, USERS, p=shares)
-    devices, aggregator = entry.randomizer(law), entry.aggregator(law, parameters)
+    devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, parameters)
     devices.enrol(USERS, rng)
     values = held if entry.values(parameters).slots is None else held[:, None]
     reports = devices.report(1, values, None, rng)
@@ -136,7 +136,7 @@ def test_what_is_found_of_open_domains() -> None:
             drawn, rng = np.random.default_rng(trial), seeded_generator(2, trial)
             numbers = drawn.permutation(np.unique(drawn.integers(1, 1 << bits, 2 * many)))[:many]
             held = drawn.choice(many, users, p=zipf_counts(many, 1.0))
-            devices, aggregator = entry.randomizer(law), entry.aggregator(law, asked)
+            devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
             devices.enrol(users, rng)
             words: Any = devices.report(1, numbers[held][:, None], None, rng)
             aggregator.add(1, words, None)

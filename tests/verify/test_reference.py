@@ -12,7 +12,7 @@ import pytest
 
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.planning.plan import plan
-from dpstream.pipeline.protocols.future_rand import FutureRandForecast
+from dpstream.pipeline.protocols.dyadic import FutureRandForecast
 from dpstream.randomizers.accounting.calibration import optimal, published
 from dpstream.randomizers.dyadic import FutureRandLaw
 from tests.verify.tables import print_table

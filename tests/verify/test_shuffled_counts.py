@@ -197,7 +197,7 @@ def run(
     errors, deviations = np.empty((2, seeds, len(streams)))
     for seed in range(seeds):
         rng = seeded_generator(2, seed)
-        aggregator = protocol.aggregator(law, parameters)
+        aggregator = protocol.aggregation.make(law, parameters)
         for epoch, messages in enumerate(real, 1):
             reports = CountedWords.of_cells(
                 messages + dummies(law, epoch, users, rng), law.word_form.dtype

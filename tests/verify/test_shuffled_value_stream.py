@@ -33,7 +33,7 @@ def test_students() -> None:
         "shuffle": {"minimum": users},
     }
     job = deploy_job(make_job(values), deployed_at=0, deployment=bytes(16))
-    law = job.law()
+    law = job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     trials = run_trials(job, students, SEEDS, seed=1)
     errors = [column_errors([trial])["online"] for trial in trials]
@@ -43,9 +43,9 @@ def test_students() -> None:
         for record in trial.records
         if record.headline is not None
     }
-    forecast = PROTOCOLS["shuffled_counts"].forecast
-    assert forecast is not None
-    expected = forecast(law, job.parameters, EPOCHS)
+    planning = PROTOCOLS["shuffled_counts"].planning
+    assert planning is not None
+    expected = planning.forecast(law, job.parameters, EPOCHS)
     planned = math.sqrt(np.square(expected.standard_deviations(users)).mean())
     covered = coverage(trials)
     assert covered is not None

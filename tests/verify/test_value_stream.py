@@ -14,7 +14,7 @@ from dpstream.pipeline.demo import demo_change_log
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.protocols.value_stream import ValueStreamForecast
+from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast
 from dpstream.pipeline.simulation.simulate import column_errors, coverage
 from dpstream.pipeline.simulation.trials import run_trials
 from dpstream.randomizers.randomness import seeded_generator

@@ -31,7 +31,7 @@ class JobFacts:
     @classmethod
     def of(cls, job: DeployedJob) -> Self:
         """Those of a deployed job."""
-        guarantee = job.guarantee()
+        guarantee = job.guarantee
         epoch_seconds = None
         if (calendar := job.epochs.calendar) is not None:
             epoch_seconds = (calendar.start_of(2) - calendar.start_of(1)).total_seconds()

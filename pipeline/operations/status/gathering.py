@@ -330,7 +330,7 @@ class JobWatch:
         recent = (
             self._decisions.recent(epoch)
             for epoch in range(decided, max(0, decided - _EPOCHS_SEEN), -1)
-            if self._job.partition_of(epoch) == partition
+            if self._job.topics.partition_of(epoch) == partition
         )
         cuts = [each.cut_offset for each in recent if each is not None]
         return offsets.starts[partition] > max(cuts, default=0)

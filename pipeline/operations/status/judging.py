@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dpstream.aggregators.estimate import CHANGES_USED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE, calendar_of
+from dpstream.pipeline.jobs.epoch_times import CLOCK_TOLERANCE
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.broker_clock import off_by
 from dpstream.pipeline.kafka.kept_state import begin_anew
@@ -71,9 +71,9 @@ def find_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     published = status.published
     if published is not None and published.reason is not None:
         yield (
-            f"epoch {job.dated(published.epoch)} is spoiled: {published.reason}. Where shares do "
-            "not open, see that both parties have the keys of its turn, and find the producer "
-            f"whose shares these are: dpstream producers {job.name} shows who reports"
+            f"epoch {job.epochs.dated(published.epoch)} is spoiled: {published.reason}. Where "
+            "shares do not open, see that both parties have the keys of its turn, and find the "
+            f"producer whose shares these are: dpstream producers {job.name} shows who reports"
         )
     limit = job.change_limit
     if (
@@ -141,7 +141,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     silent = published is not None and published.fate in (Fate.EMPTY, Fate.TOO_SMALL)
     if published is not None and silent and not status.finished:
         who = "no devices" if published.fate is Fate.EMPTY else _few(job)
-        yield f"{who} reported in epoch {job.dated(published.epoch)}: it has no estimate"
+        yield f"{who} reported in epoch {job.epochs.dated(published.epoch)}: it has no estimate"
     for topic in status.topics:
         if topic.partitions > topic.deployed and not topic.stray:
             yield (
@@ -153,7 +153,7 @@ def find_notes(job: DeployedJob, status: JobStatus) -> Iterator[str]:
     if waits and registered is not None and registered < job.shuffle.producers:
         until = (
             "windows wait for more than half of them"
-            if calendar_of(job) is None
+            if job.epochs.calendar is None
             else "windows close when their grace is over"
         )
         yield (
@@ -216,7 +216,7 @@ def _ahead_problems(job: DeployedJob, status: JobStatus) -> Iterator[str]:
                     ahead[producer] = max(epochs, ahead.get(producer, 0))
     what = (
         "what it sends waits until more than half of the producers have come as far"
-        if calendar_of(job) is None
+        if job.epochs.calendar is None
         else "what it sends for epochs that have not begun is refused"
     )
     for producer, epochs in ahead.items():

@@ -26,7 +26,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
     """A row for every run: errors against the truth, in users."""
     for each in outcomes:
-        guarantee = each.job.guarantee()
+        guarantee = each.job.guarantee
         yield [
             each.job.protocol,
             f"{guarantee.epsilon:.3g}",
@@ -60,7 +60,7 @@ def _draw(outcomes: Sequence[Outcome]) -> Figure:
             for each in rows
         ]
         value, low, high, truth = np.array(numbers, np.float64).T
-        name = f"{outcome.job.protocol}, epsilon {outcome.job.guarantee().epsilon:.3g}"
+        name = f"{outcome.job.protocol}, epsilon {outcome.job.guarantee.epsilon:.3g}"
         for axes, less in ((above, np.zeros(len(at))), (below, truth)):
             axes.fill_between(at, low - less, high - less, color=colour, alpha=0.2, linewidth=0)
             axes.plot(at, value - less, color=colour, linewidth=1.5, label=name)

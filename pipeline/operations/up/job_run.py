@@ -240,7 +240,7 @@ class JobRun:
         assert self._connection is not None
         given = self._given
         self._progress = Progress(job, given.truths)
-        self._title = f"{job.name}  {str(job.guarantee()).partition(';')[0]}"
+        self._title = f"{job.name}  {str(job.guarantee).partition(';')[0]}"
         self._deployed_at = self._heard_at = time.monotonic()
         self._activity = "starting the producer and a worker for each stage"
         produce = [job.name, "--input", str(given.path), "--name", WORKER]

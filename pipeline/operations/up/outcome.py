@@ -102,7 +102,9 @@ class Outcome:
         errors = [
             found["smoothed"][0] - row.truths
             for row in self.rows
-            for found in [columns(row.record, self.smoothed.get(self.job.horizon_of(row.epoch)))]
+            for found in [
+                columns(row.record, self.smoothed.get(self.job.epochs.horizon_of(row.epoch)))
+            ]
             if "smoothed" in found and row.truths is not None
         ]
         return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
@@ -138,7 +140,7 @@ class Outcome:
         return {
             "job": self.job.name,
             "deployment": self.job.deployment,
-            "guarantee": self.job.guarantee(),
+            "guarantee": self.job.guarantee,
             "users": self.users,
             "rmse": self.rmse,
             "smoothed_rmse": self.smoothed_rmse,
@@ -207,7 +209,7 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
     held, claimed = outcome.covered
     if outcome.rows and all(row.truths is None for row in outcome.rows):
         yield "last estimate", str(sentence_of(outcome.job, outcome.records))
-        yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
+        yield "guarantee", str(outcome.job.guarantee).partition(";")[0]
         return
     if outcome.rows:
         yield "last estimate", str(sentence_of(outcome.job, outcome.records))
@@ -226,7 +228,7 @@ def summary(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "95 % intervals", f"{held} of {claimed} hold the truth; {expected}"
         parts = coverage_over_time(outcome.covered_by_epoch())
         yield from coverage_lines(outcome.job, parts, outcome.values)
-    yield "guarantee", str(outcome.job.guarantee()).partition(";")[0]
+    yield "guarantee", str(outcome.job.guarantee).partition(";")[0]
     yield "truth", f"{NOT_PRIVATE}; taken from the input here, and sent nowhere"
 
 

@@ -15,7 +15,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.epoch_words import period
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.operations.up.outcome import NOT_PRIVATE
@@ -289,7 +288,7 @@ def _parts_line(parts: Sequence[Part]) -> Text:
 
 
 def _begins(job: Job, epoch: int) -> str:
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     return "" if calendar is None else calendar.shown(epoch)
 
 

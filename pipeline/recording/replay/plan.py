@@ -104,7 +104,7 @@ def plan_replay(source: ReplaySource, wanted: Wanted) -> ReplayPlan:
     start = _start(source, decided, wanted)
     first = start
     if not source.job.protocol_entry.per_epoch:
-        first = max(begins, source.job.horizon_of(start) * source.job.epochs.count + 1)
+        first = max(begins, source.job.epochs.horizon_of(start) * source.job.epochs.count + 1)
     if first < decided[0].epoch:
         raise ReplayError(
             f"{in_words(range(first, decided[0].epoch))} are not in {source.place}, and "

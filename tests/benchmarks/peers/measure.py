@@ -232,7 +232,7 @@ def _own_oracle(
 ) -> Oracle:
     entry, users = PROTOCOLS["projective_geometry"], len(held)
     law = entry.calibrate(parameters, 1, users)
-    aggregator, rng = entry.aggregator(law, parameters), cryptographic_generator()
+    aggregator, rng = entry.aggregation.make(law, parameters), cryptographic_generator()
     values = held[:, None] + 1
 
     def randomize() -> Any:
@@ -354,7 +354,7 @@ def _own_search(words: Sequence[str], epsilon: float, held: set[str], most: set[
     parameters = ProjectiveGeometryParameters(epsilon, Bits(LETTERS * LETTER_BITS))
     entry, users = PROTOCOLS["projective_geometry"], len(items)
     law = entry.calibrate(parameters, 1, users)
-    aggregator, rng = entry.aggregator(law, parameters), cryptographic_generator()
+    aggregator, rng = entry.aggregation.make(law, parameters), cryptographic_generator()
     randomizing = serving = 0.0
     for start in range(0, users, _TOGETHER):
         values = items[start : start + _TOGETHER, None]

@@ -168,7 +168,7 @@ def test_devices_without_their_dummies_are_convicted() -> None:
 
 def released(case: Case, trials: int) -> Finding:
     job = job_of(case, epochs=1, minimum=case.minimum)
-    sample = Sample("it", WINDOWS, job, Windows(job), job.guarantee(), trials, searched=False)
+    sample = Sample("it", WINDOWS, job, Windows(job), job.guarantee, trials, searched=False)
     released, _ = sample.run(seeded_generator(9), ALARM)
     return released
 
@@ -201,7 +201,7 @@ def test_a_loss_1_3_times_as_large_as_claimed_is_convicted_by_samples(
 ) -> None:
     """At fewer trials than an audit draws unless it is told otherwise."""
     job = job_of(case_of(name), epochs=epochs, minimum=1)
-    honest = job.guarantee()
+    honest = job.guarantee
     for factor, convicted in ((1.3, True), (1.0, False)):
         claimed = replace(honest, epsilon=honest.epsilon / factor)
         sample = Sample("it", ("reports",), job, History(job), claimed, FULL.together // 4)

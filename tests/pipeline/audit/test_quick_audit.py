@@ -22,7 +22,7 @@ def test_an_audit_acquits_the_installed_protocol(name: str) -> None:
     assert "likelihood ratios" in found
     # What single devices of many that are run as one send is compared as whole histories.
     (case, *_) = find_cases(name)
-    if not case.protocol.needs_shuffle:
+    if case.protocol.shuffling is None:
         devices = case.protocol.randomizer(case.law)
         devices.enrol(1, np.random.default_rng(1))
         alone = case.last_epoch == 1 or devices.due(1) is not None

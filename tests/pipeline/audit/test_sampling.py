@@ -52,7 +52,7 @@ class Fake:
 def attacked(target: Fake) -> Finding:
     case = find_cases("split_budget")[0]
     job = job_of(case, epochs=4, minimum=1)
-    guarantee = replace(job.guarantee(), epsilon=0.1)
+    guarantee = replace(job.guarantee, epsilon=0.1)
     sample = Sample("it", ("made up",), job, target, guarantee, TRIALS)
     (finding,) = sample.run(seeded_generator(1), 1e-9)
     return finding
@@ -75,7 +75,7 @@ def test_what_was_seen_while_searching_convicts_nobody() -> None:
 def test_candidates_are_neighbours_by_the_guarantee() -> None:
     case = find_cases("projective_geometry")[0]
     job = job_of(case, epochs=4, minimum=1)
-    pairs = candidate_pairs(job, job.guarantee(), 4)
+    pairs = candidate_pairs(job, job.guarantee, 4)
     assert pairs
     assert all(sum(a != b for a, b in zip(*pair, strict=True)) == 1 for pair in pairs)
     assert {(other, one) for one, other in pairs} == set(pairs)
@@ -103,7 +103,7 @@ RUNS = 100
 def test_a_hundred_clean_runs_are_acquitted() -> None:
     """Of attacks that draw: the others cannot convict by chance."""
     job = job_of(find_cases("split_budget")[0], epochs=1, minimum=1)
-    sample = Sample("it", ("local reports",), job, History(job), job.guarantee(), 1_000)
+    sample = Sample("it", ("local reports",), job, History(job), job.guarantee, 1_000)
     attacks = [
         attack
         for name in ("split_budget", "single_message")

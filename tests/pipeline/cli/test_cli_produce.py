@@ -15,7 +15,6 @@ from dpstream.pipeline.devices.produce import LiveProducer, produce_change_log, 
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from tests.support.small_run import EPOCHS, job_text, write_changes
@@ -191,7 +190,7 @@ def run_live(
     *steps: str | timedelta,
     notify: Callable[[str], None] = lambda sentence: None,
 ) -> LiveSource:
-    calendar = calendar_of(producer.job)
+    calendar = producer.job.epochs.calendar
     assert calendar is not None
     source = LiveSource(calendar, producer.closed_epoch + 1, last_epoch=producer.job.last_epoch)
     script = Script(start, *steps)

@@ -67,7 +67,7 @@ def test_a_replay_from_topics_and_what_workers_make_of_it(
     assert "dpstream run aggregate live-replay" in said.output
     assert said.output.count("\n") == 1, "the end is a line"
     job = find_deployed(cluster, "live-replay")  # type: ignore[arg-type]
-    assert job.partitions == 3
+    assert job.topics.partitions == 3
     log = log_of(cluster, job)
     settle(owners(job, log, build_stage(job, "aggregate", Environment())))
     settle(owners(job, log, PublishStage(job)))

@@ -62,8 +62,8 @@ async def test_bodies_that_come_together_are_written_together(job: DeployedJob) 
     assert world.statuses == [202] * 4
     assert b'"accepted":2,"epoch":1' in world.answers[0].body
     topics = [(topic, partition) for topic, partition, _ in world.writer.records]
-    assert topics.count(("phones.reports", job.partition_of(1))) == 1
-    assert topics.count(("phones.reports", job.partition_of(2))) == 1
+    assert topics.count(("phones.reports", job.topics.partition_of(1))) == 1
+    assert topics.count(("phones.reports", job.topics.partition_of(2))) == 1
     assert world.rows() == 7
     assert world.gathering.tally.acknowledged == world.gathering.tally.received == 7
     assert world.room.waiting == 0

@@ -71,7 +71,7 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
     job = deployed()
     assert job.signed_description is not None
     told = Told.read(job.signed_description.told())
-    assert (told.deployment, told.law) == (job.deployment, job.law())
+    assert (told.deployment, told.law) == (job.deployment, job.law)
     assert told.epoch_at(NOW.timestamp()) == 1
     assert told.begins(2) - told.begins(1) == EPOCH_SECONDS
     fleet, intake, devices = Fleet(told, 50, seed=1), Intake(job, KEY), set()
@@ -100,7 +100,7 @@ def test_the_job_fits_what_people_do() -> None:
     job = deployed()
     assert job.signed_description is not None
     told = Told.read(job.signed_description.told())
-    fleet, law = Fleet(told, DEVICES, seed=1), job.law()
+    fleet, law = Fleet(told, DEVICES, seed=1), job.law
     assert isinstance(law, ValueStreamLaw)
     values = np.array([fleet.values(EPOCH_SECONDS * epoch) for epoch in range(EPOCHS)])
     changes = (np.diff(values, axis=0, prepend=0) != 0).sum(axis=0)

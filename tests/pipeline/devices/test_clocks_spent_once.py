@@ -47,7 +47,7 @@ def deployed(**more: object) -> DeployedJob:
 
 
 def law_of(job: DeployedJob) -> ValueStreamLaw:
-    law = job.law()
+    law = job.law
     assert isinstance(law, ValueStreamLaw)
     return law
 

@@ -12,7 +12,6 @@ from dpstream.pipeline.devices.live import CloseEpoch, Held, LiveSource
 from dpstream.pipeline.devices.produce import LiveProducer
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 
@@ -38,7 +37,7 @@ def at(minutes: float) -> datetime:
 
 
 def source_of(job: DeployedJob, first_epoch: int = 1) -> LiveSource:
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     assert calendar is not None
     source = LiveSource(calendar, first_epoch, last_epoch=5, domain=job.domain)
     source.receive(b"user,epoch,value\n", at(first_epoch - 1))

@@ -59,7 +59,7 @@ def test_an_old_copy_is_refused_and_the_latest_state_goes_on(
             people, people, 5,
         )  # fmt: skip
         cluster.append(job.topic(Role.MANIFESTS), encode_manifest(manifest))
-        for partition in range(job.partitions):
+        for partition in range(job.topics.partitions):
             topic = job.topic(Role.REPORTS)
             cluster.delete_below(topic, cluster.end_offsets(topic)[partition], partition)
     before = {place: len(records) for place, records in cluster.records.items()}

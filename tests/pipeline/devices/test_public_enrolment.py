@@ -37,7 +37,6 @@ from dpstream.pipeline.devices.produce import (
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
@@ -175,7 +174,7 @@ def live(
     With a folder, every piece comes in a run of its own.
     """
     log = MemoryLog() if log is None else log
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     assert calendar is not None
     strangers = 0
     steps = sorted(arriving, key=lambda step: step[0])

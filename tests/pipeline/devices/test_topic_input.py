@@ -26,7 +26,6 @@ from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.rows import BadRows, InputError
 from dpstream.pipeline.devices.topic_input import TopicInput
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.epoch_times import calendar_of
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
@@ -209,7 +208,7 @@ def opened(
 
 
 def reader_of(job: DeployedJob, form: InputForm = AS_IT_IS) -> RowReader:
-    return RowReader(job.domain, calendar_of(job), form)
+    return RowReader(job.domain, job.epochs.calendar, form)
 
 
 def batches(log: MemoryLog) -> list[tuple[int, bytes]]:
@@ -248,7 +247,7 @@ def from_file(folder: Path, events: Sequence[Event | bytes], users: list[str] | 
     log = load_change_log(
         path,
         domain=job.domain,
-        calendar=calendar_of(job),
+        calendar=job.epochs.calendar,
         last_epoch=EPOCHS,
         users=users,
         skip_bad_rows=True,
@@ -379,7 +378,7 @@ def run_live(
 ) -> Done:
     with opened(folder, log or MemoryLog(), noted, fuse) as producer:
         source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
-        calendar = calendar_of(producer.job)
+        calendar = producer.job.epochs.calendar
         assert calendar is not None
         produce_as_they_come(source, producer, events, calendar, clock, sleep=clock.sleep)
         return Done.of(source)
@@ -526,7 +525,7 @@ def test_sets_are_those_of_a_file(tmp_path: Path) -> None:
 def test_what_came_before_the_end_is_read_after_it() -> None:
     """An event that is written while the clock is asked is there when the epoch was over."""
     job = deployed(JOB)
-    calendar = calendar_of(job)
+    calendar = job.epochs.calendar
     assert calendar is not None
     events = Events.of([], 1)
     noted: Noted = {}

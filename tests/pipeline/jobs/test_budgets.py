@@ -198,7 +198,7 @@ def counted(*, renew: bool = False, **keys: object) -> DeployedJob:
 def test_epochs_that_stand_alone_are_charged_with_what_they_lose_together() -> None:
     """Their loss is composed with the delta of one of them, and charged once."""
     job = counted()
-    guarantee, charge = job.guarantee(), Charge.of(job)
+    guarantee, charge = job.guarantee, Charge.of(job)
     assert (guarantee.unit, guarantee.epsilon) == ("epoch", 1)
     assert guarantee.stream_epsilon is not None
     assert 3 < guarantee.stream_epsilon < 20

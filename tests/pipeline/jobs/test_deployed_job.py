@@ -54,8 +54,8 @@ def test_the_record_says_everything() -> None:
 
 def test_devices_and_servers_work_from_the_record_alone() -> None:
     job = DeployedJob.from_bytes(deployed().to_bytes())
-    assert job.law() == make_job(VALUES).calibrate()
-    assert job.guarantee().epsilon <= 1
+    assert job.law == make_job(VALUES).calibrate()
+    assert job.guarantee.epsilon <= 1
     randomizer, rng = job.randomizer(), seeded_generator(1)
     randomizer.enrol(100, rng)
     aggregator = job.aggregator()
@@ -179,10 +179,10 @@ def test_a_delta_beyond_that_of_the_parameters_is_refused(monkeypatch: pytest.Mo
         delta: float = 1e-9
 
     record = deployed().to_bytes()
-    promised = deployed().guarantee()
+    promised = deployed().guarantee
     for delta, refused in ((1e-9, False), (2e-9, True)):
         job = deployed().model_copy(update={"parameters": Approximate()})
-        job.__dict__["_guarantee"] = replace(promised, delta=delta)
+        job.__dict__["guarantee"] = replace(promised, delta=delta)
         monkeypatch.setattr(
             "dpstream.pipeline.jobs.deployed_job.validate", lambda cls, values, job=job: job
         )
@@ -249,7 +249,7 @@ def test_the_local_epsilon_is_the_largest_that_there_is_room_for() -> None:
 def test_both_sides_are_promised() -> None:
     deployed = deploy_job(job_of(), deployed_at=0)
     assert deployed.parameters.epsilon == 5.917
-    guarantee = deployed.guarantee()
+    guarantee = deployed.guarantee
     assert 5.9 < guarantee.epsilon <= 5.917
     assert guarantee.delta == 0.0
     assert guarantee.trust.startswith("nobody")

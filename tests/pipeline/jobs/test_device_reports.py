@@ -153,7 +153,7 @@ def test_horizons_are_counted_from_the_first_epoch_of_the_deployment() -> None:
     """Deployed on day 30, in the calendar's fourth horizon: devices are charged once so far."""
     deployed_at = 1_767_225_600_000 + 29 * 86_400_000
     job = deploy_job(job_of(text=RENEWING), deployed_at=deployed_at, deployment=bytes(16))
-    assert (job.first_epoch, job.horizon_of(30)) == (30, 3)
+    assert (job.first_epoch, job.epochs.horizon_of(30)) == (30, 3)
     counted = [job.guarantee_at(epoch, 30) for epoch in (30, 32, 33, 64, 65)]
     assert [each.horizons for each in counted] == [1, 1, 2, 5, 6]
     assert [round(each.epsilon, 1) for each in counted] == [4, 4, 8, 20, 24]
@@ -195,7 +195,7 @@ def test_a_statement_says_all_that_a_device_needs() -> None:
     said: dict[str, Any] = json.loads(statement_of(job))
     assert said["deployment"] == job.deployment.hex()
     assert said["fingerprint"] == job.fingerprint.hex()
-    assert PROTOCOLS["future_rand"].law(job.parameters).from_json(said["law"]) == job.law()
+    assert PROTOCOLS["future_rand"].law(job.parameters).from_json(said["law"]) == job.law
     assert said["epochs"] == {
         "count": 8,
         "start": 1_767_225_600_000,
@@ -206,7 +206,7 @@ def test_a_statement_says_all_that_a_device_needs() -> None:
         "renew": False,
     }
     assert said["content"] == {"slots": 1, "width": 1, "word_bytes": 1}
-    assert said["guarantee"]["epsilon"] == job.guarantee().epsilon
+    assert said["guarantee"]["epsilon"] == job.guarantee.epsilon
     assert said["late"] == 20
     assert said["seal"] == [{"key": PUBLIC[0], "first": 1, "last": None}]
     assert said["values"] == {"kind": "value", "size": 2, "slots": None, "initial": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job, load_job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.marked_yaml import YamlError, read_marked_yaml
-from dpstream.pipeline.protocols.protocol import Law
+from dpstream.pipeline.protocols.protocol import Law, Shuffling
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.randomizers.future_rand import FutureRandParameters
@@ -75,7 +76,7 @@ def test_four_keys_suffice() -> None:
     assert (job.last_epoch, job.epochs.start, job.epochs.length) == (170, None, None)
     assert (job.shuffle.order, job.shuffle.minimum) == ("sorted", 100)
     assert (job.shuffle.producers, job.shuffle.grace) == (1, 60)
-    assert (job.partitions, job.topics.replication, job.topics.retention_ms) == (
+    assert (job.topics.partitions, job.topics.replication, job.topics.retention_ms) == (
         4,
         None,
         7 * 24 * 3600 * 1000,
@@ -89,7 +90,7 @@ def test_every_key_is_taken() -> None:
     assert job.epochs.length == parse_duration("P1M")
     assert (job.shuffle.order, job.shuffle.minimum) == ("random", 1)
     assert (job.shuffle.producers, job.shuffle.grace) == (3, 3600)
-    assert (job.partitions, job.topics.replication) == (8, 3)
+    assert (job.topics.partitions, job.topics.replication) == (8, 3)
     assert job.topics.retention_ms == 14 * 24 * 3600 * 1000
 
 
@@ -101,7 +102,7 @@ def test_the_json_of_a_job_makes_the_same_job(text: str) -> None:
 
 def test_an_epoch_lies_whole_in_one_partition_and_neighbours_in_others() -> None:
     job = parse_job(SHORT)
-    assert [job.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
+    assert [job.topics.partition_of(epoch) for epoch in range(1, 6)] == [1, 2, 3, 0, 1]
     assert job.topic(Role.REPORTS) == "students.reports"
     assert {role: topic.partitions for role, topic in job.topic_settings().items()} == {
         role: 4 if role in (Role.REPORTS, Role.SHUFFLED) else 1
@@ -263,9 +264,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_protocol_whose_noise_needs_the_shuffle_needs_a_minimum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sized = replace(
-        CELLS, name="sized", needs_shuffle=True, capacity=lambda law, epoch, contributors: 0
-    )
+    sized = replace(CELLS, name="sized", shuffling=Shuffling(lambda law, honest: math.inf))
     monkeypatch.setitem(PROTOCOLS, "sized", sized)
     text = "name: a\nprotocol: sized\nparameters: {cells: 4}\nepochs: {count: 4}\n"
     for line, section in ((1, ""), (5, "shuffle: {grace: 1h}")):

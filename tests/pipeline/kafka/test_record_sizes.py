@@ -72,7 +72,7 @@ def test_no_record_of_a_protocol_is_larger_than_computed(case: Case) -> None:
     written = {
         role: max(map(len, values))
         for role in job.topic_settings()
-        if (values := [v for n in range(job.partitions) for v in log.values(role, n)])
+        if (values := [v for n in range(job.topics.partitions) for v in log.values(role, n)])
     }
     assert {Role.REPORTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES} <= written.keys()
     for role, size in written.items():
@@ -109,7 +109,7 @@ def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
     people = 20_000
     values = np.full(3_000, -1000.0 * people + 0.1)
     found = ItemEstimates(values, 1e9 / 3, 1e9 / 7, 2**53, 2**53, ("gap",) * 5)
-    said = job.guarantee().to_json()
+    said = job.guarantee.to_json()
     record = EstimateRecord(bytes(16), 1, Fate.RELEASED, 2**42, people, people, found, said)
     size = len(record.to_bytes())
     assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
@@ -125,7 +125,7 @@ def test_items_of_a_large_domain_are_searched_for_and_fit() -> None:
     assert isinstance(found, FoundItems)
     assert 0 < len(found.items) <= FOUND
     check_record_sizes(job)
-    assert most_people(job, job.law()) is None
+    assert most_people(job, job.law) is None
 
 
 def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
@@ -142,7 +142,7 @@ def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
     assert "give fewer" in said
     plan = plan_deployment(Spending(), {}, job, deployment=bytes(16), now=1)
     assert isinstance(plan.refusal, RecordSizeError)
-    law = deploy_job(job, deployed_at=0).law()
+    law = deploy_job(job, deployed_at=0).law
     assert any("deploy refuses it" in each for each in warnings_for(job, law, 5_000))
 
 
@@ -158,9 +158,9 @@ def test_of_how_many_people_estimates_fit_is_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_PEOPLE", 10**249)
     job = job_of("hadamard_values", minimum=10, changes=1, epsilon=1, domain=labels(4_000))
     deployed = deploy_job(job, deployed_at=0)
-    most = most_people(deployed, deployed.law())
+    most = most_people(deployed, deployed.law)
     assert most is not None
-    law, room = deployed.law(), (1 << 20) - 1024
+    law, room = deployed.law, (1 << 20) - 1024
     size = largest_records(deployed, most)[deployed.topic(Role.ESTIMATES)]
     assert size <= room < largest_records(deployed, 10 * most)[deployed.topic(Role.ESTIMATES)]
     assert any("about 1,000,000 users" in each for each in warnings_for(job, law, 10**6))

@@ -239,7 +239,7 @@ def test_what_alarms_are_judged_by_is_told_of_the_job() -> None:
     for told in found:
         assert told["dpstream_grace_seconds"] == 60
         assert told["dpstream_minimum_contributors"] == 10
-        assert told["dpstream_epsilon unit=stream"] == job.guarantee().epsilon
+        assert told["dpstream_epsilon unit=stream"] == job.guarantee.epsilon
         assert told["dpstream_delta unit=stream"] == 0
     # Epochs without times have no length; February of 2024 had 29 days.
     assert "dpstream_epoch_seconds" not in found[0]

@@ -55,7 +55,7 @@ def undisturbed(tmp_path: Path) -> Iterator[Story]:
 
 def summed(folder: Path) -> Story:
     story = Story(SUMMED, folder, noise_key=KEY)
-    law = story.job.law()
+    law = story.job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     assert law.boost > 0, "words are rounded at random"
     return story
@@ -76,7 +76,7 @@ def released(story: Story) -> dict[int, int]:
 
 def count_of(story: Story, epoch: int) -> float:
     """What a sum of the first epoch says of how many have the value 1, without its noise."""
-    law = story.job.law()
+    law = story.job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     noise = law.noise.draw(KEY.generator(story.job.deployment, epoch))
     users = story.world.manifests()[epoch].contributors

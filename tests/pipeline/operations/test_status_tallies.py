@@ -282,7 +282,7 @@ def test_a_shuffle_worker_tells_how_much_was_decided(job: DeployedJob) -> None:
     records = list(decided(job, 4))
     for record in records:
         log.append(Append(Role.MANIFESTS, 0, record.value))
-    for partition in range(job.partitions):
+    for partition in range(job.topics.partitions):
         log.committed[Role.REPORTS, partition] = EPOCHS
     stage = shuffle_stage(job, iter([]))
     worker = MemoryWorker(stage, log)

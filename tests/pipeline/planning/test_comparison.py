@@ -43,7 +43,7 @@ def test_all_that_do_the_same_stand_side_by_side() -> None:
     }
     for each in found:
         entry = PROTOCOLS[each.expected.protocol]
-        assert (each.local_epsilon is None) == entry.needs_shuffle
+        assert (each.local_epsilon is None) == (entry.shuffling is not None)
         assert each.central_epsilon == pytest.approx(1, rel=1e-5)
         assert each.bytes_per_user >= each.expected.messages_per_user
         assert 0 < each.cpu_seconds < 100_000
@@ -173,10 +173,10 @@ def test_fewer_honest_contributors_leave_less() -> None:
         1_260,
         900,
     )
-    entry = PROTOCOLS["count_min"]
-    assert entry.epsilon_with is not None
-    assert seen.epsilon == entry.epsilon_with(law, 1_260)
-    assert seen.epsilon_at_least == entry.epsilon_with(law, 900)
+    shuffling = PROTOCOLS["count_min"].shuffling
+    assert shuffling is not None
+    assert seen.epsilon == shuffling.epsilon_with(law, 1_260)
+    assert seen.epsilon_at_least == shuffling.epsilon_with(law, 900)
     assert seen.epsilon is not None
     assert seen.epsilon_at_least is not None
     assert seen.epsilon < 1 < seen.epsilon_at_least

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.planning.honest_contributors import (
+from dpstream.pipeline.planning.outlook import (
     SHARES,
     HonestContributors,
     contributor_curve,

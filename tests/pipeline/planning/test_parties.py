@@ -62,7 +62,7 @@ def test_every_protocol_has_a_row_for_every_party(name: str) -> None:
         stated = entry.randomizer(law).guarantee
         assert rows[0].epsilon == stated.epsilon
         stage = next(each for each in rows if each.kind == "stage")
-        if not entry.needs_shuffle:
+        if entry.shuffling is None:
             assert {each.epsilon for each in rows if each.kind != "analyst"} == {
                 stated.epsilon,
                 None,
@@ -91,7 +91,7 @@ def test_losses_of_streams_are_pure_and_local(name: str) -> None:
     example = entry.examples[0]
     law = entry.calibrate(example.parameters, example.last_epoch, example.minimum)
     stated = entry.randomizer(law).guarantee
-    pure = not entry.needs_shuffle and stated.unit == "stream" and stated.delta == 0
+    pure = entry.shuffling is None and stated.unit == "stream" and stated.delta == 0
     assert entry.loss_of_streams == pure
 
 

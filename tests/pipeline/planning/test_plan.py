@@ -48,9 +48,9 @@ def job(epochs: int, changes: int, calibration: str = "optimal", epsilon: float 
 
 
 def forecast_of(planned: Job) -> Forecast:
-    forecast = planned.protocol_entry.forecast
-    assert forecast is not None
-    return forecast(planned.calibrate(), planned.parameters, planned.epochs.count)
+    planning = planned.protocol_entry.planning
+    assert planning is not None
+    return planning.forecast(planned.calibrate(), planned.parameters, planned.epochs.count)
 
 
 # RMSE / sqrt(users) at epsilon 1: section 1 of the reference.
@@ -127,7 +127,7 @@ def test_a_device_sends_what_was_announced() -> None:
 def test_what_cannot_be_planned_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="0 users: give a number from 1 on"):
         plan(job(4, 1), users=0)
-    mute = replace(PROTOCOLS["future_rand"], forecast=None)
+    mute = replace(PROTOCOLS["future_rand"], planning=None)
     monkeypatch.setitem(PROTOCOLS, "future_rand", mute)
     with pytest.raises(JobError, match="protocol: future_rand has no forecast to plan with"):
         plan(job(4, 1))

@@ -57,9 +57,9 @@ def test_a_value_is_claimed_and_the_stream_is_shown_and_charged() -> None:
     memoized = deployed("memoized_response", {"epsilon": 1}, epochs=10)
     charged = Charge.of(memoized).epsilon
     assert round(charged, 2) == 4.65
-    shown = dict(guarantee_pairs(memoized.guarantee()))["guarantee"]
+    shown = dict(guarantee_pairs(memoized.guarantee))["guarantee"]
     assert shown == ("epsilon 1 for a user's single value (claimed), 4.65303 for the whole stream")
-    assert memoized.guarantee().to_json()["stream_epsilon"] == charged
+    assert memoized.guarantee.to_json()["stream_epsilon"] == charged
     tight = deployed("memoized_response", {"epsilon": 1}, epochs=10, budget={"epsilon": 4.6})
     with pytest.raises(BudgetError, match=r"this one would take 4\.65303"):
         check_budget(tight, [])

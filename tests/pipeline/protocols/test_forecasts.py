@@ -10,8 +10,8 @@ import pytest
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.freezing import FreezingModel
+from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast
 from dpstream.pipeline.protocols.forecasts import FreezingForecast
-from dpstream.pipeline.protocols.hadamard_values import HadamardValuesForecast
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
@@ -79,7 +79,7 @@ def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
     entry = PROTOCOLS["shuffled_counts"]
     # Of a job over Booleans, which all examples that come first are.
     asked = entry.examples[0].parameters
-    devices, aggregator = entry.randomizer(law), entry.aggregator(law, asked)
+    devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, asked)
     devices.enrol(USERS, rng)
     attendance = Attendance.constant(EPOCHS, USERS)
     found = []
@@ -88,8 +88,8 @@ def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
         aggregator.add(epoch, reports.values, reports.counts)
         estimate: Any = aggregator.estimate(epoch, attendance)
         found.append((estimate.value - int(now.sum())) / USERS)
-    assert entry.forecast is not None
-    forecast = entry.forecast(law, None, EPOCHS)
+    assert entry.planning is not None
+    forecast = entry.planning.forecast(law, None, EPOCHS)
     assert isinstance(forecast, FreezingForecast)
     everybody = np.zeros(6)
     everybody[5] = 1
@@ -114,7 +114,9 @@ def test_those_that_count_the_same_are_named(
     domain: StreamDomain | None, others: list[str]
 ) -> None:
     asked = ShuffledCountsParameters(1.0, 1e-6, domain=domain)
-    named = dict(PROTOCOLS["shuffled_counts"].alternatives(asked, 8))
+    planning = PROTOCOLS["shuffled_counts"].planning
+    assert planning is not None
+    named = dict(planning.alternatives(asked, 8))
     assert list(named) == ["shuffled_counts", *others]
     for name in others:
         assert isinstance(named[name](), PROTOCOLS[name].parameters)

@@ -126,7 +126,7 @@ def test_a_job_of_another_package_is_deployed_and_read_back(
         found = find_deployed(cluster, "logins")
         assert found == deployed
         assert found.protocol_entry is PROTOCOL
-        assert found.guarantee().epsilon <= 8
+        assert found.guarantee.epsilon <= 8
     finally:
         PROTOCOLS.pop("fresh_response", None)
 

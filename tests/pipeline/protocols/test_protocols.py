@@ -21,7 +21,7 @@ def test_an_entry_is_complete(name: str) -> None:
     assert dataclasses.is_dataclass(protocol.parameters)
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(protocol, "name", "other")  # noqa: B010
-    assert protocol.forecast is not None, "plan has something to say about every protocol"
+    assert protocol.planning is not None, "plan has something to say about every protocol"
 
 
 def test_nothing_a_device_runs_imports_the_accounting() -> None:

@@ -335,7 +335,7 @@ def test_windows_may_come_in_any_order(tmp_path: Path) -> None:
 
 def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers")
-    partition = world.job.partition_of(2)
+    partition = world.job.topics.partition_of(2)
     epochs = [decode_chunk(value).epoch for value in world.log.values(Role.SHUFFLED, partition)]
     world.log.delete_below(Role.SHUFFLED, partition, epochs.index(4))
     recording = record(world, tmp_path / "kept")

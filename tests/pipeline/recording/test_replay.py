@@ -201,7 +201,7 @@ def test_nothing_is_closed_anew_and_nothing_withheld_is_released(run: LiveRun) -
         assert (copy.deployment, copy.first_epoch) == (REPLAY, 1)
         for name in ("epoch", "fate", "contributors", "population", "timestamp", "producers"):
             assert getattr(copy, name) == getattr(original, name)
-    assert {chunk.epoch for _, chunk in chunks_of(log, job.partitions)} == (
+    assert {chunk.epoch for _, chunk in chunks_of(log, job.topics.partitions)} == (
         set(range(1, EPOCHS + 1)) - SMALL - SILENT
     )
 
@@ -213,7 +213,7 @@ def test_an_undecided_epoch_is_left_to_the_job(run: LiveRun) -> None:
         log.truncate(Role.MANIFESTS, 0, keep)
         assert replayed(LiveRun(run.job, log).source)[2] == run.results.part(1, keep)
     log = copy_of(run.log)
-    partition = run.job.partition_of(EPOCHS)
+    partition = run.job.topics.partition_of(EPOCHS)
     log.truncate(Role.SHUFFLED, partition, log.end(Role.SHUFFLED, partition) - 1)
     log.truncate(Role.PARTIALS, 0, log.end(Role.PARTIALS, 0) - 1)
     assert replayed(LiveRun(run.job, log).source)[2] == run.results.part(1, EPOCHS - 1)
@@ -256,7 +256,7 @@ def copy_of(log: MemoryLog) -> CutLog:
 def test_another_attempt_at_a_window_makes_no_difference(run: LiveRun) -> None:
     """What a killed worker left behind, and what one that woke up late wrote again."""
     log = copy_of(run.log)
-    for partition in range(run.job.partitions):
+    for partition in range(run.job.topics.partitions):
         values = run.log.values(Role.SHUFFLED, partition)
         log._partitions[Role.SHUFFLED, partition].records.clear()
         for value in values:
@@ -288,7 +288,7 @@ def test_from_any_epoch_to_any_epoch(
     alone = run.job.protocol_entry.per_epoch
     first = start if alone else (start - 1) // run.job.epochs.count * run.job.epochs.count + 1
     assert results == run.results.part(first, last)
-    again = {chunk.epoch for _, chunk in chunks_of(log, job.partitions)}
+    again = {chunk.epoch for _, chunk in chunks_of(log, job.topics.partitions)}
     released = set(run.results.integers)
     assert again == (set() if from_partials else released & set(range(start, last + 1)))
 
@@ -303,7 +303,7 @@ def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun
     MemoryDriver(log).run(writer.write(list(plan.items(source))))
     dates = {
         record.timestamp
-        for partition in range(job.partitions)
+        for partition in range(job.topics.partitions)
         for record in log.read(Role.SHUFFLED, partition, 0, 1_000).records
     }
     assert dates == {1_900_000_000_000}
@@ -326,7 +326,7 @@ def test_windows_of_many_chunks_are_cut_anew(
     monkeypatch.setattr("dpstream.pipeline.recording.replay.writer.split_words", split_small)
     monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 10)
     job, log, results = replayed(alone.source, Wanted(4))
-    assert len(list(chunks_of(log, job.partitions))) == 2 * len(results.integers)
+    assert len(list(chunks_of(log, job.topics.partitions))) == 2 * len(results.integers)
     assert results == alone.results.part(4, EPOCHS)
     assert replayed(LiveRun(job, log).source)[2] == results
 

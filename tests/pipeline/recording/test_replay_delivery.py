@@ -146,7 +146,7 @@ def check_nothing_is_left(replay: Replay, strike: int) -> None:
     log = replay.log
     assert not log.values(Role.DEAD_LETTERS), f"killed after action {strike}"
     assert len(log.values(Role.ESTIMATES)) == replay.plan.epochs, f"killed after action {strike}"
-    for partition in range(replay.job.partitions):
+    for partition in range(replay.job.topics.partitions):
         end = log.end(Role.SHUFFLED, partition)
         assert log.committed.get((Role.SHUFFLED, partition), 0) == end, "leftovers hold the floor"
 

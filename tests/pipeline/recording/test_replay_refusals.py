@@ -45,11 +45,11 @@ def delete_windows(run: LiveRun, *epochs: int) -> None:
     """What retention does: it deletes a partition's records up to one."""
     assert isinstance(run.log, RetainingLog)
     for epoch in epochs:
-        partition = run.job.partition_of(epoch)
+        partition = run.job.topics.partition_of(epoch)
         later = [
             each
             for each in run.results.integers
-            if each > epoch and run.job.partition_of(each) == partition
+            if each > epoch and run.job.topics.partition_of(each) == partition
         ]
         end = run.log.end(Role.SHUFFLED, partition)
         run.log.delete_below(Role.SHUFFLED, partition, end - len(later))

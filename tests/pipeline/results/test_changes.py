@@ -66,7 +66,7 @@ def test_a_change_has_the_interval_that_the_protocol_knows() -> None:
     records = [count(epoch) for epoch in range(1, 2 * EPOCHS + 1)]
     told = found(2, records)
     assert list(told) == list(range(3, 2 * EPOCHS + 1))
-    law = JOB.law()
+    law = JOB.law
     assert isinstance(law, ValueStreamLaw)
     errors = change_errors(law, 2)
     known = [errors.next(each.estimate, PEOPLE) for each in records[:EPOCHS]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.pipeline.protocols.future_rand import FutureRandForecast
+from dpstream.pipeline.protocols.dyadic import FutureRandForecast
 from dpstream.pipeline.results.expected_errors import EXCEEDED, largest_error, widening
 from dpstream.randomizers.future_rand import FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate

@@ -240,7 +240,7 @@ def test_a_job_is_a_table() -> None:
     assert tuple(table.column_names) == PublishedRows.of_everything(JOB).columns
     assert table["estimate"].to_pylist() == [40.0, None]
     assert (results.job, results.deployment, len(results)) == ("logins", "00" * 16, 2)
-    assert results.guarantee["epsilon"] == JOB.guarantee().epsilon
+    assert results.guarantee["epsilon"] == JOB.guarantee.epsilon
     assert repr(results) == "Results(job logins, 2 rows)"
 
 
@@ -291,5 +291,5 @@ def test_the_notebook_shows_what_was_published() -> None:
     results, table, guarantee, sentence = shown
     assert results.job == "logins"
     assert table.num_rows == 2
-    assert guarantee["epsilon"] == JOB.guarantee().epsilon
+    assert guarantee["epsilon"] == JOB.guarantee.epsilon
     assert sentence == "40 at epoch 1, between 31 and 49"

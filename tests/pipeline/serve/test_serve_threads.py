@@ -67,7 +67,7 @@ def test_a_reader_follows_deployments_as_they_come_and_go() -> None:
     jobs, published = read_all(reader, cluster)
     assert isinstance(jobs, Jobs)
     assert jobs.phases == {"count": Phase.RUNNING}
-    assert [charge.epsilon for charge in jobs.charges] == [job.guarantee().epsilon]
+    assert [charge.epsilon for charge in jobs.charges] == [job.guarantee.epsilon]
     assert isinstance(published, Published)
     assert [point.epoch for point in published.points] == [1]
     set_phase(cast(Cluster, cluster), job, Phase.PAUSED, NOW)

@@ -97,7 +97,7 @@ async def test_a_job_of_devices_is_counted_from_its_deployment() -> None:
     job = deploy_text(cluster, GUIDE)
     first = job.first_epoch
     assert first > 450_000
-    last = (job.horizon_of(first) + 4) * 60
+    last = (job.epochs.horizon_of(first) + 4) * 60
     for epoch in range(first, last + 1):
         publish(cluster, job, epoch, estimate(5_000.0))
     async with live_page(cluster) as page:
@@ -146,7 +146,7 @@ def test_the_boundary_of_trust_is_that_of_the_guarantee(
     job = deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
     assert [party.name for party in parties_of(job) if party.trusted] == trusted
     assert trust_body(job)["words"] == words
-    assert (len(trusted) == 1) == job.guarantee().trust.startswith("nobody")
+    assert (len(trusted) == 1) == job.guarantee.trust.startswith("nobody")
     assert parties_of(job)[-1].name == "readers"
 
 
@@ -163,4 +163,4 @@ def test_of_two_parties_one_has_to_be_trusted_whichever(tmp_path: Path) -> None:
     assert [party.either for party in body["parties"]] == [False, False, True, True, False]
     assert "one of the two parties, whichever" in body["words"]
     assert body["words"].endswith("Of the users of each epoch, 2,000 have to be honest.")
-    assert "1,999 honest others in each window" in job.guarantee().trust
+    assert "1,999 honest others in each window" in job.guarantee.trust

@@ -41,7 +41,7 @@ def job() -> DeployedJob:
 
 def admitted(job: DeployedJob, words: Words) -> object:
     batch = Batch(job.fingerprint, job.deployment, bytes(16), bytes(16), 1, words)
-    return Admission(job).admit(job.partition_of(1), encode_batch(batch))
+    return Admission(job).admit(job.topics.partition_of(1), encode_batch(batch))
 
 
 def counted(values: NDArray[np.uint16]) -> Words:

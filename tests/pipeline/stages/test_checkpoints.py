@@ -269,7 +269,7 @@ def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
     for epoch in (1 + order[np.argsort(np.arange(EPOCHS) + rng.uniform(0, 4, EPOCHS))]).tolist():
         window = job.aggregator()
         words = rng.integers(0, 2, (10, 1), np.uint8)
-        window.add(job.local_epoch(epoch), words, None)
+        window.add(job.epochs.local(epoch), words, None)
         for part in split_partial(
             fingerprint=job.fingerprint, deployment=job.deployment, epoch=epoch,
             manifest_offset=0, attempt=rng.bytes(16), payload=window.to_bytes(),

@@ -63,7 +63,7 @@ class Aggregator:
         self.stage = build_stage(self.job, "aggregate", Environment())
         self.worker = MemoryWorker(self.stage, self.log)
         self.worker.driver = self.driver = ReadingDriver(self.log)
-        for partition in range(self.job.partitions):
+        for partition in range(self.job.topics.partitions):
             self.worker.run(self.worker.assign(partition))
 
     def show(self, records: Iterable[Append]) -> None:
@@ -88,7 +88,7 @@ class Aggregator:
         """What is committed of each partition, and where it ends."""
         return [
             (self.log.committed.get((Role.SHUFFLED, each), 0), self.log.end(Role.SHUFFLED, each))
-            for each in range(self.job.partitions)
+            for each in range(self.job.topics.partitions)
         ]
 
 

@@ -406,7 +406,7 @@ def test_fragments_of_three_instances_are_added_up() -> None:
     (record,) = cluster.new_estimates()
     assert record.estimate is not None
     estimates = record.estimate.intervals[0]
-    deviation = np.sqrt(noise_variance(job.law(), 3_000))  # type: ignore[arg-type]
+    deviation = np.sqrt(noise_variance(job.law, 3_000))  # type: ignore[arg-type]
     assert np.abs(estimates - [2_000, 0, 1_000]).max() < 8 * deviation
 
 

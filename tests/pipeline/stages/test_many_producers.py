@@ -314,7 +314,7 @@ def test_who_takes_another_partition_over_writes_what_was_decided_of_it_long_bef
     owed = [
         epoch
         for epoch in range(1, 700)
-        if JOB.partition_of(epoch) == 1
+        if JOB.topics.partition_of(epoch) == 1
         and (outcome := known.log.recent(epoch)) is not None
         and outcome.fate is Fate.RELEASED
         and outcome.first_offset >= behind

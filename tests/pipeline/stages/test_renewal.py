@@ -572,7 +572,9 @@ def test_a_job_that_renews_has_no_last_epoch_unless_its_horizons_are_counted() -
     counted = endless.model_copy(update={"horizons": 3})
     assert DeployedJob.from_bytes(counted.to_bytes()) == counted
     assert (endless.last_epoch, counted.last_epoch) == (None, 510)
-    places = [(endless.horizon_of(epoch), endless.local_epoch(epoch)) for epoch in (1, 170, 171)]
+    places = [
+        (endless.epochs.horizon_of(epoch), endless.epochs.local(epoch)) for epoch in (1, 170, 171)
+    ]
     assert places == [(0, 1), (0, 170), (1, 1)]
     assert endless.position_of(300) == "epoch 300 (horizon 2)"
     assert counted.position_of(1) == "epoch 1 of 510 (horizon 1)"
@@ -588,15 +590,15 @@ def test_renewing_changes_the_meaning_of_reports() -> None:
 
 def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:
     endless = deployed()
-    said = str(endless.guarantee())
+    said = str(endless.guarantee)
     assert said.startswith("epsilon 2 for a user's whole stream of one horizon, n times that for n")
     assert str(endless.guarantee_at(2 * HORIZON + 1, 1)).startswith(
         "epsilon 6 for a user's whole stream of 3 horizons (exact)"
     )
     ending = deployed(epochs={"count": HORIZON})
     assert endless.guarantee_at(2 * HORIZON + 1, HORIZON + 1).horizons == 2
-    assert ending.guarantee_at(HORIZON, 1) == ending.guarantee()
-    assert "horizons" not in ending.guarantee().to_json()
+    assert ending.guarantee_at(HORIZON, 1) == ending.guarantee
+    assert "horizons" not in ending.guarantee.to_json()
 
 
 def test_nothing_comes_after_the_last_horizon() -> None:

@@ -234,22 +234,22 @@ def test_what_was_decided_is_read_once_for_all_partitions_of_an_assignment(
     """But for those of which a window is still to be written: then it is."""
     job, written = history
     log = log_of(written)
-    for partition in range(job.partitions):
+    for partition in range(job.topics.partitions):
         log.committed[Role.REPORTS, partition] = EPOCHS
     if owed is not None:
         # Its first offset is where the epochs of its partition are committed up to.
-        log.committed[Role.REPORTS, job.partition_of(owed)] = owed - 1
+        log.committed[Role.REPORTS, job.topics.partition_of(owed)] = owed - 1
     driver = ReadingDriver(log)
     worker = MemoryWorker(shuffle_stage(job, count(1)), log, driver)
-    for partition in range(job.partitions):
+    for partition in range(job.topics.partitions):
         worker.run(worker.assign(partition))
     chunks = [
         decode_chunk(value).epoch
-        for partition in range(job.partitions)
+        for partition in range(job.topics.partitions)
         for value in log.values(Role.SHUFFLED, partition)
     ]
     assert set(chunks) == (set() if owed is None else {owed})
-    again = owed is not None and job.partition_of(owed) > 0
+    again = owed is not None and job.topics.partition_of(owed) > 0
     # And the one under which it is written by itself.
     assert driver.records[Role.MANIFESTS] // EPOCHS == (2 if again else 1)
 

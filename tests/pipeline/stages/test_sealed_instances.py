@@ -115,7 +115,7 @@ def found_by(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]
     keys, cells = ring(numbers), set[int]()
     for index, role in enumerate(job.report_roles):
         for epoch in range(1, EPOCHS + 1):
-            lock = job.lock(f"stage {index + 1}", epoch)
+            lock = job.locks.of(f"stage {index + 1}", epoch)
             private_key = keys.find(lock.public_key)
             for value in world.log.values(role, epoch % 2):
                 if private_key is None or kind_of(value) is not Kind.SEALED_BATCH:
@@ -241,7 +241,7 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
             producer.close(1)
         records.add(tuple(tuple(map(len, log.values(role, 1))) for role in job.report_roles))
         for number, role in enumerate(job.report_roles, 1):
-            lock = job.lock(f"stage {number}", 1)
+            lock = job.locks.of(f"stage {number}", 1)
             key = KEYS.find(lock.public_key)
             assert key is not None
             in_batches = [

@@ -138,7 +138,7 @@ def holders(job: DeployedJob, world: World, numbers: Sequence[int]) -> set[int]:
             for value in world.log.values(role, epoch % 2):
                 chunk = decode_chunk(value)
                 rows = chunk.words.values
-                for party in job._parties_after(role):
+                for party in job.locks.parties_after(role):
                     try:
                         rows = BoxOpener(job, party, keys).open(epoch, rows)
                     except WrongKeyError:
@@ -267,9 +267,9 @@ def test_chaff_and_boxes_for_others_are_left_out_and_counted(folder: Path) -> No
         assert world.published()[1].fate is Fate.RELEASED
     assert len(sizes) == 1
     counts = [decode_chunk(value).words.rows for value in world.log.values(Role.SHUFFLED, 1)]
-    capacity = fragments.protocol_entry.capacity
-    assert capacity is not None
-    assert sum(counts) == capacity(fragments.law(), 1, 100)
+    shuffling = fragments.protocol_entry.shuffling
+    assert shuffling is not None
+    assert sum(counts) == shuffling.capacity(fragments.law, 1, 100)
 
 
 def test_a_stage_passes_a_window_on_once_however_often_it_is_written(folder: Path) -> None:

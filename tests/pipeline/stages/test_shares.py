@@ -289,7 +289,7 @@ Rows = Callable[[WordArray], WordArray]
 
 def lying(monkeypatch: pytest.MonkeyPatch, job: DeployedJob, lie: Rows) -> None:
     """Have the producer in the south send other rows at epoch 1."""
-    epoch = job.lock(PARTIES[0], 1)
+    epoch = job.locks.of(PARTIES[0], 1)
 
     def share(table: Counts, contributors: int, form: Any, locks: Any, draw: Any) -> WordArray:
         rows = share_table(table, contributors, form, locks, draw)
@@ -390,7 +390,7 @@ def test_windows_that_may_all_wrap_around_are_refused() -> None:
 def test_a_stage_that_sees_pieces_of_tables_tells_of_devices(folder: Path) -> None:
     """Also where the number of reports would be no secret: pieces are no reports."""
     job = deployed()
-    assert not job.protocol_entry.needs_shuffle
+    assert job.protocol_entry.shuffling is None
     world = begun(job, folder)
     world.close_epoch("north", 1)
     world.settle(["shuffle"])
@@ -536,7 +536,7 @@ def test_what_either_party_and_everybody_else_sees_is_uniform(
         return seeds[-1]
 
     form = job.table_form
-    locks = job.lock(PARTIES[0], 1), job.lock(PARTIES[1], 1)
+    locks = job.locks.of(PARTIES[0], 1), job.locks.of(PARTIES[1], 1)
     totals = [ShareSum.empty(form, party) for party in range(2)]
     for value in (0, 1):
         table = np.full(form.cells, value, "<u4")

@@ -247,8 +247,8 @@ def test_heartbeats_count_devices_and_not_what_they_send(folder: Path) -> None:
     world = world_of_silent_devices(folder)
     world.values["north"][1]["north0"] = 1  # type: ignore[index]
     world.close_epoch("north", 1)
-    for value in world.log.values(Role.REPORTS, world.job.partition_of(1)):
-        world.log.append(Append(Role.REPORTS, world.job.partition_of(1), value))
+    for value in world.log.values(Role.REPORTS, world.job.topics.partition_of(1)):
+        world.log.append(Append(Role.REPORTS, world.job.topics.partition_of(1), value))
     world.surviving("south", lambda: world.producer("south"))
     world.settle(["shuffle"])
     half = CELLS // 2

@@ -47,7 +47,7 @@ def job_values(*, renew: bool = False, **shuffle: object) -> dict[str, object]:
 def deployed(*, renew: bool = False, **shuffle: object) -> DeployedJob:
     values = job_values(renew=renew, **shuffle)
     job = deploy_job(make_job(values), deployment=DEPLOYMENT, deployed_at=0)
-    law = job.law()
+    law = job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     assert law.boost == 0, "so words follow from values, and the test knows the sums"
     return job.model_copy(update={"noise_key": KEY.digest})
@@ -83,7 +83,7 @@ def run(world: World, last: int = 2) -> World:
 
 
 def noise_of(job: DeployedJob, epoch: int) -> int:
-    law = job.law()
+    law = job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     return law.noise.draw(KEY.generator(DEPLOYMENT, epoch))
 
@@ -128,7 +128,7 @@ def test_horizons_have_the_same_values_other_noise_and_new_clocks(folder: Path) 
     """Of two sums of the same words with the same noise nothing would be hidden."""
     job = deployed(renew=True)
     world = world_of(job, folder)
-    law = job.law()
+    law = job.law
     assert isinstance(law, ShuffledValueStreamLaw)
     for epoch in (1, 2, 3, 4):
         for name in ("north", "south"):
@@ -194,14 +194,14 @@ def test_a_window_below_the_minimum_is_withheld_for_good(folder: Path) -> None:
     """Nothing leaves the stage, and what is late, or sent again, changes nothing of it."""
     world = world_of(deployed(minimum=USERS), folder)
     world.close_epoch("north", 1)
-    sent = world.log.values(Role.REPORTS, world.job.partition_of(1))
+    sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))
     world.surviving("south", lambda: world.producer("south"))
     for world.now in (0.0, 61.0, 122.0):
         world.settle()
     assert world.manifests()[1].fate is Fate.TOO_SMALL
     world.close_epoch("south", 1)
     for value in sent:
-        world.log.append(Append(Role.REPORTS, world.job.partition_of(1), value))
+        world.log.append(Append(Role.REPORTS, world.job.topics.partition_of(1), value))
     for world.now in (200.0, 261.0, 322.0):
         world.settle()
     assert world.manifests()[1].fate is Fate.TOO_SMALL
@@ -215,11 +215,11 @@ def test_what_is_sent_again_after_a_release_is_not_added(folder: Path) -> None:
     world = world_of(deployed(), folder)
     for name in ("north", "south"):
         world.close_epoch(name, 1)
-    sent = world.log.values(Role.REPORTS, world.job.partition_of(1))
+    sent = world.log.values(Role.REPORTS, world.job.topics.partition_of(1))
     world.settle()
     before = world.integers()
     for value in sent:
-        world.log.append(Append(Role.REPORTS, world.job.partition_of(1), value))
+        world.log.append(Append(Role.REPORTS, world.job.topics.partition_of(1), value))
     for world.now in (61.0, 122.0):
         world.settle()
     assert check_sums(world) == 1

@@ -168,10 +168,10 @@ def test_population_counts_the_first_enrolment_of_every_tag(
             record = Enrolments(job.fingerprint, job.deployment, epoch, np.array(tags, np.uint64))
             population.apply(LogRecord(0, encode_enrolments(record)))
             for tag in tags:
-                first.setdefault((job.horizon_of(epoch), tag), epoch)
+                first.setdefault((job.epochs.horizon_of(epoch), tag), epoch)
             for asked in range(1, 9):
                 expected = sum(
-                    horizon == job.horizon_of(asked) and epoch <= asked
+                    horizon == job.epochs.horizon_of(asked) and epoch <= asked
                     for (horizon, _), epoch in first.items()
                 )
                 assert population.count(asked) == expected

@@ -140,7 +140,7 @@ class Wire:
     def visible(self) -> Iterator[object]:
         """All records of the topics, without the lowest bit of each report, its sign."""
         yield from self.log.values(Role.PRODUCERS)
-        for partition in range(self.job.partitions):
+        for partition in range(self.job.topics.partitions):
             for value in self.log.values(Role.REPORTS, partition):
                 if kind_of(value) is Kind.PUNCTUATION:
                     yield decode_punctuation(value)

@@ -388,8 +388,8 @@ def test_deployed_jobs_hold_their_crowds_and_others_know_of_none() -> None:
     again = DeployedJob.from_bytes(job.to_bytes())
     assert again == job
     assert again.needs_noise_key
-    assert again.guarantee().epsilon == 1.5
-    assert again.guarantee().delta == 2e-3
+    assert again.guarantee.epsilon == 1.5
+    assert again.guarantee.delta == 2e-3
     plain = {key: value for key, value in JOB.items() if key != "crowds"}
     alone = deploy_job(make_job(plain), deployed_at=0, deployment=bytes(16))
     assert b'"crowds":' not in alone.to_bytes()

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dpstream.aggregators.epoch_responses import EpochResponsesAggregator
 from dpstream.pipeline.protocols.baselines import EpochResponsesForecast
-from dpstream.pipeline.protocols.protocol import Example, Protocol, fixed_words
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Example,
+    Planning,
+    Protocol,
+    fixed_words,
+)
 
 from . import FreshResponse, FreshResponseLaw, FreshResponseParameters
 from .calibration import calibrate
@@ -14,13 +20,10 @@ PROTOCOL = Protocol(
     parameters=FreshResponseParameters,
     calibrate=calibrate,
     law=lambda asked: FreshResponseLaw,
-    randomizer=FreshResponse,
-    restore=FreshResponse.restore,
-    aggregator=lambda law, asked: EpochResponsesAggregator(law),
-    aggregator_from_bytes=lambda law, asked, data: EpochResponsesAggregator.from_bytes(law, data),
     word_form=fixed_words(FreshResponse),
-    needs_shuffle=False,
-    forecast=lambda law, asked, last_epoch: EpochResponsesForecast(law, last_epoch),
+    randomizer=FreshResponse,
+    aggregation=Aggregation.of(EpochResponsesAggregator),
+    planning=Planning.of(EpochResponsesForecast),
     examples=(
         Example(FreshResponseParameters(1.0), 1),
         Example(FreshResponseParameters(4.0), 3),

@@ -1,0 +1,150 @@
+"""Which protocols count the same for the same epsilon, whoever is trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from dpstream.pipeline.protocols.protocol import DELTA, Alternative
+from dpstream.randomizers.baselines import IndependentResponseParameters, SplitBudgetParameters
+from dpstream.randomizers.composed import MAX_SIGNS
+from dpstream.randomizers.count_min import CountMinParameters
+from dpstream.randomizers.fragments import FragmentsParameters
+from dpstream.randomizers.future_rand import FutureRandParameters
+from dpstream.randomizers.hadamard import HadamardParameters
+from dpstream.randomizers.item_domains import Bits, Numbers
+from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
+from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+from dpstream.randomizers.single_message import SingleMessageParameters
+from dpstream.randomizers.value_stream import ValueStreamParameters
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
+from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
+
+FEW_EPOCHS: Final = 16
+"""Up to so many, protocols that pay for every epoch are looked at: of more, nothing is left."""
+
+_SetsAsked: TypeAlias = (
+    CountMinParameters
+    | FragmentsParameters
+    | HadamardParameters
+    | ProjectiveGeometryParameters
+    | SingleMessageParameters
+)
+
+
+def of_booleans(
+    asked: ValueStreamParameters | FutureRandParameters | IndependentResponseParameters,
+    last_epoch: int,
+) -> Iterator[Alternative]:
+    """Those that trust nobody; the shuffle stage to forget; the shuffle stage to add noise."""
+    yield from _untrusting(asked.epsilon, asked.changes, last_epoch)
+    for dummies in ("poisson", "shuffle"):
+        yield (
+            "shuffled_counts",
+            partial(
+                ShuffledCountsParameters,
+                asked.epsilon,
+                DELTA,
+                changes=asked.changes,
+                dummies=dummies,
+            ),
+        )
+
+
+def _untrusting(epsilon: float, changes: int, last_epoch: int) -> Iterator[Alternative]:
+    """Those that trust nobody; at few epochs it may be better to pay for each of them."""
+    yield "value_stream", partial(ValueStreamParameters, epsilon, changes)
+    yield "future_rand", partial(FutureRandParameters, epsilon, changes)
+    if last_epoch <= FEW_EPOCHS:
+        yield "split_budget", partial(SplitBudgetParameters, epsilon)
+
+
+def of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
+    """One that trusts nobody; the shuffle stage to forget; the shuffle stage to add noise.
+
+    Nothing beside queries of a job's own, which the others do not answer, nor where a job hides
+    whether users have items at all.
+    """
+    if isinstance(asked, CountMinParameters) and asked.queries is not None:
+        return
+    if isinstance(asked, FragmentsParameters) and asked.neighbours == "removal":
+        return
+    epsilon, delta, domain, items = asked.epsilon, asked.delta, asked.domain, asked.items
+    yield "projective_geometry", partial(ProjectiveGeometryParameters, epsilon, domain, items)
+    yield "single_message", partial(SingleMessageParameters, epsilon, delta, domain, items)
+    for dummies in ("poisson", "shuffle"):
+        counted = partial(CountMinParameters, epsilon, delta, domain, items, dummies=dummies)
+        yield "count_min", counted
+
+
+def of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
+    """The one that trusts the shuffle stage, and one that is asked anew.
+
+    The last one is for few epochs, which it pays for one by one.
+    """
+    yield from _trusting_with_values(asked.epsilon, asked.changes, asked.domain)
+    if last_epoch <= FEW_EPOCHS:
+        yield (
+            "projective_geometry",
+            partial(ProjectiveGeometryParameters, asked.epsilon / last_epoch, asked.domain),
+        )
+
+
+def of_numbers(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
+    """The one that trusts the shuffle stage."""
+    buckets = Numbers(asked.low, asked.high, asked.buckets)
+    yield from _trusting_with_values(asked.epsilon, asked.changes, buckets)
+
+
+def of_shuffled_counts(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[Alternative]:
+    """Others with the same epsilon; where no number of changes is stated, all are followed."""
+    shared: dict[str, Any] = {
+        "epsilon": asked.epsilon,
+        "delta": asked.delta,
+        "dummies": "shuffle" if asked.dummies == "shuffle" else "poisson",
+    }
+    if asked.domain is not None:
+        # How well items are told apart is a matter of how many messages there may be.
+        limit = asked.messages_per_user
+        shared |= {"domain": asked.domain, "cells": asked.cells, "messages_per_user": limit}
+    changes = asked.changes or min(last_epoch, MAX_SIGNS)
+    if asked.changes is not None:
+        yield "shuffled_counts", partial(ShuffledCountsParameters, changes=changes, **shared)
+    yield "shuffled_counts", partial(ShuffledCountsParameters, **shared)
+    domain = asked.domain
+    if domain is None:
+        yield from _untrusting(asked.epsilon, changes, last_epoch)
+    elif isinstance(domain, Numbers):
+        numbers = asked.epsilon, changes, domain.low, domain.high, domain.buckets
+        yield "range_values", partial(RangeValuesParameters, *numbers)
+    elif not isinstance(domain, Bits):
+        # There the first item of a user does not count as a change.
+        items = asked.epsilon, changes - 1, domain
+        yield "hadamard_values", partial(HadamardValuesParameters, *items)
+
+
+def _trusting_with_values(
+    epsilon: float, changes: int, domain: tuple[str, ...] | Numbers
+) -> Iterator[Alternative]:
+    """The one of items or numbers where the shuffle stage adds the noise.
+
+    Devices would have to send so much of it that nobody would choose that.
+
+    Args:
+        epsilon: of the whole stream.
+        changes: that are followed after a user's first value, which is one more there.
+        domain: of the values.
+    """
+    yield (
+        "shuffled_counts",
+        partial(
+            ShuffledCountsParameters,
+            epsilon,
+            DELTA,
+            changes=changes + 1,
+            dummies="shuffle",
+            domain=domain,
+            cells=None if isinstance(domain, Numbers) else "count_min",
+        ),
+    )

@@ -1,0 +1,117 @@
+"""What protocols with FutureRand's devices and estimators share: entry and forecast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.aggregators.future_rand import (
+    Estimator,
+    FutureRandAggregator,
+    predicted_smoothed_variances,
+    predicted_variances,
+)
+from dpstream.pipeline.protocols.change_limits import change_limit
+from dpstream.pipeline.protocols.late_calibration import late_plan
+from dpstream.pipeline.protocols.protocol import (
+    Aggregation,
+    Example,
+    Planning,
+    Protocol,
+    fixed_words,
+)
+from dpstream.randomizers.baselines import IndependentResponseParameters
+from dpstream.randomizers.dyadic import FutureRandLaw
+from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
+
+
+class FutureRandForecast:
+    """FutureRand's dyadic intervals, combined or not, when everybody reports.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's horizon.
+        estimator: of the job.
+    """
+
+    def __init__(self, law: FutureRandLaw, last_epoch: int, estimator: Estimator = "tree") -> None:
+        epochs = np.arange(1, last_epoch + 1)
+        self.horizon = law.horizon
+        self._law, self._estimator = law, estimator
+        self._unit_variances = predicted_variances(law, last_epoch, estimator)
+        self.reports_per_user = np.zeros(last_epoch)
+        for order, probability in enumerate(law.order_probabilities):
+            self.reports_per_user[epochs % (1 << order) == 0] += probability
+        self.constants = tuple(
+            {
+                "order": order,
+                "epochs": 1 << order,
+                "probability": law.order_probabilities[order],
+                "changes": composed.k,
+                "c_gap": law.c_gaps[order],
+                "epsilon": composed.loss,
+            }
+            for order, composed in enumerate(law.composed)
+        )
+        self.caveats = (
+            f"a user with more than {law.composed[0].k} changes freezes: what is then missed of it "
+            "biases the estimates, and is not in the predicted errors",
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates, in users, shape (epochs,)."""
+        return np.sqrt(users * self._unit_variances)
+
+    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates smoothed over the whole horizon, in users, shape (epochs,)."""
+        last_epoch = len(self._unit_variances)
+        return np.sqrt(users * predicted_smoothed_variances(self._law, last_epoch))
+
+    def published_bound(self, users: int, exceeded: float) -> float:
+        """Theorem 4.1 of "Randomize the Future": (1 + log2 d) / c_gap sqrt(2 n ln(2 d / beta)).
+
+        Of orders that are all equally likely, and with the least c_gap of all.
+
+        Args:
+            users: n.
+            exceeded: beta, how likely it is at most that some error is larger.
+        """
+        hoeffding = math.sqrt(2 * users * math.log(2 * self.horizon / exceeded))
+        return (1 + math.log2(self.horizon)) / min(self._law.c_gaps) * hoeffding
+
+    def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
+        """Expected estimate minus truth for one user, shape (epochs,)."""
+        return model.bias(self._law, self._estimator)
+
+
+def dyadic_protocol(
+    name: str,
+    parameters: type[FutureRandParameters | IndependentResponseParameters],
+    calibrate: Callable[[Any, int, int], Any],
+    examples: tuple[Example, ...],
+) -> Protocol:
+    """FutureRand's devices and estimators, with a law of signs."""
+    return Protocol(
+        name=name,
+        parameters=parameters,
+        law=lambda asked: FutureRandLaw,
+        calibrate=calibrate,
+        word_form=fixed_words(FutureRand),
+        randomizer=FutureRand,
+        aggregation=Aggregation(
+            lambda law, asked: FutureRandAggregator(law, asked.estimator),
+            lambda law, asked, data: FutureRandAggregator.from_bytes(law, data, asked.estimator),
+            change_limit=lambda law, asked, epochs: change_limit(asked.changes, epochs, "lost"),
+        ),
+        planning=Planning(
+            lambda law, asked, last_epoch: FutureRandForecast(law, last_epoch, asked.estimator),
+            late_plan("alternatives", "of_booleans"),
+        ),
+        loss_of_streams=True,
+        examples=examples,
+    )

@@ -1,0 +1,120 @@
+"""What to expect of protocols whose devices send a letter at every epoch, which follow changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.aggregators.freezing import FreezingModel
+from dpstream.randomizers.change_kernel import Kernel
+from dpstream.randomizers.value_stream import ValueStreamLaw
+from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
+
+
+class FollowedForecast(ABC):
+    """A report of every device at every epoch, by which its changes are followed.
+
+    Args:
+        kernel: by which they are.
+        changes: of a device that are boosted.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, kernel: Kernel, changes: int, last_epoch: int) -> None:
+        self._kernel, self._changes, self._last_epoch = kernel, changes, last_epoch
+        self.reports_per_user = np.ones(last_epoch)
+        self.caveats: tuple[str, ...] = ()
+        if kernel.boost:
+            self.caveats = (
+                f"changes of a user past the first {changes} are not boosted, nor are those made "
+                f"while its value was not known: the share {kernel.left:.3f}^m of one is missing m "
+                "epochs later, which biases the estimates and is not in the predicted errors",
+            )
+
+    @abstractmethod
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates, in users, shape (epochs,)."""
+
+    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """The same: later reports add nothing to the estimate of an epoch."""
+        return self.standard_deviations(users)
+
+    def freezing_bias(self, model: FreezingModel) -> NDArray[np.float64]:
+        """Expected estimate minus truth for one user, shape (epochs,): of changes not boosted."""
+        own, bias, biases = 1 / (1 + self._kernel.boost), 0.0, []
+        # By epoch, what changes that are not boosted add up to.
+        for unboosted in np.diff(model.missed(order=0, signs=self._changes)).tolist():
+            bias = self._kernel.left * bias - self._kernel.boost * own * unboosted
+            biases.append(bias)
+        return np.array(biases)
+
+
+class ValueStreamForecast(FollowedForecast):
+    """A letter of every device at every epoch.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, law: ValueStreamLaw, last_epoch: int) -> None:
+        super().__init__(Kernel(law.boost, law.decay), law.changes, last_epoch)
+        self._unit = law.clock / law.gain**2
+        self.constants = (
+            {
+                "epochs": law.last_epoch,
+                "changes": law.changes,
+                "boost": law.boost,
+                "decay": law.decay,
+                "clock": law.clock,
+                "gain": law.gain,
+                "noise": law.probability_of_noise,
+                "epsilon": law.loss,
+            },
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimates, in users, shape (epochs,)."""
+        return np.sqrt(users * self._unit * self._kernel.variances(self._last_epoch))
+
+
+class HadamardValuesForecast:
+    """Every item's standard deviation is twice that of a Boolean, and what rows do by chance.
+
+    Args:
+        law: the constants of the job.
+        last_epoch: at most the law's last.
+    """
+
+    def __init__(self, law: HadamardValuesLaw, last_epoch: int) -> None:
+        self._boolean = ValueStreamForecast(law.booleans, last_epoch)
+        self.reports_per_user = self._boolean.reports_per_user
+        self.constants = self._boolean.constants
+        self.caveats = (
+            "the errors are those of an item that few hold, however many items there are",
+            flips_caveat(law.changes, law.booleans.changes, law.unboosted_share, "item"),
+            *self._boolean.caveats,
+        )
+
+    def standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """Of the estimate of each item, in users, shape (epochs,)."""
+        letters = 2 * self._boolean.standard_deviations(users)
+        # A user with another item adds or takes one, by its row.
+        return np.hypot(letters, np.sqrt(users))
+
+    def smoothed_standard_deviations(self, users: int) -> NDArray[np.float64]:
+        """The same: later letters add nothing to the estimate of an epoch."""
+        return self.standard_deviations(users)
+
+
+def flips_caveat(changes: int, boosted: int, share: float, value: str) -> str:
+    """How many users have flips that are followed late."""
+    if boosted > changes:
+        return f"all flips of a user whose {value} changes at most {changes} times are boosted"
+    return (
+        f"{boosted} flips of what a device tracks are boosted; of the users whose {value} changes "
+        f"{changes} times {share:.2%} have more if each change is to another {value} chosen at "
+        f"random"
+    )
