@@ -35,9 +35,9 @@ CONTRACT = "Leaves need no others than these"
 SHORT_TESTS = (
     "tests/pipeline/test_memory_job.py",
     "tests/pipeline/cli/test_cli.py",
-    "tests/pipeline/values",
-    "tests/aggregators",
-    "tests/topics",
+    "tests/pipeline/stages/test_window_states.py",
+    "tests/pipeline/values/test_durations.py",
+    "tests/topics/test_round_trips.py",
 )
 # Also those of programs in strings. Far quicker than parsing all.
 IMPORTS = re.compile(r"^ *(?:from ([\w.]+) )?import (\([^)]*\)|.*)", re.MULTILINE)
