@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dpstream.pipeline.audit.audits import Attack, run_attacks
+from dpstream.pipeline.audit.audits import FALSE_ALARM, Attack, Audit, run_attacks
+from dpstream.pipeline.audit.findings import Finding, Verdict
 from dpstream.pipeline.audit.plans import (
     FULL,
     QUICK,
@@ -18,17 +21,18 @@ from dpstream.pipeline.audit.plans import (
     attacks_on_protocol,
 )
 from dpstream.pipeline.audit.recomputed.attacks import attacks_on_accounting
-from dpstream.pipeline.cli.audit_lines import show_audit
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, job_of_file
 from dpstream.pipeline.cli.errors import UsageProblem
 from dpstream.pipeline.cli.inputs import progress_to_go
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import say_json
+from dpstream.pipeline.cli.output import plural, say, say_json, say_table
 from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.kafka.connection import NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError, find_deployed
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.replacements import PROTOCOLS as REMOVED_PROTOCOLS
+
+_ROWS_SHOWN = 40
 
 
 def audit(
@@ -79,7 +83,7 @@ def audit(
     if as_json:
         say_json(found)
     else:
-        show_audit(found)
+        _show(found)
     if found.convicted:
         raise typer.Exit(FAILED)
 
@@ -103,3 +107,63 @@ def _attacks(
     except (DeploymentError, NoClusterError) as error:
         raise UsageProblem(f"there is no protocol {subject}, and as a job: {error}") from None
     return attacks_on_deployed(deployed, effort) + accounting
+
+
+def _show(found: Audit) -> None:
+    """A table of all attacks, why anything was convicted, and what the verdicts rest on."""
+    rows = found.findings
+    if len(rows) > _ROWS_SHOWN:
+        rows = tuple(_strongest(rows))
+    say_table(
+        {
+            "subject": "subject",
+            "attack": "attack",
+            ">claimed": lambda each: _epsilon(each.claimed, each.delta),
+            ">observed": lambda each: _epsilon(
+                each.observed, each.delta, exact=each.verdict is Verdict.EXACT
+            ),
+            "verdict": "verdict.value",
+            "looked at": "what",
+        },
+        rows,
+    )
+    say()
+    for finding in found.findings:
+        if finding.convicted:
+            say(f"CONVICTED: {finding.subject}, {finding.attack}: {finding.reason}", "bold red")
+    if not found.convicted:
+        say(f"{plural(len(found.findings), 'attack')}: nothing speaks against what is claimed")
+    if len(rows) < len(found.findings):
+        say("shown is what comes nearest to the claim, by protocol and attack; --json has all")
+    say(
+        "claimed and observed: epsilon (delta). exact: all that can be seen was enumerated. "
+        "consistent: observed is a lower bound, with confidence, from samples, and below the claim"
+    )
+    say(
+        f"a correct program is convicted with a probability of at most {found.false_alarm:.2g}: "
+        f"{FALSE_ALARM:g}, divided evenly among the {plural(found.drawn, 'finding')} that rest on "
+        "draws, and by each among its comparisons"
+    )
+
+
+def _strongest(findings: Sequence[Finding]) -> Iterable[Finding]:
+    found: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = finding.subject.rpartition("-")[0] or finding.subject, finding.attack
+        if key not in found or _strength(finding) > _strength(found[key]):
+            found[key] = finding
+    return found.values()
+
+
+def _strength(finding: Finding) -> tuple[bool, float]:
+    if finding.claimed is None or finding.observed is None:
+        return finding.convicted, 0.0
+    return finding.convicted, finding.observed / max(finding.claimed, 1e-12)
+
+
+def _epsilon(epsilon: float | None, delta: float, *, exact: bool = True) -> str:
+    if epsilon is None:
+        return "-"
+    size = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
+    also = f" ({delta:g})" if delta else ""
+    return f"{'' if exact else '>= '}{size}{also}"

@@ -19,13 +19,13 @@ def show_comparison(found: Sequence[Compared], recommended: Recommendation | Non
             [
                 f"{place}{'*' if each.expected.planned else ''}",
                 each.expected.protocol,
-                "all" if each.expected.changes is None else number(each.expected.changes),
-                number(each.expected.rmse),
+                "all" if each.expected.changes is None else each.expected.changes,
+                each.expected.rmse,
                 f"{each.central_epsilon:.3g}",
                 "none" if each.local_epsilon is None else f"{each.local_epsilon:.3g}",
-                number(each.expected.messages_per_user),
-                number(each.bytes_per_user),
-                number(each.cpu_seconds),
+                each.expected.messages_per_user,
+                each.bytes_per_user,
+                each.cpu_seconds,
             ]
             for place, each in enumerate(found, 1)
         ),

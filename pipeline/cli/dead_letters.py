@@ -128,19 +128,18 @@ def _size(letter: DeadLetter, *, hidden: bool) -> int | None:
 
 def _show(letters: Collection[DeadLetter], redriven: Collection[Place], *, hidden: bool) -> None:
     say_table(
-        ["topic", ">partition", ">offset", "reason", ">bytes", "record", "detail"],
-        (
-            (
-                letter.topic.rpartition(".")[2],
-                letter.partition,
-                letter.offset,
-                letter.reason.value,
-                number(_size(letter, hidden=hidden)),
-                _kind_and_epoch(header_of(letter)),
-                ("fed back; " if place_of(letter) in redriven else "") + letter.detail,
-            )
-            for letter in letters
-        ),
+        {
+            "topic": lambda letter: letter.topic.rpartition(".")[2],
+            ">partition": "partition",
+            ">offset": "offset",
+            "reason": "reason.value",
+            ">bytes": lambda letter: _size(letter, hidden=hidden),
+            "record": lambda letter: _kind_and_epoch(header_of(letter)),
+            "detail": lambda letter: (
+                ("fed back; " if place_of(letter) in redriven else "") + letter.detail
+            ),
+        },
+        letters,
     )
 
 

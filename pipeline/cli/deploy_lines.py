@@ -26,16 +26,13 @@ def show_deploy_plan(plan: DeployPlan) -> None:
         replication = "the cluster's replication" if copies is None else f"replication {copies}"
         say(f"\ntopics {job.name}.*, with {replication}", "bold")
         say_table(
-            ["topic", ">partitions", "retention", ""],
-            (
-                [
-                    topic.wanted.name.removeprefix(f"{job.name}."),
-                    topic.wanted.partitions,
-                    topic.retention_in_words,
-                    topic.fate_in_words,
-                ]
-                for topic in plan.topics
-            ),
+            {
+                "topic": lambda topic: topic.wanted.name.removeprefix(f"{job.name}."),
+                ">partitions": "wanted.partitions",
+                "retention": "retention_in_words",
+                "": "fate_in_words",
+            },
+            plan.topics,
         )
     say("\nprivacy of the running job" if stays else "\nprivacy", "bold")
     say_pairs([*guarantee_pairs(promised(job)), *_accounts(plan)])

@@ -8,10 +8,10 @@ import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of
 from dpstream.pipeline.cli.options import AsJson, KafkaConfig, SealingKeys, Servers
-from dpstream.pipeline.cli.output import number, plural, say, say_json, say_table
+from dpstream.pipeline.cli.output import plural, say, say_json, say_table
 from dpstream.pipeline.jobs.key_files import erase_key_file
 from dpstream.pipeline.json_values import json_fields
-from dpstream.pipeline.operations.key_turns import KeyTurn, over_in_all_jobs, turns_on
+from dpstream.pipeline.operations.key_turns import over_in_all_jobs, turns_on
 from dpstream.pipeline.state import sealing_keys_folder
 
 
@@ -50,8 +50,15 @@ def erase_keys(
         say(f"no deployed job names a key whose private one is in {folder}")
         return
     say_table(
-        ["=key", "job", "party", ">last epoch", ">published", "turn"],
-        (_row(turn) for turn in turns),
+        {
+            "=key": "path.name",
+            "job": "job",
+            "party": "party",
+            ">last epoch": lambda turn: "goes on" if turn.last_epoch is None else turn.last_epoch,
+            ">published": "published",
+            "turn": lambda turn: "over" if turn.over else "needed",
+        },
+        turns,
     )
     if not over:
         say("no turn is over: nothing to erase")
@@ -60,9 +67,3 @@ def erase_keys(
     else:
         names = ", ".join(path.name for path in over)
         say(f"over: {names}; dpstream erase-keys --yes erases {'it' if len(over) == 1 else 'them'}")
-
-
-def _row(turn: KeyTurn) -> tuple[str, ...]:
-    last = "goes on" if turn.last_epoch is None else number(turn.last_epoch)
-    said = "over" if turn.over else "needed"
-    return turn.path.name, turn.job, turn.party, last, number(turn.published), said

@@ -40,19 +40,16 @@ def list_jobs(
         say("no job is deployed: dpstream deploy JOBFILE deploys one")
     else:
         say_table(
-            ["=job", "protocol", ">epochs", ">epsilon", "phase", "deployed", "id"],
-            (
-                (
-                    job.name,
-                    job.protocol,
-                    _length_in_short(job),
-                    _epsilon_in_short(job),
-                    _phase_in_short(job, state.phase(job.name)),
-                    iso(job.deployed_at)[:10],
-                    job.deployment.hex()[:8],
-                )
-                for job in jobs
-            ),
+            {
+                "=job": "name",
+                "protocol": "protocol",
+                ">epochs": _length_in_short,
+                ">epsilon": _epsilon_in_short,
+                "phase": lambda job: _phase_in_short(job, state.phase(job.name)),
+                "deployed": lambda job: iso(job.deployed_at)[:10],
+                "id": lambda job: job.deployment.hex()[:8],
+            },
+            jobs,
         )
 
 

@@ -11,8 +11,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -26,6 +28,8 @@ from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.printable import one_line, printable, printable_json
 from dpstream.pipeline.values.instants import iso as iso
 from dpstream.randomizers.guarantee import Guarantee
+
+Columns: TypeAlias = Mapping[str, str | Callable[[Any], object]] | Sequence[str]
 
 _UNLIMITED = 1 << 16
 
@@ -67,19 +71,29 @@ def say_json(value: object) -> None:
     print(printable_json(json_text(value, indent=2, ensure_ascii=False)))
 
 
-def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """Print a table; a column whose name begins with ``>`` is aligned to the right."""
+def say_table(columns: Columns, rows: Iterable[Any]) -> None:
+    """Print a table, see `table_of`."""
     _console().print(table_of(columns, rows))
 
 
-def table_of(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> RenderableType:
-    """A table to be printed, as by `say_table`.
+def table_of(columns: Columns, rows: Iterable[Any]) -> RenderableType:
+    """A table to be printed; numbers have their thousands separated, and None is a dash.
 
-    A column whose name begins with ``=`` holds what is to be copied, and is never wrapped.
+    Args:
+        columns: headers, and what stands below each of a row: an attribute, or what a function
+            makes of it. Without these, rows are their cells. A header that begins with ``>`` is
+            aligned to the right; one with ``=`` holds what is to be copied, and is never wrapped.
+        rows: such as dataclasses.
     """
-    return _WrittenTable(
-        tuple(columns), tuple(tuple(one_line(str(cell)) for cell in row) for row in rows)
-    )
+    if isinstance(columns, Mapping):
+        getters = [attrgetter(each) if isinstance(each, str) else each for each in columns.values()]
+        rows = ([get(row) for get in getters] for row in rows)
+    return _WrittenTable(tuple(columns), tuple(tuple(map(_cell, row)) for row in rows))
+
+
+def _cell(value: object) -> str:
+    shown = number(value) if value is None or isinstance(value, int | float) else str(value)
+    return one_line(shown)
 
 
 class _WrittenTable:
@@ -91,10 +105,11 @@ class _WrittenTable:
 
     def __init__(self, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> None:
         self._columns = columns
+        self._names = tuple(each.removeprefix(">").removeprefix("=").strip() for each in columns)
         self._rows = rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        names = tuple(name.removeprefix(">").removeprefix("=") for name in self._columns)
+        names = self._names
         widths = [max(map(cell_len, column)) for column in zip(names, *self._rows, strict=True)]
         if sum(widths) + 2 * (len(widths) - 1) > options.max_width:
             yield self._table()
@@ -113,9 +128,9 @@ class _WrittenTable:
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for column in self._columns:
+        for column, name in zip(self._columns, self._names, strict=True):
             table.add_column(
-                column.removeprefix(">").removeprefix("="),
+                name,
                 justify="right" if column.startswith(">") else "left",
                 overflow="fold",
                 no_wrap=column.startswith("="),

@@ -18,8 +18,8 @@ def show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
         "most so often"
     )
     say_table(
-        ["who", ">right", ">epsilon", ">delta", "sees"],
-        ([each.party, _right(each), _epsilon(each), _delta(each), each.sees] for each in parties),
+        {"who": "party", ">right": _right, ">epsilon": _epsilon, ">delta": _delta, "sees": "sees"},
+        parties,
     )
     resting = [each for each in parties if each.epsilon is not None]
     for assumed, names in _by_assumption(resting):

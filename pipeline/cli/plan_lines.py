@@ -32,15 +32,14 @@ def show_plan(made: Plan) -> None:
     if made.contributors:
         say("\nepsilon, if only so many contributors of a window are honest", "bold")
         say_table(
-            [">of shuffle.minimum", ">contributors", ">epsilon"],
-            (
-                [
-                    f"{honest.share:.0%}",
-                    number(honest.contributors),
-                    "no number" if honest.epsilon is None else f"{honest.epsilon:.2f}",
-                ]
-                for honest in made.contributors
-            ),
+            {
+                ">of shuffle.minimum": lambda honest: f"{honest.share:.0%}",
+                ">contributors": "contributors",
+                ">epsilon": lambda honest: (
+                    "no number" if honest.epsilon is None else f"{honest.epsilon:.2f}"
+                ),
+            },
+            made.contributors,
         )
     if made.outlook is not None:
         show_outlook(made.outlook, made.minimum)
@@ -119,16 +118,13 @@ def _show_crowds(crowds: CrowdsPlan) -> None:
         ]
     )
     say_table(
-        [">users of a crowd", ">lost", ">error of an item", ">withheld"],
-        (
-            [
-                number(each.users),
-                f"{each.lost:.1%}",
-                _share(each.rmse, each.users),
-                f"{each.withheld:.1%}",
-            ]
-            for each in crowds.sizes
-        ),
+        {
+            ">users of a crowd": "users",
+            ">lost": lambda each: f"{each.lost:.1%}",
+            ">error of an item": lambda each: _share(each.rmse, each.users),
+            ">withheld": lambda each: f"{each.withheld:.1%}",
+        },
+        crowds.sizes,
     )
 
 
@@ -177,36 +173,30 @@ def _accuracy(made: Plan) -> Iterator[tuple[str, str]]:
 def _show_changes(made: Plan) -> None:
     say("\nerror by parameters.changes, frozen users included", "bold")
     say_table(
-        [">changes", ">noise", ">freezing bias", ">together", ">users frozen", ""],
-        (
-            [
-                f"{choice.changes:,}",
-                number(choice.noise),
-                number(choice.bias),
-                _share(choice.rmse, made.users),
-                f"{choice.frozen:.2%}",
-                "best" if choice.best else "",
-            ]
-            for choice in made.changes
-        ),
+        {
+            ">changes": "changes",
+            ">noise": "noise",
+            ">freezing bias": "bias",
+            ">together": lambda choice: _share(choice.rmse, made.users),
+            ">users frozen": lambda choice: f"{choice.frozen:.2%}",
+            "": lambda choice: "best" if choice.best else "",
+        },
+        made.changes,
     )
 
 
 def _show_alternatives(made: Plan) -> None:
     say("\nprotocols for the same people, epsilon and changes", "bold")
     say_table(
-        ["protocol", ">changes", ">error", ">messages", ">delta", "to be trusted"],
-        (
-            [
-                f"{each.protocol}{'*' if each.planned else ''}",
-                "all" if each.changes is None else number(each.changes),
-                number(each.rmse),
-                number(each.messages_per_user),
-                f"{each.delta:g}",
-                each.trusted,
-            ]
-            for each in made.alternatives
-        ),
+        {
+            "protocol": lambda each: f"{each.protocol}{'*' if each.planned else ''}",
+            ">changes": lambda each: "all" if each.changes is None else each.changes,
+            ">error": "rmse",
+            ">messages": "messages_per_user",
+            ">delta": lambda each: f"{each.delta:g}",
+            "to be trusted": "trusted",
+        },
+        made.alternatives,
     )
     say(
         "* this job; error: root mean squared, in users; messages: of a user over the horizon; "

@@ -8,7 +8,7 @@ import typer
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.options import AsJson, JobName, KafkaConfig, Servers
-from dpstream.pipeline.cli.output import number, say, say_json, say_table
+from dpstream.pipeline.cli.output import say, say_json, say_table
 from dpstream.pipeline.kafka.deployed_jobs import check_has_producers
 from dpstream.pipeline.operations.registrations import Registrations
 
@@ -43,16 +43,13 @@ def producers(
         say("no producer has registered: dpstream produce starts one")
     else:
         say_table(
-            ["producer", "state", ">first epoch", ">last epoch", ">last in", ">devices"],
-            (
-                (
-                    producer.name,
-                    producer.state,
-                    number(producer.first_epoch),
-                    number(producer.last_epoch),
-                    number(producer.last_in),
-                    number(producer.devices),
-                )
-                for producer in registered
-            ),
+            {
+                "producer": "name",
+                "state": "state",
+                ">first epoch": "first_epoch",
+                ">last epoch": "last_epoch",
+                ">last in": "last_in",
+                ">devices": "devices",
+            },
+            registered,
         )

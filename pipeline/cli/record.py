@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.errors import UsageProblem
@@ -27,8 +28,6 @@ from dpstream.pipeline.recording.replay.on_cluster import ClusterReader
 from dpstream.pipeline.results import follow as following
 from dpstream.pipeline.results.epoch_counts import check_epochs
 from dpstream.pipeline.state import FolderLock
-
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def record(
@@ -186,7 +185,7 @@ def _say_recorded(
 
 
 def _contents(index: RecordingIndex) -> str:
-    size = _size(sum(file.size for file in index.files))
+    size = decimal(sum(file.size for file in index.files))
     files = f"{plural(len(index.files), 'file')}, {size}"
     if index.first_epoch is None or index.last_epoch is None:
         return f"no epoch yet ({files})"
@@ -231,16 +230,3 @@ def _say_verified(path: Path, found: Verification) -> None:
 def _unit(*, shared: bool) -> str:
     """What is counted of windows: of tables in shares, nobody sees how many reports they are of."""
     return "piece" if shared else "report"
-
-
-def _size(size: float) -> str:
-    """Bytes in the largest unit of which there is one.
-
-    >>> _size(712), _size(5_000_000)
-    ('712 bytes', '4.8 MiB')
-    """
-    for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            break
-        size /= 1024
-    return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from dpstream.pipeline.cli.output import duration, instant, number, table_of
 from dpstream.pipeline.operations.status.facts import (
-    CollectorStatus,
     JobStatus,
     OpenWindow,
     StageStatus,
@@ -48,8 +47,20 @@ def status_lines(
     if status.collectors:
         yield Text()
         yield table_of(
-            ["collector", "heard", ">stored/s", ">stored", ">waiting", "refused requests"],
-            map(_collector_row, status.collectors),
+            {
+                "collector": lambda each: each.collector[:8],
+                "heard": lambda each: (
+                    f"{duration(each.age)} ago" if each.alive else f"silent {duration(each.age)}"
+                ),
+                ">stored/s": lambda each: each.stored_per_second if each.alive else None,
+                ">stored": "acknowledged",
+                ">waiting": lambda each: each.waiting if each.alive else None,
+                "refused requests": lambda each: (
+                    ", ".join(f"{count:,} {reason}" for reason, count in each.refused.items())
+                    or "none"
+                ),
+            },
+            status.collectors,
         )
     if status.dead_letters or status.redriven or status.dismissed:
         listed = [f"{count:,} {reason}" for reason, count in status.dead_letters.items()]
@@ -111,21 +122,6 @@ def _heard(worker: WorkerStatus) -> str:
     return "resting" if worker.resting else f"{duration(worker.age)} ago"
 
 
-def _collector_row(collector: CollectorStatus) -> tuple[str, ...]:
-    alive, age = collector.alive, duration(collector.age)
-    speed = number(collector.stored_per_second) if alive else "-"
-    refused = ", ".join(f"{count:,} {reason}" for reason, count in collector.refused.items())
-    stored, waiting = f"{collector.acknowledged:,}", f"{collector.waiting:,}"
-    return (
-        collector.collector[:8],
-        f"{age} ago" if alive else f"silent {age}",
-        speed,
-        stored,
-        waiting if alive else "-",
-        refused or "none",
-    )
-
-
 def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
     """The open windows, which the live workers of the shuffle stage tell of."""
     workers = [worker for stage in status.stages for worker in stage.workers if worker.alive]
@@ -138,16 +134,19 @@ def _window_lines(status: JobStatus) -> Iterator[RenderableType]:
     counted = "devices" if windows[0].reports is None else "reports"
     yield Text()
     yield table_of(
-        ["open window", f">{counted} so far", "waits for", ">at most"],
-        (
-            (
-                f"epoch {window.epoch:,}" + (f" ({window.begins})" if window.begins else ""),
-                number(window.devices if window.reports is None else window.reports),
-                _awaited(window, collected=status.producers is None),
-                "its time" if window.grace_left is None else duration(window.grace_left),
-            )
-            for window in windows
-        ),
+        {
+            "open window": lambda window: (
+                f"epoch {window.epoch:,}" + (f" ({window.begins})" if window.begins else "")
+            ),
+            f">{counted} so far": lambda window: (
+                window.devices if window.reports is None else window.reports
+            ),
+            "waits for": lambda window: _awaited(window, collected=status.producers is None),
+            ">at most": lambda window: (
+                "its time" if window.grace_left is None else duration(window.grace_left)
+            ),
+        },
+        windows,
     )
     more = sum(worker.open_windows for worker in workers if worker.windows) - len(windows)
     if more > 0:
