@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +12,8 @@ import typer
 
 from dpstream.pipeline.cli.errors import UsageProblem
 from dpstream.pipeline.cli.output import tell
-from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.results.estimate_files import WRITERS
+from dpstream.pipeline.results.estimate_files import PIECES
 from dpstream.pipeline.results.published_rows import PublishedRows
-from dpstream.pipeline.results.questions import Query
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.whole_files import replaced_whole
 
@@ -54,57 +53,42 @@ JsonLinesFile = Annotated[
 _STANDARD_OUTPUT = Path("-")
 
 
-class EstimateFiles:
-    """At most one file to write estimates to.
+@dataclass(frozen=True, slots=True)
+class EstimateFile:
+    """A file to write estimates to.
 
-    Args:
-        paths: by format; None for those that nobody wants.
-
-    Raises:
-        UsageProblem: there are several, or one that is no text would go to a terminal.
+    Attributes:
+        format: of its content.
+        path: of the file; ``-`` is standard output.
     """
 
-    def __init__(self, paths: Mapping[str, Path | None]) -> None:
+    format: str
+    path: Path
+
+    @classmethod
+    def of(cls, paths: Mapping[str, Path | None]) -> EstimateFile | None:
+        """The one that is asked for, of the paths by format; None if there is none.
+
+        Raises:
+            UsageProblem: there are several, or one that is no text would go to a terminal.
+        """
         wanted = [(form, path) for form, path in paths.items() if path is not None]
         if len(wanted) > 1:
             raise UsageProblem(f"give one of {' and '.join(f'--{form}' for form, _ in wanted)}")
-        self._wanted = wanted[0] if wanted else None
-        if self._wanted == ("parquet", _STANDARD_OUTPUT) and sys.stdout.isatty():
+        if wanted == [("parquet", _STANDARD_OUTPUT)] and sys.stdout.isatty():
             raise UsageProblem("--parquet - is no text: give a file, or a pipe")
+        return cls(*wanted[0]) if wanted else None
 
-    def __bool__(self) -> bool:
-        """Whether there is one."""
-        return self._wanted is not None
-
-    def __str__(self) -> str:
-        """Its option, for messages."""
-        return "" if self._wanted is None else f"--{self._wanted[0]}"
-
-    def write(
-        self,
-        job: DeployedJob,
-        query: Query | None,
-        records: Iterable[EstimateRecord],
-        value: str,
-    ) -> None:
-        """Write the answers to a query, or everything; the file is there whole or not at all.
-
-        Args:
-            job: as deployed.
-            query: None for everything that was published.
-            records: in the order of epochs.
-            value: what the numbers are, see `PublishedRows`.
+    def write(self, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
+        """Write the rows of epochs; the file is there whole or not at all.
 
         Raises:
             OSError: the file cannot be written.
         """
-        assert self._wanted is not None
-        form, path = self._wanted
-        asked = PublishedRows.of_everything(job).query if query is None else query
-        rows = PublishedRows(job, asked, value)
-        if path == _STANDARD_OUTPUT:
-            WRITERS[form](sys.stdout.buffer, rows, records)
+        pieces = PIECES[self.format](rows, records)
+        if self.path == _STANDARD_OUTPUT:
+            sys.stdout.buffer.writelines(pieces)
             return
-        with replaced_whole(path) as part, part.open("wb") as file:
-            WRITERS[form](file, rows, records)
-        tell(f"{path} is written")
+        with replaced_whole(self.path) as part, part.open("wb") as file:
+            file.writelines(pieces)
+        tell(f"{self.path} is written")

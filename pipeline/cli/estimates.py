@@ -11,13 +11,13 @@ import typer
 from dpstream.pipeline.cli.answer_lines import (
     NormSub,
     Plot,
-    answer_lines,
     plot_answers,
     printed_lines,
+    record_json,
 )
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job
 from dpstream.pipeline.cli.errors import UsageProblem
-from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFiles, JsonLinesFile, ParquetFile
+from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFile, JsonLinesFile, ParquetFile
 from dpstream.pipeline.cli.options import (
     Box,
     Crowd,
@@ -31,18 +31,19 @@ from dpstream.pipeline.cli.options import (
     Top,
 )
 from dpstream.pipeline.cli.output import say_line, say_lines, tell
-from dpstream.pipeline.cli.smoothed_lines import LINES as SMOOTHED_LINES
-from dpstream.pipeline.cli.smoothed_lines import SMOOTHED
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
+from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.jobs.epoch_words import epoch_name
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.topic_reader import read_from
-from dpstream.pipeline.results.asked import Asked, make_query, usual_query
+from dpstream.pipeline.results.asked import Asked, make_query
 from dpstream.pipeline.results.changes import changes, check_changes
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.phrases import flag_words
+from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.questions import Query
-from dpstream.pipeline.results.smoothing import smoothed_horizon, smoothed_records
+from dpstream.pipeline.results.smoothing import epoch_json, smoothed_horizon, smoothed_records
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.result_documents import document_schema
 
@@ -120,11 +121,11 @@ def estimates(
     As CSV all items or numbers, as JSON the records themselves. Files hold all of them too, unless
     a question is asked, and a row for every epoch and number.
     """
-    files = EstimateFiles({"csv": csv, "parquet": parquet, "jsonl": jsonl})
-    if files and follow:
-        raise UsageProblem(f"{files} is written once, whole: leave --follow out")
-    if files and (as_json or format != "table"):
-        raise UsageProblem(f"{files} says the format: leave --format and --json out")
+    file = EstimateFile.of({"csv": csv, "parquet": parquet, "jsonl": jsonl})
+    if file is not None and follow:
+        raise UsageProblem(f"--{file.format} is written once, whole: leave --follow out")
+    if file is not None and (as_json or format != "table"):
+        raise UsageProblem(f"--{file.format} says the format: leave --format and --json out")
     if smoothed and follow:
         raise UsageProblem("--smoothed looks back at all there is: leave --follow out")
     if smoothed and change is not None:
@@ -142,15 +143,17 @@ def estimates(
         asked = Asked(item, top, range_, quantile, box, crowd)
         query = make_query(deployed.domain, asked, norm_sub=norm_sub)
         form = "json" if as_json else format
-        whole = smoothed or change is not None or plot is not None or bool(files)
+        whole = smoothed or change is not None or plot is not None or file is not None
         if last is None and form == "table" and not whole:
             last = MOST_PRINTED
         reader = EstimateReader(cluster, deployed, last)
         if smoothed:
-            _print_smoothed(cluster, deployed, reader, horizon, query, plot, form, files)
+            _print_smoothed(cluster, deployed, reader, horizon, query, plot, form, file)
             return
+        value = "estimate"
         if change is not None:
             check_changes(deployed)
+            value = "change"
         records = reader.follow(tell) if follow else _told_of_none(reader.read(), deployed)
         if change is not None:
             records = changes(deployed, records, change)
@@ -159,14 +162,14 @@ def estimates(
             said = "" if change is None else f"change since {change} ago"
             plot_answers(plot, deployed, query, known, said=said)
             records = iter(known)
-        if files:
-            files.write(deployed, query, records, "estimate" if change is None else "change")
+        if file is not None:
+            file.write(PublishedRows.of(deployed, query, value), records)
             return
         limit = deployed.change_limit
         if limit is not None and form == "table":
             tell(f"95 % intervals: {limit}")
         records = _explained(records, deployed)
-        lines = printed_lines(deployed, query, form, records, change)
+        lines = printed_lines(deployed, query, form, records, value, change)
         if follow:
             for line in lines:
                 say_line(line, flush=True)
@@ -204,7 +207,7 @@ def _print_smoothed(
     query: Query | None,
     plot: Path | None,
     format: str,
-    files: EstimateFiles,
+    file: EstimateFile | None,
 ) -> None:
     # Published before the logs are read: so all of it can be smoothed.
     published = list(reader.read())
@@ -212,17 +215,14 @@ def _print_smoothed(
     records = smoothed_records(published, looked_back)
     if plot is not None:
         plot_answers(plot, job, query, records, said="smoothed")
-    if files:
-        files.write(job, query, records, "smoothed")
+    if file is not None:
+        file.write(PublishedRows.of(job, query, "smoothed"), records)
         return
-    if query is None and format == "table":
-        query = usual_query(job.domain)
-    if query is None:
+    if query is None and format == "json":
         online = (record for record in published if looked_back.index(record.epoch) is not None)
-        lines = SMOOTHED_LINES[format](online, looked_back, job)
-    else:
-        lines = answer_lines(job, query, format, records)
-    for line in lines:
-        say_line(line)
-    if query is not None and format == "table":
-        print(f"\n{SMOOTHED}")
+        spans = EpochSpans(job)
+        for record in online:
+            body = record_json(job, record) | epoch_json(record, looked_back)
+            say_line(json_text(spans.dated(body)))
+        return
+    say_lines(printed_lines(job, query, format, records, "smoothed"))

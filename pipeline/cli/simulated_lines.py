@@ -1,40 +1,117 @@
-"""How the answers of simulated estimates are printed, beside the truth."""
+"""How simulations are printed: answers beside the truth, and how accurate they are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import TypeVar
 
-from dpstream.pipeline.cli.answer_lines import answer_rows, answer_table, notes_column
-from dpstream.pipeline.cli.estimate_lines import EpochTable
-from dpstream.pipeline.cli.output import number, plural, say, say_pairs
-from dpstream.pipeline.results.questions import Query
+from dpstream.aggregators.cell_window import FOUND
+from dpstream.pipeline.cli.answer_table import AnswerTable, epoch_lines
+from dpstream.pipeline.cli.output import (
+    guarantee_pairs,
+    number,
+    plural,
+    say,
+    say_lines,
+    say_pairs,
+)
+from dpstream.pipeline.devices.item_log import ValueLog
+from dpstream.pipeline.devices.produce import enrolment, value_notices
+from dpstream.pipeline.results.coverage import (
+    coverage_lines,
+    coverage_over_time,
+    expected_coverage,
+)
+from dpstream.pipeline.results.phrases import flag_words
+from dpstream.pipeline.results.questions import Items, Query
+from dpstream.pipeline.results.smoothing import BIASED
+from dpstream.pipeline.simulation.item_accuracy import ItemAccuracy, mean_accuracy
 from dpstream.pipeline.simulation.query_trials import accuracy
-from dpstream.pipeline.simulation.simulate import Simulation
+from dpstream.pipeline.simulation.simulate import (
+    Simulation,
+    column_errors,
+    coverage,
+    root_mean_square,
+)
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.values.relative_errors import relative_error_lines
+from dpstream.randomizers.row_errors import MOST_HELD, OTHERS
+from dpstream.topics.manifests import Fate
 
 _ROWS_SHOWN = 24
 
+Shown = TypeVar("Shown")
 
-def show_simulations(query: Query, simulations: Sequence[Simulation], expected: str) -> None:
+
+def show_simulations(query: Query, simulations: Sequence[Simulation], log: ValueLog) -> None:
     """Print the answers of the first of several trials, and how accurate all of them are."""
+    answering = [each.looked_back() for each in simulations]
+    first = answering[0]
+    answered = []
+    for record in first.records:
+        truth = first.truth[record.epoch]
+        answered.append((record, query.answers(record.estimate, truth if truth.size else None)))
+    shown = _some(answered, max((len(answers) for _, answers in answered), default=0))
+    value = "smoothed" if first.smoothed else "estimate"
+    say_lines(AnswerTable(query, value, truth=True).lines(first.job, shown))
+    _say_left_out(len(shown), len(answered))
+    if query.question.column is not None:
+        _show_answer_accuracy(query, answering, log)
+    _show_trials(simulations, log)
+
+
+def show_item_simulations(simulations: Sequence[Simulation], log: ValueLog) -> None:
+    """Print the same of a job whose epochs stand alone, and the accuracy at every epoch."""
     first = simulations[0]
-    table = answer_table(query, truth=True)
-    answered = [
-        [*answer_rows(query, table, record, first.truth[record.epoch])] for record in first.records
+    epochs = [(record, first.accuracies[record.epoch]) for record in first.records]
+    questions = (accuracy.question for _, accuracy in epochs if accuracy.estimates)
+    query = Query(first.job.domain, next(questions, Items()))
+    shown = _some(epochs, max((len(accuracy.estimates) for _, accuracy in epochs), default=0))
+    answered = ((record, accuracy.estimates) for record, accuracy in shown)
+    say_lines(AnswerTable(query, truth=True).lines(first.job, answered))
+    say()
+    recalled = any(accuracy.recall is not None for _, accuracy in epochs)
+    recall = [">found of most held"] if recalled else []
+    errors = (">  reports", ">of a user", ">mean error", ">predicted", ">  largest")
+    rows = (_accuracy_row(record, accuracy, recalled) for record, accuracy in _some(epochs, 1))
+    say_lines(epoch_lines(first.job, [*errors, *recall, ""], rows))
+    _say_left_out(len(shown), len(epochs))
+    _show_trials(simulations, log)
+
+
+def _some(epochs: Sequence[Shown], rows: int) -> list[Shown]:
+    step = -(-len(epochs) * max(rows, 1) // _ROWS_SHOWN)
+    return list(epochs[:: -max(step, 1)][::-1])
+
+
+def _say_left_out(shown: int, epochs: int) -> None:
+    if shown < epochs:
+        say(f"some of the epochs are shown, --json prints all {epochs:,}")
+
+
+def _accuracy_row(record: EstimateRecord, accuracy: ItemAccuracy, recall: bool) -> list[str]:
+    errors = (accuracy.mean_absolute_error, accuracy.predicted_error, accuracy.max_error)
+    return [
+        str(record.epoch),
+        number(accuracy.reports),
+        number(accuracy.messages_per_user),
+        *map(number, errors),
+        *(["-" if accuracy.recall is None else f"{accuracy.recall:.0%}"] if recall else []),
+        ", ".join(record.notes),
     ]
-    step = -(-len(answered) * max(map(len, answered), default=1) // _ROWS_SHOWN)
-    EpochTable(first.job, [*table.columns(), notes_column(query)]).say(
-        chain.from_iterable(answered[::-step][::-1])
-    )
-    if step > 1:
-        say(f"one epoch in {step} is shown, --json prints all {len(answered):,}")
-    measured = accuracy(query, simulations)
+
+
+def _show_answer_accuracy(query: Query, answering: Sequence[Simulation], log: ValueLog) -> None:
+    measured = accuracy(query, answering)
     if measured is None:
         return
+    first = answering[0]
     unit = "" if query.question.in_values else " users"
-    trials = f" of {plural(len(simulations), 'trial')}" if len(simulations) > 1 else ""
+    trials = f" of {plural(len(answering), 'trial')}" if len(answering) > 1 else ""
     said = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
     smoothed = ", smoothed" if first.smoothed else ""
+    expected = expected_coverage(first.job, log, len(answering))
     say(f"\nanswers at all epochs{trials}{smoothed}", "bold")
     say_pairs(
         [
@@ -44,3 +121,62 @@ def show_simulations(query: Query, simulations: Sequence[Simulation], expected: 
     )
     if query.question.selects:
         say("selecting the largest biases them upwards: fewer intervals may hold the truth")
+
+
+def _show_trials(simulations: Sequence[Simulation], log: ValueLog) -> None:
+    first, users = simulations[0], len(log.users)
+    trials = f", {len(simulations):,} trials, the first one above" if len(simulations) > 1 else ""
+    epochs = plural(len(first.records), "epoch")
+    say(f"\n{first.job.name}: {plural(users, 'user')}, {epochs}{trials}", "bold")
+    say_pairs(_summary(simulations, log))
+    flags = sorted({flag for record in first.records for flag in record.flags})
+    explained = (f"{flag} means: {flag_words(first.job, flag)}" for flag in flags)
+    for notice in (*explained, *value_notices(log, first.job.domain)):
+        say(f"\nnote: {notice}")
+    say("\nprivacy", "bold")
+    say_pairs([*guarantee_pairs(first.job.guarantee), ("enrolled", enrolment(log))])
+
+
+def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple[str, str]]:
+    first, users = simulations[0], len(log.users)
+    error, covered = root_mean_square(simulations), coverage(simulations)
+    if first.accuracies:
+        yield from _item_summary(simulations, users)
+    if error is not None and covered is not None:
+        yield "root mean squared error", f"{number(error)} users ({error / users:.1%})"
+        yield from relative_error_lines(error, users)
+        if first.smoothed:
+            for name, other in column_errors(simulations).items():
+                if name != "online":
+                    label = " (biased)" if name in BIASED else ""
+                    yield f"  {name}{label}", f"{number(other)} users ({other / users:.1%})"
+        expected = expected_coverage(first.job, log, len(simulations))
+        yield "intervals that hold the truth", f"{covered:.1%}; {expected}"
+        by_epoch = chain.from_iterable(each.covered_by_epoch() for each in simulations)
+        yield from coverage_lines(first.job, coverage_over_time(by_epoch), log)
+    if first.frozen and first.job.change_limit is not None:
+        yield "devices that left out changes", f"{first.frozen:,} ({first.frozen / users:.1%})"
+    withheld = sum(record.fate is not Fate.RELEASED for record in first.records)
+    if withheld:
+        minimum = first.job.shuffle.minimum
+        yield "windows withheld", f"{withheld:,}: shuffle.minimum is {plural(minimum, 'device')}"
+
+
+def _item_summary(simulations: Sequence[Simulation], users: int) -> Iterator[tuple[str, str]]:
+    mean = mean_accuracy([each.accuracies for each in simulations])
+    if mean.mean_absolute_error is None:
+        return
+    yield "looked at", f"up to {MOST_HELD} items most held and {OTHERS} others, of every epoch"
+    share = f"{mean.mean_absolute_error / users:.2%}"
+    predicted = number(mean.predicted_error)
+    yield (
+        "mean absolute error, not below 0",
+        f"{number(mean.mean_absolute_error)} users ({share}), predicted {predicted}",
+    )
+    yield "  negative ones kept", f"{number(mean.unclipped_error)} users"
+    yield "largest error", f"{number(mean.max_error)} users"
+    if mean.recall is not None:
+        yield (
+            "found of the most held",
+            f"{mean.recall:.1%} of {FOUND}, or of all where fewer are held",
+        )

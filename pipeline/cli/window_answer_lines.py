@@ -12,8 +12,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.composed_epochs import composed
 from dpstream.pipeline.results.epoch_counts import EpochCounts
-from dpstream.pipeline.results.estimate_csv import csv_row
-from dpstream.pipeline.results.questions import Answers
+from dpstream.pipeline.results.published_rows import csv_row
+from dpstream.pipeline.results.questions import Answers, Query
 
 Answered: TypeAlias = "Iterable[tuple[EpochCounts, Answers | None]]"
 """Epochs and what they answer; nothing where none of them was released."""
@@ -31,7 +31,7 @@ def say_answers(job: DeployedJob, answered: Answered) -> None:
             say(f"{job.name}: {'; '.join(map(str, window.withheld))}", "bold")
         else:
             say(_title(job, window), "bold")
-            _say_table(answers, job.domain.width)
+            _say_table(job, answers)
             say()
             say_pairs(_about(window, answers))
             # What is promised does not change.
@@ -92,12 +92,10 @@ def _title(job: DeployedJob, window: EpochCounts) -> str:
     )
 
 
-def _say_table(answers: Answers, width: float) -> None:
-    question = answers.question
-    table = AnswerTable(question, deviation=not question.in_values, width=width)
-    columns = table.columns()
+def _say_table(job: DeployedJob, answers: Answers) -> None:
+    table = AnswerTable(Query(job.domain, answers.question))
     rows = [table.cells(answer) for answer in answers.answers]
-    say_table(columns, rows or [["none found", *["-"] * (len(columns) - 1)]])
+    say_table(table.columns, rows or [["none found", *["-"] * (len(table.columns) - 1)]])
 
 
 def _about(window: EpochCounts, answers: Answers) -> Iterator[tuple[str, str]]:

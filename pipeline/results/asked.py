@@ -143,10 +143,9 @@ def _check_published(domain: ValueDomain, question: Question, *, norm_sub: bool)
         )
 
 
-def usual_query(domain: ValueDomain) -> Query | None:
-    """What is shown of items and numbers when nothing is asked; None for a single count."""
-    kind = kind_of(domain)
-    return None if kind.single else Query(domain, kind.in_few)
+def usual_query(domain: ValueDomain) -> Query:
+    """What is shown of an epoch when nothing is asked."""
+    return Query(domain, kind_of(domain).in_few)
 
 
 def ask(window: EpochCounts, domain: ValueDomain, question: Question) -> Answers:

@@ -1,53 +1,145 @@
-"""Published estimates as files: CSV, JSON lines and Parquet, each written whole or not at all."""
+"""Published rows as files and as a table of pyarrow, with a real type for every column."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dpstream.pipeline.results.estimate_csv import csv_lines
-from dpstream.pipeline.results.estimate_table import record_batches, table_schema
-from dpstream.pipeline.results.published_rows import PublishedRows
+from dpstream.pipeline.jobs.wording import KEYS as WORDS
+from dpstream.pipeline.results.published_rows import Cell, PublishedRows
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
+if TYPE_CHECKING:
+    import pyarrow
 
-def write_csv(file: BinaryIO, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
-    """Write what `csv_lines` says, in UTF-8."""
-    for line in csv_lines(rows, records):
-        file.write(f"{line}\n".encode())
+EpochRows: TypeAlias = "Iterable[Iterable[tuple[Cell, ...]]]"
+"""The rows of one epoch after the other."""
 
-
-def write_json_lines(
-    file: BinaryIO, rows: PublishedRows, records: Iterable[EstimateRecord]
-) -> None:
-    """Write an object a row, with the names of the columns as keys; flags are a list."""
-    for line in json_rows(rows, records):
-        file.write(f"{line}\n".encode())
+_ROWS_AT_ONCE = 1 << 16
 
 
-def json_rows(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[str]:
-    """An object for every row; moments are ISO 8601 with their zone."""
+def csv_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+    """The lines of CSV in UTF-8."""
+    for line in rows.csv_lines(records):
+        yield f"{line}\n".encode()
+
+
+def json_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+    """An object for every row, by the names of the columns; flags are a list."""
     for record in records:
         for row in rows.rows(record):
             cells = dict(zip(rows.columns, rows.texts(row), strict=True))
-            yield json.dumps(cells, ensure_ascii=False, allow_nan=False)
+            yield f"{json.dumps(cells, ensure_ascii=False, allow_nan=False)}\n".encode()
 
 
-def write_parquet(file: BinaryIO, rows: PublishedRows, records: Iterable[EstimateRecord]) -> None:
-    """Write the rows with the types of `table_schema`, compressed by zstd."""
+def parquet_pieces(rows: PublishedRows, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
+    """The rows with the types of `table_schema`, compressed by zstd."""
+    return parquet_of(rows, map(rows.rows, records))
+
+
+PIECES: Mapping[str, Callable[[PublishedRows, Iterable[EstimateRecord]], Iterator[bytes]]] = {
+    "csv": csv_pieces,
+    "jsonl": json_pieces,
+    "parquet": parquet_pieces,
+}
+"""The content of files, by the names that people give to formats."""
+
+
+def parquet_of(rows: PublishedRows, epochs: EpochRows) -> Iterator[bytes]:
+    """A file of Parquet that has these rows."""
     from pyarrow import parquet
 
-    with parquet.ParquetWriter(file, table_schema(rows), compression="zstd") as writer:
-        for batch in record_batches(rows, records):
+    schema, sink = table_schema(rows), _Pieces()
+    with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for batch in _batches(schema, epochs):
             writer.write_batch(batch)
+            yield sink.take()
+    yield sink.take()
 
 
-FileWriter = Callable[[BinaryIO, PublishedRows, Iterable[EstimateRecord]], None]
+class _Pieces(io.RawIOBase):
+    """A file that is written and taken away piece by piece."""
 
-WRITERS: Mapping[str, FileWriter] = {
-    "csv": write_csv,
-    "jsonl": write_json_lines,
-    "parquet": write_parquet,
-}
-"""The formats, by the names that people give."""
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        size = len(memoryview(data).cast("B"))
+        self._held += data
+        self._position += size
+        return size
+
+    def tell(self) -> int:
+        return self._position
+
+    def take(self) -> bytes:
+        held, self._held = bytes(self._held), bytearray()
+        return held
+
+
+def table_schema(rows: PublishedRows) -> pyarrow.Schema:
+    """Names and types of the columns; job, deployment and guarantee stand in the metadata.
+
+    So do the words of the job file, as JSON, where it has any. Moments are timestamps with the zone
+    of the job, names and fates are dictionary-encoded.
+    """
+    import pyarrow
+
+    text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+    whole, number = pyarrow.int64(), pyarrow.float64()
+    begin = pyarrow.timestamp("us", rows.spans.zone)
+    types: dict[str, Any] = {
+        **dict.fromkeys(("epoch", "reports", "population", "contributors"), whole),
+        "assumes_changes": whole,
+        **dict.fromkeys(("begins", "ends"), begin),
+        **dict.fromkeys((rows.name_column or "", "label", "fate", "privacy_unit"), text),
+        **dict.fromkeys(("title", "unit"), text),
+        "flags": pyarrow.list_(pyarrow.string()),
+        "closed_at": pyarrow.timestamp("ms", "UTC"),
+    }
+    return pyarrow.schema(
+        [(name, types.get(name, number)) for name in rows.columns],
+        metadata={
+            "job": rows.job.name,
+            "deployment": rows.job.deployment.hex(),
+            "guarantee": json.dumps(rows.job.guarantee.to_json()),
+            "words": json.dumps(rows.job.said(*WORDS), ensure_ascii=False),
+        },
+    )
+
+
+def table_of(rows: PublishedRows, records: Iterable[EstimateRecord]) -> pyarrow.Table:
+    """All rows; columns of names have one dictionary each."""
+    import pyarrow
+
+    schema = table_schema(rows)
+    batches = _batches(schema, map(rows.rows, records))
+    return pyarrow.Table.from_batches(batches, schema).unify_dictionaries()
+
+
+def _batches(schema: pyarrow.Schema, epochs: EpochRows) -> Iterator[pyarrow.RecordBatch]:
+    """The rows in the order of the columns of a schema, some at a time."""
+    held: list[tuple[Cell, ...]] = []
+    for rows in epochs:
+        held += rows
+        if len(held) >= _ROWS_AT_ONCE:
+            yield _batch(schema, held)
+            held = []
+    if held:
+        yield _batch(schema, held)
+
+
+def _batch(schema: pyarrow.Schema, rows: list[tuple[Cell, ...]]) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    columns = [
+        pyarrow.array(column, type=field.type)
+        for column, field in zip(zip(*rows, strict=True), schema, strict=True)
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)

@@ -6,7 +6,9 @@ such as one that was withheld, has one row without numbers; its fate says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -43,10 +45,16 @@ class PublishedRows:
     truths: Truths | None = None
 
     @classmethod
-    def of_everything(cls, job: DeployedJob, truths: Truths | None = None) -> PublishedRows:
-        """All that was published: of every item, or of every bucket of numbers."""
+    def of(
+        cls,
+        job: DeployedJob,
+        query: Query | None = None,
+        value: str = "estimate",
+        truths: Truths | None = None,
+    ) -> PublishedRows:
+        """Of a query; without one all that was published: every item, or bucket of numbers."""
         everything = kind_of(job.domain).everything(job.domain)
-        return cls(job, Query(job.domain, everything), truths=truths)
+        return cls(job, query or Query(job.domain, everything), value, truths)
 
     @property
     def name_column(self) -> str | None:
@@ -94,6 +102,19 @@ class PublishedRows:
             true = () if self.truths is None else (known,)
             yield (record.epoch, begins, ends, *self._cells(answer), *about, *true)
 
+    def csv_lines(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
+        """A header, and the rows of every epoch; nothing stands where there is no number.
+
+        Moments are ISO 8601 with their zone, and flags are separated by spaces.
+        """
+        yield ",".join(self.columns)
+        for record in records:
+            for row in self.rows(record):
+                cells = self.texts(row)
+                yield csv_row(
+                    *(" ".join(cell) if isinstance(cell, tuple) else cell for cell in cells)
+                )
+
     def texts(self, row: Sequence[Cell]) -> Iterator[Cell]:
         """A row with its moments as ISO 8601 with their zone; in a column all have one form."""
         for name, cell in zip(self.columns, row, strict=True):
@@ -127,3 +148,10 @@ class PublishedRows:
     def spans(self) -> EpochSpans:
         """When epochs begin and end."""
         return EpochSpans(self.job)
+
+
+def csv_row(*cells: object) -> str:
+    """A row; nothing stands for None."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()

@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.jobs.wording import Wording
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import find_cluster
-from dpstream.pipeline.results.estimate_table import table_of
+from dpstream.pipeline.results.estimate_files import table_of
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.topics.names import JOBS_TOPIC
@@ -123,7 +123,7 @@ def read_job(name: str, bootstrap_servers: str | None, kafka_config: Path | None
             known = ", ".join(sorted(state.jobs)) or "none at all"
             raise ReadError(f"job {name} is not deployed (deployed: {known})")
         records = EstimateReader(cluster, job).read()
-        return Results(table_of(PublishedRows.of_everything(job), records))
+        return Results(table_of(PublishedRows.of(job), records))
 
 
 def read_file(path: Path) -> Results:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -12,8 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from dpstream.pipeline.devices.truths import Truths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.printable import error_line
-from dpstream.pipeline.results.estimate_csv import csv_lines
-from dpstream.pipeline.results.estimate_table import batches_of, table_schema
+from dpstream.pipeline.results.estimate_files import parquet_of
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.series import Series
 from dpstream.pipeline.serve.history import Point, check_estimate
@@ -70,7 +68,7 @@ class Download:
         return _pieces(lines)
 
     def _csv(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
-        for line in csv_lines(PublishedRows.of_everything(self.job), records):
+        for line in PublishedRows.of(self.job).csv_lines(records):
             yield f"{line}\n"
 
     def _json(self, records: Iterable[EstimateRecord]) -> Iterator[str]:
@@ -121,40 +119,8 @@ class Download:
         return body
 
     def _parquet(self, records: Iterable[EstimateRecord]) -> Iterator[bytes]:
-        from pyarrow import parquet
-
-        rows = PublishedRows.of_everything(self.job, self.truths)
-        schema, sink = table_schema(rows), _Pieces()
-        found = self._each(records, lambda each: list(rows.rows(each)))
-        with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
-            for batch in batches_of(schema, found):
-                writer.write_batch(batch)
-                yield sink.take()
-        yield sink.take()
-
-
-class _Pieces(io.RawIOBase):
-    """A file that is written and taken away piece by piece."""
-
-    def __init__(self) -> None:
-        self._held = bytearray()
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        size = len(memoryview(data).cast("B"))
-        self._held += data
-        self._position += size
-        return size
-
-    def tell(self) -> int:
-        return self._position
-
-    def take(self) -> bytes:
-        held, self._held = bytes(self._held), bytearray()
-        return held
+        rows = PublishedRows.of(self.job, truths=self.truths)
+        return parquet_of(rows, self._each(records, lambda each: list(rows.rows(each))))
 
 
 def _pieces(lines: Iterable[str]) -> Iterator[bytes]:

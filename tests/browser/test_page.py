@@ -19,7 +19,6 @@ from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.sealed import stage_roles
 from dpstream.pipeline.results.changes import changes
-from dpstream.pipeline.results.estimate_csv import csv_lines
 from dpstream.pipeline.results.expected_errors import widening
 from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.published_rows import PublishedRows
@@ -381,7 +380,8 @@ def test_downloads_are_what_the_api_and_the_command_say(
         saved[name] = tmp_path / download.value.suggested_filename
         download.value.save_as(saved[name])
     records = EstimateReader(served.cluster, job).read()  # type: ignore[arg-type]
-    printed = "".join(f"{line}\n" for line in csv_lines(PublishedRows.of_everything(job), records))
+    lines = PublishedRows.of(job).csv_lines(records)
+    printed = "".join(f"{line}\n" for line in lines)
     assert saved["CSV"].name == "enrolment.csv"
     assert saved["CSV"].read_text() == printed
     assert printed.count("\n") == 31

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from dpstream.aggregators.estimate import Estimate, Published
-from dpstream.pipeline.results.estimate_files import WRITERS
+from dpstream.pipeline.results.estimate_files import PIECES
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
@@ -53,7 +53,7 @@ def estimates(
 
 def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Path) -> None:
     printed = estimates("estimates", "weekly", "--format", "csv").output
-    for form in WRITERS:
+    for form in PIECES:
         path = tmp_path / f"weekly.{form}"
         path.write_text("what was there before")
         said = estimates("estimates", "weekly", f"--{form}", path)
@@ -68,7 +68,7 @@ def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Pa
     ]
 
 
-@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("form", PIECES)
 def test_a_full_disk_is_a_sentence(estimates: Commands, form: str) -> None:
     said = estimates("estimates", "weekly", f"--{form}", "/dev/full")
     assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")

@@ -125,13 +125,15 @@ def test_a_broker_that_is_away_is_waited_for_and_told_once() -> None:
 
 def test_changes_are_named_in_every_format() -> None:
     records = [record(3)]
-    header, _, footnote = printed_lines(JOB, None, "table", records, 2)
+    header, _, footnote = printed_lines(JOB, None, "table", records, "change", 2)
     assert header.startswith(" epoch     change     ± sd ")
     assert footnote == "\nchange: since 2 epochs ago; ± sd, low and high are its own"
-    assert [*printed_lines(JOB, None, "table", records, 1)][-1].startswith("\nchange: since the ")
-    (line,) = printed_lines(JOB, None, "json", records, 2)
+    assert [*printed_lines(JOB, None, "table", records, "change", 1)][-1].startswith(
+        "\nchange: since the "
+    )
+    (line,) = printed_lines(JOB, None, "json", records, "change", 2)
     assert json.loads(line) == {**record(3).to_json(), "change_since": 2}
     assert "change_since" not in next(printed_lines(JOB, None, "json", records))
-    header, _ = printed_lines(JOB, None, "csv", records, 2)
+    header, _ = printed_lines(JOB, None, "csv", records, "change", 2)
     assert header.split(",")[3] == "change"
     assert next(printed_lines(JOB, None, "csv", records)).split(",")[3] == "estimate"

@@ -24,9 +24,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results import read
 from dpstream.pipeline.results.asked import Asked, make_query
-from dpstream.pipeline.results.estimate_csv import csv_lines
-from dpstream.pipeline.results.estimate_files import WRITERS
-from dpstream.pipeline.results.estimate_table import table_of
+from dpstream.pipeline.results.estimate_files import PIECES, table_of
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.reading import ReadError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -65,11 +63,11 @@ MODES = [
 
 
 def rows_in(rows: PublishedRows, records: list[EstimateRecord]) -> list[dict[str, str]]:
-    return list(csv.DictReader(csv_lines(rows, records)))
+    return list(csv.DictReader(rows.csv_lines(records)))
 
 
 def test_csv_of_a_count_has_dates_and_nothing_where_there_is_no_number() -> None:
-    first, second, third = rows_in(PublishedRows.of_everything(job_of(COUNTING)), COUNTS)
+    first, second, third = rows_in(PublishedRows.of(job_of(COUNTING)), COUNTS)
     assert list(first.items()) == [
         ("epoch", "1"),
         ("begins", "2024-06-03T00:00:00Z"),
@@ -101,7 +99,7 @@ def test_days_are_days_of_the_job_s_time_zone() -> None:
         COUNTING,
         "epochs: {count: 4, start: 2024-03-30, length: P1D, timezone: Europe/Berlin}\n",
     )
-    rows = PublishedRows.of_everything(job)
+    rows = PublishedRows.of(job)
     assert [(row["begins"], row["ends"]) for row in rows_in(rows, COUNTS[:2])] == [
         ("2024-03-30T00:00:00+01:00", "2024-03-31T00:00:00+01:00"),
         # Clocks go forward: a day of 23 hours.
@@ -113,7 +111,7 @@ def test_days_are_days_of_the_job_s_time_zone() -> None:
 
 
 def test_a_table_has_real_types() -> None:
-    table = table_of(PublishedRows.of_everything(job_of(ITEMS)), MODES)
+    table = table_of(PublishedRows.of(job_of(ITEMS)), MODES)
     text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
     assert {field.name: field.type for field in table.schema} == {
         **dict.fromkeys(("epoch", "reports", "population", "contributors"), pyarrow.int64()),
@@ -139,7 +137,7 @@ WORDS = "title: How people commute\nunit: commuters\nlabels: {walk: on foot}\n"
 
 def test_a_file_says_what_its_rows_are_about_where_the_job_does() -> None:
     job = job_of(WORDS + ITEMS)
-    rows = PublishedRows.of_everything(job)
+    rows = PublishedRows.of(job)
     told = [
         [row[name] for name in ("item", "label", "title", "unit")] for row in rows_in(rows, MODES)
     ]
@@ -161,7 +159,7 @@ def test_a_file_says_what_its_rows_are_about_where_the_job_does() -> None:
 
 def test_the_truth_is_the_last_column_and_ends_with_the_input() -> None:
     truths = CountedTruths(np.array([41]))
-    rows = PublishedRows.of_everything(job_of(COUNTING), truths)
+    rows = PublishedRows.of(job_of(COUNTING), truths=truths)
     assert rows.columns[-1] == "truth_not_private"
     assert [
         row["truth_not_private"]
@@ -174,18 +172,14 @@ def test_the_truth_is_the_last_column_and_ends_with_the_input() -> None:
 
 @pytest.mark.parametrize("text", [COUNTING, ITEMS])
 def test_every_format_says_the_same(text: str) -> None:
-    rows, records = PublishedRows.of_everything(job_of(text)), COUNTS if text is COUNTING else MODES
-    written = {}
-    for form, write in WRITERS.items():
-        file = io.BytesIO()
-        write(file, rows, iter(records))
-        written[form] = file.getvalue()
+    rows, records = PublishedRows.of(job_of(text)), COUNTS if text is COUNTING else MODES
+    written = {form: b"".join(pieces(rows, iter(records))) for form, pieces in PIECES.items()}
     table = parquet.read_table(io.BytesIO(written["parquet"]))
     assert table.equals(table_of(rows, records))
     lines = [json.loads(line) for line in written["jsonl"].splitlines()]
     assert [line["estimate"] for line in lines] == table["estimate"].to_pylist()
     assert [datetime.fromisoformat(line["begins"]) for line in lines] == table["begins"].to_pylist()
-    assert written["csv"].decode().splitlines() == list(csv_lines(rows, records))
+    assert written["csv"].decode().splitlines() == list(rows.csv_lines(records))
 
 
 NOTEBOOK = Path(dpstream.pipeline.results.__path__[0]) / "example.ipynb"
@@ -237,7 +231,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
 def test_a_job_is_a_table() -> None:
     results = read("logins")
     table = results.to_arrow()
-    assert tuple(table.column_names) == PublishedRows.of_everything(JOB).columns
+    assert tuple(table.column_names) == PublishedRows.of(JOB).columns
     assert table["estimate"].to_pylist() == [40.0, None]
     assert (results.job, results.deployment, len(results)) == ("logins", "00" * 16, 2)
     assert results.guarantee["epsilon"] == JOB.guarantee.epsilon

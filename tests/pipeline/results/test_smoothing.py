@@ -11,18 +11,17 @@ import pytest
 
 from dpstream.aggregators.estimate import GAP, Estimate
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
-from dpstream.pipeline.cli.smoothed_lines import (
-    json_lines,
-)
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.results.smoothing import (
     NAMES,
     SmoothedHorizon,
     SmoothingError,
+    epoch_json,
     smoothed_horizon,
     smoothed_horizons,
 )
@@ -163,9 +162,8 @@ HORIZON = SmoothedHorizon(
 
 
 def test_json_adds_two_keys_to_a_record() -> None:
-    lines = [json.loads(line) for line in json_lines(RECORDS, HORIZON, RENEWING)]
+    lines = [json.loads(json_text(epoch_json(each, HORIZON))) for each in RECORDS]
     assert lines[0] == {
-        **RECORD.to_json(),
         "smoothed": {
             "estimate": -5.0,
             "low": -13.0,
