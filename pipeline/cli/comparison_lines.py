@@ -2,46 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dpstream.pipeline.cli.output import number, say, say_pairs, say_table
+from dpstream.pipeline.planning.alternatives import least_error, under_another_trust
 from dpstream.pipeline.planning.comparison import Compared, Recommendation
 from dpstream.pipeline.planning.outlook import Outlook
+from dpstream.pipeline.planning.plan import Plan
 from dpstream.pipeline.planning.speeds import DEVICES
 
 
-def show_comparison(found: Sequence[Compared], recommended: Recommendation | None) -> None:
-    """Print a row for every protocol, and which of them is recommended."""
+def show_protocols(made: Plan) -> None:
+    """Print a row for each protocol that could do the job, and which of them to choose."""
+    measured = made.comparison
+    expected = [each.expected for each in measured] or made.alternatives
+    columns: dict[str, Callable[[int], object]] = {
+        "": lambda at: f"{at + 1}{'*' if expected[at].planned else ''}",
+        "protocol": lambda at: expected[at].protocol,
+        ">changes": lambda at: "all" if expected[at].changes is None else expected[at].changes,
+        ">error": lambda at: expected[at].rmse,
+        ">sent": lambda at: expected[at].messages_per_user,
+    }
+    said = "* this job; error: root mean squared, in users; sent: messages of a user"
+    if measured:
+        columns |= {
+            ">central": lambda at: _rounded(measured[at].central_epsilon),
+            ">local": lambda at: _rounded(measured[at].local_epsilon),
+            ">bytes": lambda at: measured[at].bytes_per_user,
+            ">CPU s": lambda at: measured[at].cpu_seconds,
+        }
+        said += (
+            "; central: epsilon against the analyst of all epochs together, local: against "
+            "whoever keeps a device's messages together; CPU s: of a million users, on one core "
+            f"of this machine, by {DEVICES:,} of them"
+        )
+    else:
+        columns |= {">delta": lambda at: f"{expected[at].delta:g}"}
     say("\nprotocols that could do this job", "bold")
-    say_table(
-        ["", "protocol", ">changes", ">error", ">central", ">local", ">sent", ">bytes", ">CPU s"],
-        (
-            [
-                f"{place}{'*' if each.expected.planned else ''}",
-                each.expected.protocol,
-                "all" if each.expected.changes is None else each.expected.changes,
-                each.expected.rmse,
-                f"{each.central_epsilon:.3g}",
-                "none" if each.local_epsilon is None else f"{each.local_epsilon:.3g}",
-                each.expected.messages_per_user,
-                each.bytes_per_user,
-                each.cpu_seconds,
-            ]
-            for place, each in enumerate(found, 1)
-        ),
-    )
-    say(
-        "* this job; error: root mean squared, in users; central: epsilon against the analyst of "
-        "all epochs together, local: against whoever keeps a device's messages together; sent: "
-        "messages of a user; CPU s: of a million users, on one core of this machine, by "
-        f"{DEVICES:,} of them"
-    )
-    say_pairs((f"{place} trusts", each.expected.trusted) for place, each in enumerate(found, 1))
-    if len(found) == 1 and recommended is None:
-        name = found[0].expected.protocol
+    say_table(columns, range(len(expected)))
+    say(said)
+    say_pairs((f"{place} trusts", each.trusted) for place, each in enumerate(expected, 1))
+    if not measured:
+        _show_better(made)
+    elif made.recommendation is not None:
+        _show_recommendation(measured, made.recommendation)
+    elif len(measured) == 1:
+        name = expected[0].protocol
         say(f"no other protocol was compared: {name} names none that answers the same")
-    if recommended is not None:
-        _show_recommendation(found, recommended)
+
+
+def _rounded(epsilon: float | None) -> str:
+    return "none" if epsilon is None else f"{epsilon:.3g}"
+
+
+def _show_better(made: Plan) -> None:
+    if (better := least_error(made.alternatives)) is not None:
+        say(
+            f"{better.protocol} errs less here, with nobody more to be trusted: by "
+            f"{number(better.rmse)} users instead of {number(made.rmse)}"
+        )
+    if (other := under_another_trust(made.alternatives)) is not None:
+        who = "nobody" if other.trusts_nobody else "the shuffle stage"
+        delta = f", delta {other.delta:g}" if other.delta else ""
+        loss = f"epsilon {other.epsilon:.3g}{delta}"
+        say(f"if {who} may be trusted: {number(other.rmse)} users at {loss}, by {other.protocol}")
 
 
 def _show_recommendation(found: Sequence[Compared], recommended: Recommendation) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,6 @@ from dpstream.pipeline.cli.errors import UsageProblem
 from dpstream.pipeline.cli.jobs import job_json, length, promised
 from dpstream.pipeline.cli.options import AsJson, JobFile, JobName, KafkaConfig, Servers
 from dpstream.pipeline.cli.output import now, plural, say, say_command, say_json, tell
-from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.budgets import endless_warning
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
@@ -100,7 +98,10 @@ def deploy(
         )
         if plan.refusal is None and not yes:
             if plan.sets_budget:
-                _confirm_budget(plan)
+                ask(
+                    f"--set-budget would set the {budget_change(plan)}",
+                    "nothing is set, and nothing is deployed",
+                )
             if (loss := loss_on(cluster, plan)) is not None:
                 ask(loss, "nothing is deployed, and nobody is charged")
         deployed = carry_out(cluster, plan, noise_key)
@@ -175,17 +176,6 @@ def _budget_change(text: str) -> BudgetChange:
     if not population or not known:
         raise problem
     return BudgetChange(population, epsilon, delta)
-
-
-def _confirm_budget(plan: DeployPlan) -> None:
-    if not sys.stdin.isatty():
-        raise UsageProblem(
-            f"--set-budget would set the {budget_change(plan)}, and there is no terminal to ask "
-            "on: add --yes"
-        )
-    if not typer.confirm(f"set the {budget_change(plan)}?", err=True):
-        tell("nothing is set, and nothing is deployed")
-        raise typer.Exit(FAILED)
 
 
 def _note_budget(plan: DeployPlan) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from dpstream.aggregators.estimate import NORMAL_95
-from dpstream.pipeline.cli.comparison_lines import show_comparison, show_outlook
+from dpstream.pipeline.cli.comparison_lines import show_outlook, show_protocols
 from dpstream.pipeline.cli.output import guarantee_pairs, number, plural, say, say_pairs, say_table
-from dpstream.pipeline.cli.party_lines import show_parties
-from dpstream.pipeline.cli.sparkline import sparkline
-from dpstream.pipeline.planning.alternatives import Alternative, least_error, under_another_trust
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan
+from dpstream.pipeline.planning.odds import times_right
+from dpstream.pipeline.planning.parties import PartyGuarantee
 from dpstream.pipeline.planning.plan import ANY_NUMBER, Plan
 from dpstream.pipeline.results.expected_errors import rounding_note
 from dpstream.pipeline.values.relative_errors import relative_error_lines
 
 # Columns of the small plot.
 _PLOT_WIDTH = 48
+_BARS = "▁▂▃▄▅▆▇█"
 
 
 def show_plan(made: Plan) -> None:
@@ -28,7 +29,7 @@ def show_plan(made: Plan) -> None:
         say(f"warning: {warning}")
     say("\nprivacy", "bold")
     say_pairs([*guarantee_pairs(made.guarantee), *_budget(made)])
-    show_parties(made.parties, len(made.epochs))
+    _show_parties(made.parties, len(made.epochs))
     if made.contributors:
         say("\nepsilon, if only so many contributors of a window are honest", "bold")
         say_table(
@@ -53,10 +54,8 @@ def show_plan(made: Plan) -> None:
         _show_users(made)
     if made.changes:
         _show_changes(made)
-    if made.comparison:
-        show_comparison(made.comparison, made.recommendation)
-    elif made.alternatives:
-        _show_alternatives(made)
+    if made.comparison or made.alternatives:
+        show_protocols(made)
     if made.one_liar is not None:
         _show_liars(made.one_liar)
     _show_traffic(made)
@@ -76,7 +75,7 @@ def _show_epochs(made: Plan) -> None:
     deviations = [epoch.standard_deviation for epoch in made.epochs]
     say_pairs(
         [
-            (f"epochs 1 to {len(deviations):,}", sparkline(deviations, _PLOT_WIDTH)),
+            (f"epochs 1 to {len(deviations):,}", _sparkline(deviations, _PLOT_WIDTH)),
             ("", f"standard deviation, 0 to {number(max(deviations))} users"),
         ]
     )
@@ -185,39 +184,6 @@ def _show_changes(made: Plan) -> None:
     )
 
 
-def _show_alternatives(made: Plan) -> None:
-    say("\nprotocols for the same people, epsilon and changes", "bold")
-    say_table(
-        {
-            "protocol": lambda each: f"{each.protocol}{'*' if each.planned else ''}",
-            ">changes": lambda each: "all" if each.changes is None else each.changes,
-            ">error": "rmse",
-            ">messages": "messages_per_user",
-            ">delta": lambda each: f"{each.delta:g}",
-            "to be trusted": "trusted",
-        },
-        made.alternatives,
-    )
-    say(
-        "* this job; error: root mean squared, in users; messages: of a user over the horizon; "
-        "changes: of a user, as far as they are followed at once"
-    )
-    if (better := least_error(made.alternatives)) is not None:
-        say(
-            f"{better.protocol} errs less here, with nobody more to be trusted: by "
-            f"{number(better.rmse)} users instead of {number(made.rmse)}"
-        )
-    if (other := under_another_trust(made.alternatives)) is not None:
-        say(_another_trust(other))
-
-
-def _another_trust(other: Alternative) -> str:
-    who = "nobody" if other.trusts_nobody else "the shuffle stage"
-    delta = f", delta {other.delta:g}" if other.delta else ""
-    loss = f"epsilon {other.epsilon:.3g}{delta}"
-    return f"if {who} may be trusted: {number(other.rmse)} users at {loss}, by {other.protocol}"
-
-
 def _show_traffic(made: Plan) -> None:
     epochs = len(made.epochs) if made.messages_unit == "epoch" else 1
     said = "in every epoch" if made.messages_unit == "epoch" else "over all epochs"
@@ -265,3 +231,59 @@ def _share(error: float, users: int) -> str:
 
 def _constant(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6f}"
+
+
+def _show_parties(parties: Sequence[PartyGuarantee], epochs: int) -> None:
+    """Print a row for each party, and what its figures rest on."""
+    say("\nwhat each party can learn about one person at most", "bold")
+    done = "did, in all epochs together," if epochs > 1 else "has"
+    say(
+        f"a guess about what one person {done} that was right 50 times in 100 becomes right at "
+        "most so often"
+    )
+    say_table(
+        {
+            "who": "party",
+            ">right": _times_right,
+            ">epsilon": _party_epsilon,
+            ">delta": _party_delta,
+            "sees": "sees",
+        },
+        parties,
+    )
+    resting = [each for each in parties if each.epsilon is not None]
+    for assumed, names in _by_assumption(resting):
+        say(f"{', '.join(names)}: rests on {assumed}")
+
+
+def _by_assumption(parties: Sequence[PartyGuarantee]) -> list[tuple[str, list[str]]]:
+    assumed = dict.fromkeys(each.assumes for each in parties)
+    return [(words, [each.party for each in parties if each.assumes == words]) for words in assumed]
+
+
+def _times_right(party: PartyGuarantee) -> str:
+    if party.whole_epsilon is None:
+        return "always"
+    return times_right(party.whole_epsilon, party.whole_delta)
+
+
+def _party_epsilon(party: PartyGuarantee) -> str:
+    return "no bound" if party.whole_epsilon is None else f"{party.whole_epsilon:.4g}"
+
+
+def _party_delta(party: PartyGuarantee) -> str:
+    return "-" if party.whole_epsilon is None else f"{party.whole_delta:g}"
+
+
+def _sparkline(values: Sequence[float], width: int) -> str:
+    """Bars from 0 to the largest value, at most `width` of them: each shows the largest of a part.
+
+    >>> _sparkline([1, 2, 4, 8], 4), _sparkline([1, 2, 4, 8], 2), _sparkline([0.0, 0.0], 9)
+    ('▁▂▄█', '▂█', '▁▁')
+    """
+    count = min(width, len(values))
+    bounds = [len(values) * part // count for part in range(count + 1)] if count else [0]
+    shown = [max(values[low:high]) for low, high in pairwise(bounds)]
+    top = max(shown, default=0.0) or 1.0
+    steps = len(_BARS)
+    return "".join(_BARS[max(0, min(steps, -int(-steps * each // top)) - 1)] for each in shown)
