@@ -9,6 +9,7 @@ from dpstream.pipeline.cli.output import instant, iso, say, say_command, say_pai
 from dpstream.pipeline.cli.population_lines import population_json, population_pairs
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
+from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.ledger.chain import Place
 from dpstream.pipeline.ledger.entries import Draft, Kind
 from dpstream.pipeline.ledger.ledger_report import LedgerReport, released_in_words
@@ -150,24 +151,22 @@ def show_releases(report: LedgerReport, selection: Selection) -> None:
 
 def show_streams(report: LedgerReport, selection: Selection) -> None:
     """Print what whole streams are charged once, of those who were in every released window."""
-    rows = []
-    for charge in report.state.charges:
-        streams = report.streams_of(charge.deployment) if selection.has_charge(charge) else []
-        for each in streams:
-            once, present = each.charged, each.present
-            horizon = f", horizon {each.horizon:,}" if charge.horizons != 1 else ""
-            rows.append(
-                [
-                    f"{charge.job} {charge.deployment[:8]}{horizon}",
-                    f"{present.windows:,}",
-                    f"{present.devices:,}",
-                    f"{present.producers:,}",
-                    f"{once.epsilon:.6g}",
-                    f"{once.delta:.3g}",
-                    f"{present.other_producers:,}",
-                    f"{once.others:.6g}",
-                ]
-            )
+    rows = [
+        (
+            f"{charge.job} {charge.deployment[:8]}"
+            + (f", horizon {each.horizon:,}" if charge.horizons != 1 else ""),
+            each.present.windows,
+            each.present.devices,
+            each.present.producers,
+            f"{each.charged.epsilon:.6g}",
+            f"{each.charged.delta:.3g}",
+            each.present.other_producers,
+            f"{each.charged.others:.6g}",
+        )
+        for charge in report.state.charges
+        if selection.has_charge(charge)
+        for each in report.streams_of(charge.deployment)
+    ]
     if rows:
         say("\nwhole streams, charged once to those who were in every released window", "bold")
         always = [">devices", ">producers", ">epsilon", ">delta"]
@@ -230,11 +229,7 @@ def ledger_json(
     body["populations"] = [population_json(state, each) for each in _populations(report, selection)]
     if findings is not None:
         body["problems"] = [
-            {
-                "what": each.what,
-                "offset": each.offset,
-                "at": None if each.at is None else iso(each.at),
-            }
+            json_fields(each) | {"at": None if each.at is None else iso(each.at)}
             for each in findings
         ]
     return body
@@ -258,12 +253,7 @@ def _entry_json(place: Place) -> dict[str, Any]:
 def _charge_json(report: LedgerReport, charge: Charge) -> dict[str, Any]:
     releases = report.releases.get(charge.deployment)
     return {
-        "population": charge.population,
-        "job": charge.job,
-        "deployment": charge.deployment,
-        "epsilon": charge.epsilon,
-        "delta": charge.delta,
-        "horizons": charge.horizons,
+        **json_fields(charge),
         "at": iso(charge.at),
         "fate": report.fate(charge),
         "released": None
