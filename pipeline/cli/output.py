@@ -79,6 +79,11 @@ def say_table(columns: Columns, rows: Iterable[Any]) -> None:
 def table_of(columns: Columns, rows: Iterable[Any]) -> RenderableType:
     """A table to be printed; numbers have their thousands separated, and None is a dash.
 
+    >>> from fractions import Fraction
+    >>> Console().print(table_of({"of": str, ">above": "numerator"}, [Fraction(7_000, 3)]))
+    of      above
+    7000/3  7,000
+
     Args:
         columns: headers, and what stands below each of a row: an attribute, or what a function
             makes of it. Without these, rows are their cells. A header that begins with ``>`` is
