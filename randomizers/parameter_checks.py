@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
-from dpstream.randomizers.affine_hashes import is_prime
-from dpstream.randomizers.cell_dummies import DummyKind, ItemCells
-from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers, StreamDomain, domain_size
+if TYPE_CHECKING:
+    from dpstream.randomizers.item_domains import Bits, ItemDomain, Numbers, StreamDomain
 
 MIN_EPSILON, MAX_EPSILON = 1e-6, 64.0
 LEAST_DELTA = 1e-11
@@ -41,6 +40,8 @@ def check_approximate(epsilon: float, delta: float) -> None:
 
 def check_items_held(items: int, domain: ItemDomain) -> None:
     """Raise `ValueError` unless a user may hold so many items of a domain of distinct ones."""
+    from dpstream.randomizers.item_domains import domain_size
+
     size = domain_size(domain)
     if isinstance(domain, tuple):
         _check_labels(domain)
@@ -58,6 +59,8 @@ def check_shuffled_parameters(
     epsilon: float, delta: float, dummies: str, messages_per_user: float | None
 ) -> None:
     """Raise `ValueError` unless these, which the protocols have in common, are allowed."""
+    from dpstream.randomizers.cell_dummies import DummyKind
+
     check_epsilon(epsilon)
     for name, value in (("delta", delta), ("messages_per_user", messages_per_user)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
@@ -77,6 +80,10 @@ def check_item_cells(
         if cells is not None or buckets is not None:
             raise ValueError("cells and buckets are for items: give a domain, or leave them out")
         return
+    from dpstream.randomizers.affine_hashes import is_prime
+    from dpstream.randomizers.cell_dummies import ItemCells
+    from dpstream.randomizers.item_domains import Bits, Numbers
+
     if cells not in (None, *get_args(ItemCells)):
         raise ValueError(f"cells is {cells!r}, must be one of {get_args(ItemCells)}")
     if isinstance(domain, Numbers | Bits):
@@ -99,6 +106,8 @@ def check_item_cells(
 
 
 def _check_numbers(domain: Numbers | Bits, cells: str | None) -> None:
+    from dpstream.randomizers.item_domains import domain_size
+
     size = domain_size(domain)
     if size > MOST_NUMBERS:
         raise ValueError(
