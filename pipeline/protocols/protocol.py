@@ -9,22 +9,24 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.changes import ChangeErrors
 from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
-from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.randomizers.counted_words import CountedWords
-from dpstream.randomizers.crowds import CrowdsLaw
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.guarantee import Guarantee
 from dpstream.topics.word_forms import WordForm
+
+if TYPE_CHECKING:
+    from dpstream.aggregators.changes import ChangeErrors
+    from dpstream.pipeline.protocols.forecasts import Forecast
+    from dpstream.randomizers.crowds import CrowdsLaw
 
 
 class Law(typing.Protocol):
