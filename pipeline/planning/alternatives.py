@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.protocols.alternatives import Alternative as ProtocolAlternative
+from dpstream.pipeline.protocols.alternatives import alternatives as of_parameters
 from dpstream.pipeline.protocols.forecasts import BoostedForecast
-from dpstream.pipeline.protocols.protocol import Alternative as ProtocolAlternative
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 
@@ -135,10 +136,8 @@ def candidates(job: Job, law: Law) -> tuple[Candidate, ...]:
 
 
 def _others(job: Job) -> tuple[ProtocolAlternative, ...]:
-    planning = job.protocol_entry.planning
-    return (
-        () if planning is None else tuple(planning.alternatives(job.parameters, job.epochs.count))
-    )
+    # Others do not count by crowd.
+    return () if job.crowds else tuple(of_parameters(job.parameters, job.epochs.count))
 
 
 def least_error(found: Sequence[Alternative]) -> Alternative | None:

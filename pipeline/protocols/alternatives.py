@@ -1,12 +1,12 @@
-"""Which protocols count the same for the same epsilon, whoever is trusted."""
+"""Which protocols count the same for the same epsilon, whoever is trusted: `plan` compares them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, singledispatch
 from typing import Any, Final, TypeAlias
 
-from dpstream.pipeline.protocols.protocol import DELTA, Alternative
+from dpstream.pipeline.protocols.protocol import DELTA
 from dpstream.randomizers.baselines import IndependentResponseParameters, SplitBudgetParameters
 from dpstream.randomizers.composed import MAX_SIGNS
 from dpstream.randomizers.count_min import CountMinParameters
@@ -24,6 +24,9 @@ from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 FEW_EPOCHS: Final = 16
 """Up to so many, protocols that pay for every epoch are looked at: of more, nothing is left."""
 
+Alternative: TypeAlias = tuple[str, Callable[[], Any]]
+"""A protocol's name, and what makes parameters for it; `ValueError` where there are none."""
+
 _SetsAsked: TypeAlias = (
     CountMinParameters
     | FragmentsParameters
@@ -33,7 +36,14 @@ _SetsAsked: TypeAlias = (
 )
 
 
-def of_booleans(
+@singledispatch
+def alternatives(asked: Any, last_epoch: int) -> Iterable[Alternative]:
+    """Those of a protocol's parameters, by their class; none for those of others."""
+    return ()
+
+
+@alternatives.register
+def _of_booleans(
     asked: ValueStreamParameters | FutureRandParameters | IndependentResponseParameters,
     last_epoch: int,
 ) -> Iterator[Alternative]:
@@ -60,7 +70,8 @@ def _untrusting(epsilon: float, changes: int, last_epoch: int) -> Iterator[Alter
         yield "split_budget", partial(SplitBudgetParameters, epsilon)
 
 
-def of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
+@alternatives.register
+def _of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
     """One that trusts nobody; the shuffle stage to forget; the shuffle stage to add noise.
 
     Nothing beside queries of a job's own, which the others do not answer, nor where a job hides
@@ -78,7 +89,8 @@ def of_sets(asked: _SetsAsked, last_epoch: int) -> Iterator[Alternative]:
         yield "count_min", counted
 
 
-def of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
+@alternatives.register
+def _of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alternative]:
     """The one that trusts the shuffle stage, and one that is asked anew.
 
     The last one is for few epochs, which it pays for one by one.
@@ -91,13 +103,15 @@ def of_items(asked: HadamardValuesParameters, last_epoch: int) -> Iterator[Alter
         )
 
 
-def of_numbers(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
+@alternatives.register
+def _of_numbers(asked: RangeValuesParameters, last_epoch: int) -> Iterator[Alternative]:
     """The one that trusts the shuffle stage."""
     buckets = Numbers(asked.low, asked.high, asked.buckets)
     yield from _trusting_with_values(asked.epsilon, asked.changes, buckets)
 
 
-def of_shuffled_counts(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[Alternative]:
+@alternatives.register
+def _of_shuffled_counts(asked: ShuffledCountsParameters, last_epoch: int) -> Iterator[Alternative]:
     """Others with the same epsilon; where no number of changes is stated, all are followed."""
     shared: dict[str, Any] = {
         "epsilon": asked.epsilon,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.count_min import CountMinAggregator
 from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast, describe_code
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol, Shuffling
 from dpstream.pipeline.values.sets import SetDomain
@@ -213,7 +213,7 @@ PROTOCOL = Protocol(
         contributors=lambda law: law.noise.contributors,
         stage_dummies=CountMin.stage_dummies,
     ),
-    planning=Planning(CountMinForecast, late_plan("alternatives", "of_sets")),
+    planning=Planning(CountMinForecast),
     values=lambda asked: SetDomain(asked.domain, asked.items),
     per_epoch=True,
     examples=(

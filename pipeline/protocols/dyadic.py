@@ -17,7 +17,6 @@ from dpstream.aggregators.future_rand import (
     predicted_variances,
 )
 from dpstream.pipeline.protocols.change_limits import change_limit
-from dpstream.pipeline.protocols.late_calibration import late_plan
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
     Example,
@@ -110,7 +109,6 @@ def dyadic_protocol(
         ),
         planning=Planning(
             lambda law, asked, last_epoch: FutureRandForecast(law, last_epoch, asked.estimator),
-            late_plan("alternatives", "of_booleans"),
         ),
         loss_of_streams=True,
         examples=examples,

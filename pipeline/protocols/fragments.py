@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators import fragments
 from dpstream.aggregators.fragments import FragmentsAggregator
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
@@ -170,11 +170,7 @@ PROTOCOL = Protocol(
         distinct_reports=True,
         kept_apart=lambda law: Fragments(law).kept_apart,
     ),
-    planning=Planning.of(
-        FragmentsForecast,
-        late_plan("alternatives", "of_sets"),
-        exposure=_exposure,
-    ),
+    planning=Planning.of(FragmentsForecast, exposure=_exposure),
     values=lambda asked: SetDomain(asked.domain, asked.items),
     per_epoch=True,
     examples=(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators import hadamard
 from dpstream.aggregators.hadamard import HadamardAggregator
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol, Shuffling
 from dpstream.pipeline.values.sets import SetDomain
@@ -72,7 +72,7 @@ PROTOCOL = Protocol(
     randomizer=Hadamard,
     aggregation=Aggregation.of(HadamardAggregator),
     shuffling=Shuffling(late("hadamard", "epsilon_with")),
-    planning=Planning.of(HadamardForecast, late_plan("alternatives", "of_sets")),
+    planning=Planning.of(HadamardForecast),
     values=lambda asked: SetDomain(asked.domain, asked.items),
     per_epoch=True,
     examples=(

@@ -32,10 +32,7 @@ PROTOCOL = Protocol(
             asked.changes, epochs, "delayed", first_is_free=True, boost=law.booleans.boost
         ),
     ),
-    planning=Planning.of(
-        late_plan("followed_forecasts", "HadamardValuesForecast"),
-        late_plan("alternatives", "of_items"),
-    ),
+    planning=Planning.of(late_plan("followed_forecasts", "HadamardValuesForecast")),
     values=lambda asked: CategoryDomain(asked.domain),
     loss_of_streams=True,
     examples=(

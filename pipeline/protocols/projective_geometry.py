@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.projective_geometry import ProjectiveGeometryAggregator
 from dpstream.pipeline.protocols.forecasts import NORMAL_ERROR, found_caveat
-from dpstream.pipeline.protocols.late_calibration import late_calibration, late_plan
+from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast, describe_code
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
 from dpstream.pipeline.values.sets import SetDomain
@@ -103,7 +103,6 @@ PROTOCOL = Protocol(
     aggregation=Aggregation.of(ProjectiveGeometryAggregator),
     planning=Planning.of(
         ProjectiveGeometryForecast,
-        late_plan("alternatives", "of_sets"),
         if_shuffled=lambda law: ProjectiveGeometry(law).if_shuffled,
     ),
     values=lambda asked: SetDomain(asked.domain, asked.items),

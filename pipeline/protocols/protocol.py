@@ -7,7 +7,7 @@ interfaces; only the two modules of a protocol know what they mean.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -94,9 +94,6 @@ class ResumableAggregator(Aggregator, typing.Protocol):
 
 DELTA: Final = 1e-6
 """Of those that trust the shuffle stage, beside a job that states none."""
-
-Alternative: TypeAlias = tuple[str, Callable[[], Any]]
-"""A protocol's name, and what makes parameters for it; `ValueError` where there are none."""
 
 StageDummies: TypeAlias = Callable[[int, np.random.Generator], CountedWords]
 """From an epoch of the horizon and randomness of its own, the dummies of its released window.
@@ -265,7 +262,6 @@ class Planning:
 
     Attributes:
         forecast: from law, parameters and last epoch, what to expect.
-        alternatives: from parameters and last epoch, what counts the same for the same epsilon.
         if_shuffled: where the guarantee does not rest on the shuffle stage: from a law that knows
             it, what is promised besides against whoever sees shuffled messages only; None: nothing
             that the law knows.
@@ -274,14 +270,13 @@ class Planning:
     """
 
     forecast: Callable[[Any, Any, int], Forecast]
-    alternatives: Callable[[Any, int], Iterable[Alternative]] = lambda parameters, last_epoch: ()
     if_shuffled: Callable[[Any], Guarantee | None] = lambda law: None
     exposure: Callable[[Any], Exposure | None] = lambda law: None
 
     @classmethod
-    def of(cls, forecast: Callable[[Any, int], Forecast], *others: Any, **more: Any) -> Self:
+    def of(cls, forecast: Callable[[Any, int], Forecast], **others: Any) -> Self:
         """By a class of forecasts that needs law and last epoch alone."""
-        return cls(lambda law, parameters, epoch: forecast(law, epoch), *others, **more)
+        return cls(lambda law, parameters, last_epoch: forecast(law, last_epoch), **others)
 
 
 @dataclass(frozen=True, slots=True)

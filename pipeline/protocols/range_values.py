@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.change_limits import change_limit
 from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast, flips_caveat
-from dpstream.pipeline.protocols.late_calibration import late_calibration, late_plan
+from dpstream.pipeline.protocols.late_calibration import late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
     Example,
@@ -122,7 +122,7 @@ PROTOCOL = Protocol(
             boost=max(level.booleans.boost for level in law.levels),
         ),
     ),
-    planning=Planning(RangeValuesForecast, late_plan("alternatives", "of_numbers")),
+    planning=Planning(RangeValuesForecast),
     values=lambda asked: NumericDomain(asked.low, asked.high, asked.buckets, asked.initial),
     loss_of_streams=True,
     examples=(

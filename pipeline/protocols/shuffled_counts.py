@@ -23,7 +23,7 @@ from dpstream.aggregators.shuffled_value_stream import (
 )
 from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
 from dpstream.pipeline.protocols.forecasts import Forecast
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
     Example,
@@ -196,10 +196,7 @@ PROTOCOL = Protocol(
         stage_dummies=_stage_dummies,
         stage_sum=_stage_sum,
     ),
-    planning=Planning(
-        lambda law, asked, last_epoch: _kind_of(law).forecast(law, last_epoch),
-        late_plan("alternatives", "of_shuffled_counts"),
-    ),
+    planning=Planning(lambda law, asked, last_epoch: _kind_of(law).forecast(law, last_epoch)),
     values=lambda asked: _values(asked.domain),
     examples=(
         Example(ShuffledCountsParameters(1.5, 0.05), 2),

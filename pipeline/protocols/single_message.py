@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.single_message import SingleMessageAggregator
-from dpstream.pipeline.protocols.late_calibration import late, late_calibration, late_plan
+from dpstream.pipeline.protocols.late_calibration import late, late_calibration
 from dpstream.pipeline.protocols.per_epoch_forecast import PerEpochForecast
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol, Shuffling
 from dpstream.pipeline.values.sets import SetDomain
@@ -76,7 +76,7 @@ PROTOCOL = Protocol(
         kept_apart=lambda law: SingleMessage(law).kept_apart,
         one_message=True,
     ),
-    planning=Planning.of(SingleMessageForecast, late_plan("alternatives", "of_sets")),
+    planning=Planning.of(SingleMessageForecast),
     values=lambda asked: SetDomain(asked.domain, asked.items),
     per_epoch=True,
     examples=(

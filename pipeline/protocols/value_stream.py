@@ -38,10 +38,7 @@ PROTOCOL = Protocol(
             asked.changes, epochs, "delayed", boost=law.boost
         ),
     ),
-    planning=Planning.of(
-        late_plan("followed_forecasts", "ValueStreamForecast"),
-        late_plan("alternatives", "of_booleans"),
-    ),
+    planning=Planning.of(late_plan("followed_forecasts", "ValueStreamForecast")),
     loss_of_streams=True,
     examples=(
         Example(ValueStreamParameters(2.0, 1), 1),
