@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -43,14 +44,16 @@ _NOT_COUNTED = ("pipeline/kafka/memory.py", "pipeline/simulation/")
 """What takes the place of Kafka."""
 
 
-def functions_of_a_report() -> set[tuple[str, str]]:
+def functions_of_a_report() -> tuple[set[tuple[str, str]], set[str]]:
     """Functions that a report passes from the producer to the encoded estimate: files and names.
 
-    Comprehensions and lambdas are part of the function that they are written in.
+    Comprehensions and lambdas are part of the function that they are written in. Also the modules
+    that are imported on the way.
     """
     keys = {"epsilon": 4, "changes": 4}
     settings = {"protocol": "value_stream", "parameters": keys, "shuffle": {"minimum": 10}}
     job = deploy_job(make_job({"name": "plain", "epochs": {"count": 8}, **settings}), deployed_at=0)
+    known = set(sys.modules)
     log = MemoryLog()
     workers = []
     for name in job.stages:
@@ -90,7 +93,9 @@ def functions_of_a_report() -> set[tuple[str, str]]:
         finally:
             sys.setprofile(before)
     assert log.end(Role.ESTIMATES, 0) == 2
-    return set(_ours(seen))
+    ours = (name for name in sys.modules.keys() - known if name.startswith("dpstream."))
+    imported = {name.removeprefix("dpstream.") for name in ours}
+    return set(_ours(seen)), imported
 
 
 def _ours(seen: set[CodeType]) -> Iterator[tuple[str, str]]:
@@ -146,7 +151,7 @@ def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
 
 
 def test_a_report_of_a_job_without_options_passes_few_functions() -> None:
-    functions = functions_of_a_report()
+    functions, _ = functions_of_a_report()
     files = {file for file, _ in functions}
     assert ("pipeline/stages/chunk_stage.py", "ChunkStage.record") in functions
     assert len(functions) <= MOST_FUNCTIONS
@@ -160,6 +165,18 @@ def test_a_job_without_options_imports_little() -> None:
     assert len(closure) <= MOST_MODULES
 
 
+def test_no_option_is_imported_while_a_report_passes() -> None:
+    """In a process of its own: in this one other tests have imported all there is."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "tests.test_plain_path"],
+        capture_output=True,
+        check=True,
+        cwd=_ROOT.parent,
+        text=True,
+    )
+    assert shown.stdout.splitlines()[-1] == "imported on the way: nothing else"
+
+
 def _print(title: str, numbers: Mapping[str, int]) -> None:
     print(title)
     for name, number in Counter(numbers).most_common():
@@ -167,7 +184,9 @@ def _print(title: str, numbers: Mapping[str, int]) -> None:
 
 
 if __name__ == "__main__":
-    functions, closure = functions_of_a_report(), import_closure()
+    closure = import_closure()
+    functions, imported = functions_of_a_report()
     files = Counter(file for file, _ in functions)
     _print(f"{len(functions)} functions in {len(files)} files", files)
     _print(f"{sum(closure.values())} lines in {len(closure)} modules", closure)
+    print("imported on the way:", ", ".join(sorted(imported - closure.keys())) or "nothing else")
