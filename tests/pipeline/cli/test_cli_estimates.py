@@ -137,3 +137,22 @@ def test_changes_are_named_in_every_format() -> None:
     header, _ = printed_lines(JOB, None, "csv", records, "change", 2)
     assert header.split(",")[3] == "change"
     assert next(printed_lines(JOB, None, "csv", records)).split(",")[3] == "estimate"
+
+
+def test_smoothed_estimates_are_named_in_tables_and_csv() -> None:
+    records = [record(3)]
+    header, _, footnote = printed_lines(JOB, None, "table", records, "smoothed")
+    assert header.split()[1] == "smoothed"
+    assert footnote.startswith("\nsmoothed: from the reports of all epochs so far")
+    header, _ = printed_lines(JOB, None, "csv", records, "smoothed")
+    assert header.split(",")[3] == "smoothed"
+
+
+def test_a_single_value_has_columns_of_reports_and_users() -> None:
+    lines = [*printed_lines(JOB, None, "table", [record(1), record(12, None)])]
+    assert [line.split() for line in lines] == [
+        ["epoch", "estimate", "±", "sd", "95", "%", "low", "high", "reports", "population"],
+        ["1", "1,235", "78.9", "1,080", "1,389", "1,000,000", "28,785"],
+        ["12", "-", "-", "-", "-", "0", "28,785"],
+    ]
+    assert len({len(line) for line in lines}) == 1, "they are aligned"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dpstream.pipeline.cli.output import number
 from tests.support.commands import Commands
 from tests.support.small_run import EPOCHS, USERS, write_changes
 
@@ -77,3 +78,14 @@ def test_trials_share_nothing_and_are_summed_up(
     assert covered == pytest.approx(round(covered))
     assert several.json["coverage"] > 0.5
     assert dpstream(*arguments, "--trials", 3) == several
+
+
+def test_smoothed_estimates_are_printed_in_place_of_those_published(
+    dpstream: Commands, job_file: Path, changes: Path
+) -> None:
+    arguments = ("simulate", job_file, "--input", changes, "--seed", 7, "--smoothed")
+    first = dpstream(*arguments, "--json").json["epochs"][0]
+    header, row, *_ = dpstream(*arguments).output.splitlines()
+    assert header.split()[1] == "smoothed"
+    assert row.split()[1] == number(first["smoothed"]["estimate"])
+    assert row.split()[5] == number(first["truth"])
