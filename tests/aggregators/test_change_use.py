@@ -38,13 +38,6 @@ def test_counts_have_moved_at_least_as_much_as_is_said(
         assert use.moved <= moved + 1e-9
 
 
-def test_counts_without_noise_have_moved_exactly_as_much_as_is_said() -> None:
-    use = ChangeUse()
-    for count in (30.0, 10.0, 10.0, 50.0):
-        use = use.after_count(count, 0.0, 100, EPOCHS)
-    assert use.changes == pytest.approx(0.9)
-
-
 @pytest.mark.parametrize("change", [0.5, 3.0])
 def test_squares_of_letters_exceed_those_of_noise_as_is_said(change: float) -> None:
     """Enumerate the letters of a first epoch with u = `change`: noise, or tilted by `reach`."""
@@ -57,15 +50,6 @@ def test_squares_of_letters_exceed_those_of_noise_as_is_said(change: float) -> N
     noise = LAW.probability_of_noise
     excess = float(base @ (np.square(letters) * (noise + (1 - noise) * tilt))) - 1
     assert excess == pytest.approx(LAW.theta * LAW.gain / LAW.clock * change**2, rel=2e-3)
-
-
-def test_squares_without_noise_show_exactly_as_many_changes() -> None:
-    use, unit, change = ChangeUse(), 0.01, 5.0
-    for epoch in range(1, EPOCHS + 1):
-        # In every epoch half of the people change, and what changes add is spread over time.
-        mean = 0.25 + (2.5 if epoch <= 4 else 0.0)
-        use = use.after_squares(mean * unit, 10**14, epoch, EPOCHS, unit, change)
-    assert use.changes == pytest.approx(2.0, abs=1e-3)
 
 
 def test_squares_of_noise_show_changes_in_one_job_of_a_thousand_at_most() -> None:
@@ -134,28 +118,3 @@ def test_a_warning_comes_before_changes_are_used_up(values: NDArray[np.int8], le
         warned = flagged(LAW, values, seed)
         assert warned is not None
         assert least <= warned <= used_up + 2
-
-
-def test_a_horizon_without_room_for_more_changes_warns_of_nothing() -> None:
-    law = calibrate(ValueStreamParameters(4.0, 4), 4)
-    toggling = np.tile(np.array([[1], [0], [1], [0]], np.int8), 20_000)
-    assert flagged(law, toggling, 1) is None
-
-
-def test_the_warning_goes_on_from_what_was_kept() -> None:
-    values = wave(DEVICES)
-    rng, devices = seeded_generator(1), ValueStream(LAW)
-    devices.enrol(DEVICES, rng)
-    whole, attendance = ValueStreamAggregator(LAW), Attendance.constant(EPOCHS, DEVICES)
-    later = ValueStreamAggregator(LAW)
-    for epoch, present in enumerate(values, 1):
-        if epoch == 20:
-            later.resume(whole.state_after(19, attendance), attendance)
-        letters = devices.report(epoch, present, None, rng)
-        whole.add(epoch, letters, None)
-        if epoch >= 20:
-            later.add(epoch, letters, None)
-            assert later.estimate(epoch, attendance) == whole.estimate(epoch, attendance)
-    last = later.estimate(EPOCHS, attendance)
-    assert last is not None
-    assert CHANGES_USED in last.flags

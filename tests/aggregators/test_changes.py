@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.changes import ChangeErrors, FollowedChanges, KeptErrors
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate
-from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator, received_errors
+from dpstream.aggregators.changes import ChangeErrors, FollowedChanges
+from dpstream.aggregators.estimate import NORMAL_95, Estimate
+from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.value_stream import PROTOCOL
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw, ValueStreamParameters
@@ -76,51 +76,6 @@ def test_errors_of_changes_are_those_of_the_weights_that_every_epoch_has_in_them
         change[[epoch, epoch - lag]] = 1, -1
         expected = math.sqrt(max(change @ variances @ change, 0.0))
         assert deviation == pytest.approx(expected, rel=1e-9, abs=1e-6)
-
-
-def test_what_silent_devices_may_change_at_two_epochs_has_nothing_in_common() -> None:
-    law, lag, people = law_of(), 2, 1_000
-    found: list[Estimate | None] = [
-        Estimate.around(500.0, 1.0, 1.96, reports=600, population=people) for _ in range(6)
-    ]
-    alone = said(change_errors(law, lag), found, np.full(6, people))
-    variance, unseen = received_errors(law, 600, people, 500.0)
-    assert unseen == pytest.approx(1_000 * math.sqrt(0.25 * (400 / 999) / 600))
-    assert variance == pytest.approx(1_000**2 / 600 * law.clock / law.gain**2)
-    # Once with silent devices, and once without them, with the same noise.
-    noise = change_errors(law, lag)
-    plain: list[float | None] = []
-    for each in found:
-        noise._received = lambda *asked: (variance, 0.0)
-        plain.append(noise.next(each, people))
-    for epoch in range(lag, 6):
-        with_silence, without = alone[epoch], plain[epoch]
-        assert with_silence is not None
-        assert without is not None
-        assert with_silence == pytest.approx(math.hypot(without, unseen, unseen), rel=1e-9)
-
-
-def test_kept_errors_are_those_of_an_estimate_that_follows_the_one_before() -> None:
-    kept, noise = 0.75, np.array([3.0, 5.0, 0.0, 4.0, 2.0, 6.0])
-    # Weights of the noise of every epoch in every estimate; nothing comes in at the third.
-    weights = np.zeros((6, 6))
-    found: list[Estimate | None] = []
-    for epoch in range(6):
-        if epoch:
-            weights[epoch] = weights[epoch - 1]
-        if noise[epoch]:
-            weights[epoch] *= kept
-            weights[epoch, epoch] = (1 - kept) * noise[epoch]
-        deviation = float(np.linalg.norm(weights[epoch]))
-        flags = () if noise[epoch] else (GAP,)
-        found.append(Estimate.around(0.0, deviation, deviation, 10, 10, flags))
-    for lag in (1, 2, 5):
-        for epoch, told in enumerate(said(KeptErrors(lag, kept), found, np.full(6, 10))):
-            if epoch < lag:
-                assert told is None
-            else:
-                apart = np.linalg.norm(weights[epoch] - weights[epoch - lag])
-                assert told == pytest.approx(float(apart))
 
 
 def measured(

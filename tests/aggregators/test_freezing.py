@@ -67,17 +67,6 @@ def test_at_longer_intervals_it_is_what_devices_miss(
     np.testing.assert_allclose(foretold[1:], missed, atol=7 / math.sqrt(users) + 0.01)
 
 
-@every_case
-def test_longer_intervals_miss_no_more_than_shorter_ones(
-    epochs: int, signs: int, changes: int
-) -> None:
-    model = FreezingModel(everybody_with(changes), epochs)
-    for order in range(1, epochs.bit_length()):
-        shorter = np.abs(model.missed(order - 1, signs)[::2])
-        longer = np.abs(model.missed(order, signs))
-        assert (longer <= shorter[: len(longer)] + 0.01).all()
-
-
 @pytest.mark.parametrize("estimator", ["tree", "prefix"])
 @pytest.mark.parametrize(("epochs", "signs", "changes"), [(64, 3, 6), (50, 4, 12)])
 def test_the_estimates_of_the_real_randomizer_are_biased_as_foretold(
@@ -113,20 +102,6 @@ def errors(
     estimates = [aggregator.estimate(epoch, attendance).value for epoch in range(1, epochs + 1)]
     difference: NDArray[np.float64] = np.array(estimates, np.float64) - values.sum(axis=0)
     return difference
-
-
-def test_nobody_freezes_within_the_budget() -> None:
-    law = calibrate(FutureRandParameters(1.0, 5), 40)
-    assert not FreezingModel(np.full(6, 1 / 6), 40).bias(law).any()
-
-
-def test_shares_of_users_add_up() -> None:
-    law = calibrate(FutureRandParameters(1.0, 2), 40)
-    shares = np.array([0.5, 0, 0, 0.3, 0, 0.2])
-    apart = [FreezingModel(everybody_with(changes), 40).bias(law) for changes in (3, 5)]
-    np.testing.assert_allclose(
-        FreezingModel(shares, 40).bias(law), 0.3 * apart[0] + 0.2 * apart[1], atol=1e-12
-    )
 
 
 def test_a_long_tail_is_cut_and_what_cannot_be_is_refused() -> None:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP, NORMAL_95
-from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator, predicted_variances
-from dpstream.randomizers.dyadic import FutureRandLaw, orders_due
+from dpstream.aggregators.future_rand import Estimator, FutureRandAggregator
+from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.future_rand import NEWCOMER, FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
@@ -66,15 +66,6 @@ class TestEstimate:
         assert estimate.population == 80
         assert estimate.reports == 210
 
-    def test_a_missing_interval_is_made_up_of_its_halves(self) -> None:
-        aggregator = FutureRandAggregator(self.LAW)
-        _add(aggregator, 1, 1, 0, 40)
-        _add(aggregator, 0, 3, 0, 50)
-        _add(aggregator, 0, 4, 0, 60)
-        estimate = aggregator.estimate(4, Attendance.constant(8, 10))
-        assert estimate.value == pytest.approx(10 / self.GAPS[1] + 2 * 10 / self.GAPS[0])
-        assert (estimate.reports, estimate.flags) == (150, ())
-
     def test_what_no_report_covers_is_taken_as_zero_widened_and_flagged(self) -> None:
         """Epoch 4 was withheld: only its last interval of length 1 is unknown."""
         aggregator = FutureRandAggregator(self.LAW)
@@ -92,24 +83,6 @@ class TestEstimate:
         half_width = NORMAL_95 * (estimate.standard_deviation + typical)
         assert estimate.high == pytest.approx(known + half_width)
         assert estimate.low == pytest.approx(known - half_width)
-
-    def test_a_gap_lasts_until_an_interval_covers_it(self) -> None:
-        aggregator = FutureRandAggregator(self.LAW)
-        for epoch in range(1, 9):
-            for order in range(orders_due(epoch)):
-                if epoch != 3:
-                    _add(aggregator, order, epoch >> order, 50, 60)
-        flags = {
-            epoch: aggregator.estimate(epoch, Attendance.constant(8, 1000)).flags
-            for epoch in range(1, 9)
-        }
-        assert [epoch for epoch, flag in flags.items() if flag == (GAP,)] == [3]
-
-    def test_nothing_known_of_a_length_widens_by_the_population(self) -> None:
-        estimate = FutureRandAggregator(self.LAW).estimate(5, Attendance.constant(8, 100))
-        assert (estimate.value, estimate.standard_deviation) == (0.0, 0.0)
-        assert (estimate.reports, estimate.flags) == (0, (GAP,))
-        assert estimate.high == pytest.approx(NORMAL_95 * 200)
 
     def test_an_interval_is_combined_with_its_halves_by_their_numbers_of_reports(self) -> None:
         aggregator = FutureRandAggregator(self.LAW)
@@ -138,26 +111,6 @@ class TestAccuracy:
     HORIZON = 32
     DEVICES = 3000
 
-    def test_before_anybody_was_enrolled_nothing_is_missing(self) -> None:
-        """A job whose first producer begins at epoch 6: no gaps, whatever the intervals."""
-        law = calibrate(FutureRandParameters(8.0, 2), 8)
-        devices, aggregator = FutureRand(law), FutureRandAggregator(law)
-        attendance = Attendance.empty(8)
-        devices.enrol(10_000, seeded_generator(1))
-        for epoch in (6, 7, 8):
-            values = np.ones(10_000, np.int8)
-            aggregator.add(
-                epoch, devices.report(epoch, values, None, seeded_generator(2, epoch)), None
-            )
-            attendance.set(epoch, 10_000, 10_000)
-            estimate = aggregator.estimate(epoch, attendance)
-            assert estimate.flags == ()
-            assert estimate.value is not None
-            assert estimate.standard_deviation is not None
-            assert estimate.standard_deviation < 500
-            assert abs(estimate.value - 10_000) < 6.5 * estimate.standard_deviation
-        assert not aggregator.smoothed(8, attendance).gaps.any()
-
     def test_silence_at_random_does_not_bias(self) -> None:
         """All values go to 1 while three in ten devices are silent at every epoch.
 
@@ -176,15 +129,6 @@ class TestAccuracy:
             assert estimate.standard_deviation < 0.3 * devices / 13
             error = estimate.value - int(streams[epoch].sum())
             assert abs(error) < 6.5 * estimate.standard_deviation
-
-    def test_a_plan_needs_the_orders_of_the_prefix(self) -> None:
-        law = calibrate(FutureRandParameters(1.0, 2), 4)
-        law = FutureRandLaw(4, 1.0, (1, 1, 0), law.composed)
-        variances = predicted_variances(law, 4, "prefix")
-        assert variances[3] == math.inf
-        expected = 1 / (0.5 * law.c_gaps[1] ** 2) + 1 / (0.5 * law.c_gaps[0] ** 2)
-        assert variances[2] == pytest.approx(expected)
-        assert math.isfinite(predicted_variances(law, 4, "tree")[3])
 
 
 def _words(*words: int) -> NDArray[np.uint8]:

@@ -50,33 +50,6 @@ def test_boxes_are_those_of_dense_least_squares(code: AxisCode | Grid) -> None:
         assert found.high == pytest.approx(found.value + NORMAL_95 * deviation, abs=1e-6)
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_what_is_known_of_those_present_is_scaled_to_the_population(code: AxisCode | Grid) -> None:
-    held = np.random.default_rng(2).integers(0, 100, code.size)
-    cells = (code_matrix(code) @ held).astype(np.int64) + 50
-    counts = GridCounts.from_cells(code, cells, 50.0, 50.0, 500, population=2_000, flags=("x",))
-    np.testing.assert_allclose(counts.values.ravel(), 4 * held, atol=1e-6)
-    present = GridCounts.from_cells(code, cells, 50.0, 50.0, contributors=500)
-    starts, ends = [0] * len(counts.axes), [1] * len(counts.axes)
-    found, unscaled = counts.box(starts, ends), present.box(starts, ends)
-    assert found.standard_deviation is not None
-    assert found.standard_deviation == pytest.approx(4 * (unscaled.standard_deviation or 0))
-    assert (found.reports, found.population, found.flags) == (500, 2_000, ("x",))
-    assert (unscaled.reports, unscaled.population, unscaled.flags) == (500, 500, ())
-
-
-@pytest.mark.parametrize("code", CODES[:2])
-def test_prefixes_are_ranges_from_the_first_value(code: AxisCode) -> None:
-    cells = np.random.default_rng(3).poisson(200, code.cells)
-    counts = GridCounts.from_cells(code, cells, 200.0, 200.0, contributors=500)
-    prefixes, deviations = counts.cumulative()
-    assert prefixes[0] == deviations[0] == 0
-    for end in range(1, code.size + 1):
-        found = counts.range(0, end)
-        assert found.value == pytest.approx(prefixes[end])
-        assert found.standard_deviation == pytest.approx(deviations[end])
-
-
 @pytest.mark.verify
 def test_poisson_noise_is_covered_as_often_as_is_said() -> None:
     code = Grid((Levels(8, (4, 2)), Levels(8, (4, 2))))
@@ -111,10 +84,3 @@ def test_boxes_of_other_dimensions_are_refused() -> None:
     plane = GridCounts.from_cells(CODES[2], np.zeros(130, np.int64), 0.0, 1.0, contributors=1)
     with pytest.raises(ValueError, match="points of 2 coordinates have no order"):
         plane.cumulative()
-
-
-def test_other_cells_and_empty_windows_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"counts of shape \(6,\), the code has 7 cells"):
-        GridCounts.from_cells(Levels(4, (2, 2)), np.zeros(6, np.int64), 0.0, 1.0, contributors=1)
-    with pytest.raises(ValueError, match="nobody contributed"):
-        GridCounts.from_cells(Levels(4, (2, 2)), np.zeros(7, np.int64), 0.0, 1.0, contributors=0)

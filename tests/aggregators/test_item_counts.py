@@ -14,17 +14,15 @@ from dpstream.aggregators.fragments import FragmentsAggregator
 from dpstream.aggregators.hadamard import HadamardAggregator
 from dpstream.aggregators.item_counts import spoken_for_variance
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.single_message import SingleMessageAggregator
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.composed import ComposedLaw
 from dpstream.randomizers.counted_words import written_out
 from dpstream.randomizers.fragments import FragmentsLaw
-from dpstream.randomizers.hadamard import Blanket, Hadamard, HadamardLaw, HadamardParameters
+from dpstream.randomizers.hadamard import Blanket, Hadamard, HadamardParameters
 from dpstream.randomizers.hadamard.calibration import calibrate as hadamard_calibrate
 from dpstream.randomizers.projective_geometry import ProjectiveGeometryParameters
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.single_message import (
-    SingleMessageLaw,
     SingleMessageParameters,
 )
 
@@ -105,31 +103,6 @@ def test_counts_of_single_reports_are_off_as_far_as_they_say(name: str, paramete
     # What is published is for the item that is estimated worst, the one that most users hold.
     assert estimates.standard_deviation == pytest.approx(deviations.max(), rel=0.1)
     assert estimates.reports == USERS
-
-
-def test_estimates_of_a_part_are_scaled_to_the_population() -> None:
-    law = SingleMessageLaw(2, 1, "rappor", 1, 1, ComposedLaw((3, 1)), 1.0, 0.1, 1.0)
-    aggregator = SingleMessageAggregator(law)
-    aggregator.add(1, np.array([[1], [0]], np.uint8), np.array([50, 50], np.uint32))
-    everybody = aggregator.estimate(1, Attendance.constant(1, 100))
-    attendance = Attendance.empty(1)
-    attendance.set(1, contributors=100, population=200)
-    half = aggregator.estimate(1, attendance)
-    assert everybody is not None
-    assert half is not None
-    assert half.values.tolist() == (2 * everybody.values).tolist() == [100.0, -100.0]
-    noise = 4 * everybody.standard_deviation**2
-    # Half of those there hold one of the items.
-    sampling = 200**2 * 0.25 * (100 / 199) / 100
-    assert half.standard_deviation == pytest.approx(math.sqrt(noise + sampling))
-
-
-def test_an_epoch_without_messages_has_no_estimate() -> None:
-    law = HadamardLaw(2, 1, 2, 1, 2, 2.0, "bernoulli", 1.0, 0.1, 1.0)
-    aggregator = HadamardAggregator(law)
-    aggregator.add(1, np.zeros((0, 2), np.uint8), None)
-    assert aggregator.estimate(1, Attendance.constant(2, 5)) is None
-    assert aggregator.to_bytes() == b""
 
 
 def test_fragments_of_nobody_s_bits_are_counted_too() -> None:

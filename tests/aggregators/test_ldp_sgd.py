@@ -133,12 +133,6 @@ def with_reports(
     return aggregator
 
 
-def test_projection_leaves_models_in_the_ball() -> None:
-    model = np.array([3.0, 4.0])
-    assert projected(model, None).tolist() == projected(model, 5.0).tolist() == [3.0, 4.0]
-    assert projected(model, 2.5).tolist() == [1.5, 2.0]
-
-
 def test_accuracy_is_the_share_of_the_test_set_that_is_classified_rightly() -> None:
     test_set = np.array([[1, 100], [2, 100], [2, -100], [1, -100]])
     model = np.array([1.0, -1.0])
@@ -176,3 +170,21 @@ def test_without_a_test_set_the_length_of_the_gradient_is_estimated() -> None:
     assert stats.binom.cdf(held, runs, 0.95) > 1e-9
     nobody = LdpSgdAggregator(law, asked)
     assert nobody.estimate(1, attendance) is None
+
+
+def test_sums_that_cannot_be_are_refused() -> None:
+    law, asked = made(2)
+    data = with_reports(law, asked, (1, 2)).to_bytes()
+    size = len(data) // 2
+    huge = data[:16] + (2**40).to_bytes(8, "little") + data[24:size]
+    for broken, message in (
+        (data[:-1], "must be 88 for each step"),
+        (data[size:] + data[:size], "sums of epoch 1 after those of epoch 2"),
+        (data[:8] + bytes(8) + data[16:size], "that 0 reports do not make"),
+        (huge, "that 50 reports do not make"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LdpSgdAggregator.from_bytes(law, asked, broken)
+    other, _ = made(2, rate=2.0)
+    with pytest.raises(ValueError, match="two different laws"):
+        LdpSgdAggregator(law, asked).merge(LdpSgdAggregator(other, asked))

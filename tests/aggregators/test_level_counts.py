@@ -27,19 +27,3 @@ def test_estimates_are_the_best_linear_unbiased_ones(branching: tuple[int, ...],
     np.testing.assert_allclose(level_values(levels, cells, variances.tolist()), expected)
     alike = np.linalg.lstsq(matrix, cells)[0]
     np.testing.assert_allclose(level_values(levels, cells), alike, atol=1e-9)
-
-
-@pytest.mark.parametrize("branching", TREES)
-def test_exact_counts_stay_as_they_are(branching: tuple[int, ...]) -> None:
-    size = math.prod(branching) - 1
-    levels = Levels(size, branching)
-    values = np.random.default_rng(3).integers(0, 1000, size)
-    found = level_values(levels, code_matrix(levels) @ values)
-    np.testing.assert_allclose(found, values)
-
-
-def test_levels_that_are_not_used_do_not_matter() -> None:
-    levels = Levels(12, (3, 2, 2))
-    cells = np.random.default_rng(4).normal(size=levels.cells)
-    found = level_values(levels, cells, [math.inf, math.inf, math.inf, 1.0])
-    np.testing.assert_allclose(found, cells[-12:])

@@ -54,19 +54,6 @@ def test_silent_users_widen_ranges_by_what_they_may_have() -> None:
     assert estimates.range(0, 6).standard_deviation == alone.range(0, 6).standard_deviation
 
 
-def test_quantiles_are_shares_of_those_who_have_a_value() -> None:
-    values = np.array([100.0, 300.0, 400.0, 200.0])
-    found = LevelEstimates.of_levels(Levels(4, (2, 2)), values, 1.0, population=5_000)
-    assert found.total == 1_000
-    assert found.quantile(0.5).value == pytest.approx(2.25)
-    for wrong in (0.0, 1.0, math.nan):
-        with pytest.raises(ValueError, match="between 0 and 1"):
-            found.quantile(wrong)
-    nobody = LevelEstimates.of_levels(Levels(4, (2, 2)), -values, 1.0, population=5_000)
-    with pytest.raises(ValueError, match="no users"):
-        nobody.quantile(0.5)
-
-
 @pytest.mark.parametrize("rooted", [True, False])
 def test_intervals_of_quantiles_hold_them(rooted: bool) -> None:
     """The error of the total is allowed for: at least 95 %, since ends are those of buckets."""

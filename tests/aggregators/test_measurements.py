@@ -9,15 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.cell_window import FOUND
-from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import MeasurementsAggregator, solved, sum_variance
-from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.protocols.measurements import MeasurementsForecast
 from dpstream.randomizers.clamped_noise import ClampedNoise
-from dpstream.randomizers.item_domains import MOST_PUBLISHED
 from dpstream.randomizers.measurements import (
     BucketLaw,
     BucketParameters,
@@ -70,16 +65,6 @@ def test_bucket_finds_an_item_that_six_in_ten_of_ten_million_hold_in_every_trial
     assert abs(found.values[10] - 6_000_000) < 6 * found.standard_deviation
 
 
-def test_sampled_buckets_find_the_same_with_a_hundredth_of_the_users() -> None:
-    law = calibrate(BucketParameters(1.0, FIFTEEN, calibration="sampled"), 1)
-    rng = np.random.default_rng(1)
-    held = np.where(rng.random(100_000) < 0.6, 11, rng.integers(1, 16, 100_000))
-    devices, aggregator = Measurements(law), MeasurementsAggregator(law)
-    devices.enrol(len(held), seeded_generator(1))
-    aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
-    assert aggregator.named(1).tolist() == [11] * 24
-
-
 def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
     """Nor could it: what has to be held is more than there are users."""
     law = calibrate(BucketParameters(1.0, ITEMS, delta=1e-6), 1)
@@ -89,17 +74,6 @@ def test_bucket_finds_nothing_among_as_many_items_as_a_shop_has() -> None:
     found = aggregator.estimate(1, Attendance.constant(1, 88_162))
     assert found is not None
     assert found.flags[0].startswith("no item was found")
-
-
-def test_hashes_of_another_job_find_nothing() -> None:
-    """A server with other strings of bits than the devices'."""
-    law = calibrate(BucketParameters(1.0, FIFTEEN), 1)
-    other = BucketLaw.from_json({**law.to_json(), "hashes": 24, "trials": 8})
-    held = np.zeros(15, np.int64)
-    held[10] = 10_000_000
-    aggregator = MeasurementsAggregator(other)
-    aggregator._tables.add_table(1, received(law, held, 1))
-    assert (aggregator.named(1) != 11).all()
 
 
 def test_solutions_are_those_found_by_trying_all_items() -> None:
@@ -131,66 +105,6 @@ def test_sparse_recovery_finds_what_is_above_its_noise_and_no_more() -> None:
         aggregator = MeasurementsAggregator(law)
         aggregator._tables.add_table(1, received(law, held, 2))
         assert aggregator.recovered(1).tolist() == expected
-
-
-def test_tables_of_received_sums_are_those_of_devices() -> None:
-    """The yardstick of this module: one law, drawn in two ways."""
-    asked = BucketParameters(8.0, FIFTEEN, 0.1, hashes=2, trials=2)
-    law = calibrate(asked, 1)
-    users = 20_000
-    devices, aggregator = Measurements(law), MeasurementsAggregator(law)
-    devices.enrol(users, seeded_generator(1))
-    values = np.arange(users) % 15 + 1
-    aggregator.add(1, devices.report(1, values[:, None], None, seeded_generator(2)), None)
-    one = aggregator._tables.counts(1)
-    assert one is not None
-    other = received(law, np.bincount(values, minlength=16)[1:], 3)
-    assert one[0] == other[0] == users
-    within = 7 * math.sqrt(2 * sum_variance(law, users))
-    assert (np.abs(one[1:] - other[1:]) < within).all()
-
-
-def test_of_a_domain_too_large_to_publish_the_items_most_held_are_published() -> None:
-    labels = tuple(map(str, range(MOST_PUBLISHED + 1)))
-    law = calibrate(BucketParameters(4.0, labels, hashes=30, trials=2, calibration="sampled"), 1)
-    held = np.full(5_000, len(labels))
-    devices, aggregator = Measurements(law), MeasurementsAggregator(law)
-    devices.enrol(len(held), seeded_generator(1))
-    aggregator.add(1, devices.report(1, held[:, None], None, seeded_generator(2)), None)
-    everybody = Attendance.constant(1, len(held))
-    published, every = aggregator.estimate(1, everybody), aggregator.window([1], everybody)
-    assert isinstance(published, FoundItems)
-    assert every is not None
-    assert len(every.values) == len(labels)
-    assert len(published.items) == FOUND
-    assert published.items[0] == len(labels) == int(every.values.argmax()) + 1
-    assert published.flags == every.flags == (f"item {len(labels)} was found by 2 of 2 trials",)
-
-
-def test_the_item_found_is_named_as_elsewhere() -> None:
-    """Item 6 of whole numbers from 0 is shown as 5:6."""
-    domain = {"low": 0, "high": 8, "buckets": 8}
-    parameters = {
-        "epsilon": 8,
-        "domain": domain,
-        "hashes": 20,
-        "trials": 3,
-        "calibration": "sampled",
-    }
-    body = {"name": "found", "protocol": "bucket", "parameters": parameters}
-    job = deploy_job(make_job({**body, "epochs": {"count": 1}}), deployed_at=1)
-    entry, law = job.protocol_entry, job.law
-    devices, aggregator = entry.randomizer(law), entry.aggregation.make(law, job.parameters)
-    devices.enrol(9_000, seeded_generator(1))
-    held = np.full((9_000, 1), 6)
-    words = devices.report(1, held, None, seeded_generator(2))
-    assert isinstance(words, np.ndarray)
-    aggregator.add(1, words, None)
-    again = entry.aggregation.read(law, job.parameters, aggregator.to_bytes())
-    for each in (aggregator, again):
-        estimate = each.estimate(1, Attendance.constant(1, 9_000))
-        assert estimate is not None
-        assert estimate.flags[0].startswith("item 5:6 was found by ")
 
 
 @pytest.mark.parametrize("item", [1, 7, 30])

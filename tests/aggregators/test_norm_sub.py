@@ -29,12 +29,3 @@ def test_all_that_is_left_is_shifted_by_the_same_number(
     shift = (values - fitted)[kept]
     assert np.ptp(shift) <= 1e-6
     assert (values[~kept] <= shift.max() + 1e-6).all()
-
-
-def test_counts_that_fit_stay_as_they_are() -> None:
-    values = np.array([3.0, 0.0, 7.0])
-    assert norm_sub(values, 10).tolist() == values.tolist()
-
-
-def test_without_users_all_estimates_are_zero() -> None:
-    assert norm_sub(np.array([5.0, -5.0]), 0).tolist() == [0.0, 0.0]

@@ -14,9 +14,6 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.cell_window import CellWindow
 from dpstream.aggregators.count_min import CountMinAggregator
 from dpstream.aggregators.row_estimates import RowEstimates
-from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.results.epoch_counts import CountsCells
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
 from dpstream.randomizers.count_min import (
@@ -34,13 +31,6 @@ from dpstream.randomizers.randomness import seeded_generator
 FALSE_ALARM = 1e-9
 USERS, ITEMS, RUNS = 90, 16, 400
 LABELS = tuple(f"item {number}" for number in range(ITEMS))
-
-
-def test_of_noise_too_large_to_be_computed_less_is_taken_off() -> None:
-    noise = CellNoiseLaw("poisson", 1.0, 1)
-    exact, bound = least_noise(noise, 10**8, 1e-3), least_noise(noise, 10**8 + 1, 1e-3)
-    assert 10**8 - 4e4 < bound < exact < 10**8
-    assert least_noise(noise, 1 << 50, 1e-3) < 1 << 50
 
 
 @pytest.mark.parametrize("below", [1e-9, 1e-3, 0.1])
@@ -123,16 +113,6 @@ def least_noise_chance(noise: CellNoiseLaw, least: int) -> float:
     return float(stats.nbinom(mean**2 / (variance - mean), mean / variance).cdf(least - 1))
 
 
-def test_with_several_rows_too_few_are_too_small_and_others_make_up_for_noise() -> None:
-    law = law_of(rows=3, buckets=64)
-    off = np.array([errors(law, 0.1, key) for key in range(RUNS)])
-    # Of a run, items share cells: one of them is looked at.
-    too_small = int((off[:, 0] < -1e-6).sum())
-    assert stats.binom.sf(too_small - 1, RUNS, 0.1) > FALSE_ALARM
-    added = errors(law, 0.1, 0) - errors(law, None, 0)
-    assert added == pytest.approx(allowance(law.noise, USERS, 3, 0.1))
-
-
 def test_sums_over_epochs_and_over_those_absent_stay_upper_bounds() -> None:
     law = law_of(rows=1)
     aggregator = CountMinAggregator(law, OneSided(0.01))
@@ -147,55 +127,6 @@ def test_sums_over_epochs_and_over_those_absent_stay_upper_bounds() -> None:
     assert single.allowance == 2 * allowance(law.noise, USERS, 1, 0.01)
     assert both.allowance == single.plus(single).allowance == 2 * single.allowance
     assert isinstance(aggregator, CountsCells)
-
-
-JOB = """
-name: upper
-protocol: count_min
-parameters: {epsilon: 1, delta: 1.0e-3, domain: {bits: 4}, rows: 1ESTIMATOR}
-epochs: {count: 1}
-shuffle: {minimum: 1000}
-"""
-
-
-def deployed(estimator: str) -> DeployedJob:
-    return deploy_job(parse_job(JOB.replace("ESTIMATOR", estimator)), deployed_at=0)
-
-
-def test_a_job_says_it_and_its_reports_mean_the_same() -> None:
-    usual, upper = deployed(""), deployed(", estimator: {underestimated: 0.001}")
-    assert upper.parameters.estimator == OneSided(0.001)
-    assert upper.fingerprint == usual.fingerprint
-    assert DeployedJob.from_bytes(upper.to_bytes()).parameters == upper.parameters
-    assert usual.to_json()["parameters"]["estimator"] is None
-    assert "underestimated" not in usual.to_bytes().decode()
-
-
-def test_plan_states_how_far_above_they_are() -> None:
-    upper = deployed(", estimator: {underestimated: 0.001}")
-    law = upper.law
-    assert isinstance(law, CountMinLaw)
-    made, usual = plan(upper, 1000), plan(deployed(""), 1000)
-    above = allowance(law.noise, 1000, 1, 0.001)
-    (said,) = (each for each in made.caveats if "upper bounds" in each)
-    assert f"above it by {above:,.0f} on average with 1,000 of them" in said
-    assert "a probability of 0.001 at most" in said
-    assert made.rmse == pytest.approx(np.hypot(usual.rmse, above))
-    assert made.predicted_error is not None
-    assert usual.predicted_error is not None
-    assert made.predicted_error > 2 * usual.predicted_error
-
-
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        ({"queries": "ranges"}, "one-sided are of single items, queries is ranges"),
-        ({"queries": "top"}, "one-sided are of single items, queries is top"),
-    ],
-)
-def test_trees_have_none(asked: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        law_of(estimator=OneSided(0.01), **asked)
 
 
 @pytest.mark.parametrize("underestimated", [0.0, 0.5, -1.0, float("nan")])

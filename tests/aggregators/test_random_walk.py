@@ -71,46 +71,6 @@ def test_filter_and_smoother_are_conditional_expectations(monkeypatch: pytest.Mo
         assert found.online[epoch] == pytest.approx(expected[epoch], rel=1e-9, abs=1e-12)
 
 
-def test_variances_of_steps_weigh_what_they_make_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    received, variances = some()
-    only(monkeypatch, 0.1, 5.0)
-    found = random_walk(received, variances, 900.0, boost=BOOST, decay=DECAY)
-    means, likelihoods = zip(
-        *(conditional(received, variances, 900.0, each * variances.min()) for each in (0.1, 5.0)),
-        strict=True,
-    )
-    shares = np.exp(np.array(likelihoods) - max(likelihoods))
-    expected = (shares / shares.sum()) @ np.array(means)
-    np.testing.assert_allclose(found.offline, expected, rtol=1e-9)
-    assert found.online[-1] == pytest.approx(found.offline[-1], rel=1e-12)
-
-
-@pytest.mark.parametrize(("step", "less"), [(0.0, 0.35), (0.05, 0.75), (9.0, 1.02)])
-def test_shrunk_estimates_are_nearer_where_little_changes(step: float, less: float) -> None:
-    # Mean squares over 60 walks; a step as large as several noises leaves nothing to gain.
-    rng, epochs = np.random.default_rng(8), 60
-    squares = np.zeros((2, 60))
-    for run in range(60):
-        steps = np.r_[40.0, rng.normal(size=epochs - 1) * step]
-        counts, added = np.cumsum(steps), np.zeros(epochs)
-        held = 0.0
-        for epoch, each in enumerate(steps):
-            held = DECAY * held + BOOST * each
-            added[epoch] = held
-        received = counts + added + rng.normal(size=epochs)
-        found = random_walk(received, np.ones(epochs), 1e4, boost=BOOST, decay=DECAY)
-        unbiased = np.zeros(epochs)
-        value = boosts = 0.0
-        for epoch in range(epochs):
-            before = value
-            value = (received[epoch] - DECAY * boosts + BOOST * value) / (1 + BOOST)
-            boosts = DECAY * boosts + BOOST * (value - before)
-            unbiased[epoch] = value
-        squares[:, run] = [np.square(each - counts).mean() for each in (found.offline, unbiased)]
-    shrunk, plain = squares.mean(axis=1)
-    assert shrunk < less * plain
-
-
 def test_a_stream_is_looked_back_at() -> None:
     law = calibrate(ValueStreamParameters(1.0, 2), EPOCHS)
     aggregator = ValueStreamAggregator(law)

@@ -56,33 +56,10 @@ def test_other_json_is_refused(variances: object) -> None:
         RangeEstimates.from_json({**SMALL.to_json(), "level_variances": variances})
 
 
-def test_quantiles_of_exact_counts_are_those_of_values_spread_evenly() -> None:
-    exact = estimates(np.array([0.0, 40.0, 0.0, 60.0]), (0.0, 0.0))
-    found = [exact.quantile(share) for share in (0.1, 0.2, 0.4, 0.7)]
-    assert [each.value for each in found] == pytest.approx([1.25, 1.5, 2.0, 3.5])
-    # At a share of 0.4 every value from the end of one bucket to the beginning of the other does.
-    assert [(each.low, each.high) for each in found] == [(1, 2), (1, 2), (1, 4), (3, 4)]
-
-
-def test_quantiles_increase_whatever_the_noise() -> None:
-    rng = seeded_generator(2)
-    noisy = estimates(rng.normal(0, 1_000, 64), (0.0,) * 5 + (1e6,))
-    noisy = estimates(noisy.values + (POPULATION - noisy.values.sum()) / 64, noisy.level_variances)
-    found = [noisy.quantile(share) for share in np.linspace(0.02, 0.98, 49)]
-    values = [each.value for each in found]
-    assert values == sorted(values)
-    assert all(each.low <= each.value <= each.high for each in found)
-
-
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, math.nan])
 def test_a_share_lies_between_0_and_1(share: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         SMALL.quantile(share)
-
-
-def test_estimates_without_users_have_no_quantile() -> None:
-    with pytest.raises(ValueError, match="no users"):
-        estimates(np.zeros(4), (0.0, 0.0)).quantile(0.5)
 
 
 @pytest.mark.slow

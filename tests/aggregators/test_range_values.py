@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.estimate import GAP
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.range_values import RangeValuesAggregator
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast
@@ -59,13 +58,6 @@ def known(estimate: RangeEstimates | None) -> RangeEstimates:
     return estimate
 
 
-def test_a_level_that_is_never_drawn_takes_no_part() -> None:
-    assert LAW.level_weights[0] == 0
-    estimate = run(moving_values(3_000), seed=1)[-1]
-    assert math.isinf(estimate.level_variances[0])
-    assert np.isfinite(estimate.level_variances[1:]).all()
-
-
 @pytest.mark.verify
 @pytest.mark.parametrize("silent", [0.0, 0.3])
 def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -> None:
@@ -106,18 +98,6 @@ def test_ranges_are_right_on_average_and_as_far_off_as_they_say(silent: float) -
         assert said == pytest.approx(planned, rel=0.05)
 
 
-def test_looking_back_after_the_first_epoch_changes_nothing() -> None:
-    values, rng = moving_values(3_000), seeded_generator(4)
-    devices, aggregator = RangeValues(LAW), RangeValuesAggregator(LAW)
-    devices.enrol(3_000, rng)
-    aggregator.add(1, devices.report(1, values[0], None, rng), None)
-    attendance = Attendance.constant(EPOCHS, 3_000)
-    now, back = known(aggregator.estimate(1, attendance)), aggregator.smoothed(1, attendance)
-    assert back.values[0] == pytest.approx(now.values)
-    assert back.half_widths[0] == pytest.approx(now.half_width)
-    assert not back.gaps[0]
-
-
 def without(level: int, at: int) -> list[RangeEstimates]:
     """Estimates for which no report of a level was received at an epoch."""
     values, rng = moving_values(3_000), seeded_generator(9)
@@ -144,8 +124,3 @@ def test_a_coarse_level_with_a_gap_is_left_out_and_nothing_is_flagged() -> None:
     without_it = partly.range(0, 8).standard_deviation
     assert without_it is not None
     assert without_it > wide
-
-
-def test_a_gap_on_the_level_of_the_buckets_is_flagged_until_there_are_reports() -> None:
-    estimates = without(level=4, at=2)
-    assert [estimate.flags for estimate in estimates] == [(), (GAP,), (), ()]

@@ -15,18 +15,6 @@ from dpstream.aggregators.tree_smoothing import TreeEstimates, smoothed
 from dpstream.randomizers.dyadic import orders_due
 
 Array = NDArray[np.float64]
-EPOCHS = (1, 2, 3, 5, 8, 11, 16, 23)
-
-
-@pytest.mark.parametrize("epochs", EPOCHS)
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-@pytest.mark.parametrize("combine", [True, False])
-def test_what_is_known_well_stays_as_it_is(epochs: int, missing: float, combine: bool) -> None:
-    for seed in range(5):
-        tree = random_tree(seed, epochs, noise=1e-12, missing=missing)
-        found = online_shrunk(tree, combine=combine)
-        assert found == pytest.approx(prefixes(tree, combine=combine), abs=1e-4)
-        assert offline_shrunk(tree) == pytest.approx(smoothed(tree).values, abs=1e-4)
 
 
 def test_online_factors_by_hand() -> None:
@@ -63,27 +51,6 @@ def test_online_uses_only_what_was_received_by_then() -> None:
             if epochs >> h
         ]
         assert online_shrunk(part)[-1] == pytest.approx(whole[epochs - 1])
-
-
-def test_shrinking_removes_most_of_pure_noise() -> None:
-    squares = np.zeros(4)
-    for seed in range(40):
-        tree = random_tree(seed, 128, noise=1.0, signal=0.0)
-        offline = smoothed(tree).values, offline_shrunk(tree)
-        online = prefixes(tree, combine=True), online_shrunk(tree)
-        squares += [np.square(values).mean() for values in (*offline, *online)]
-    assert squares[1] < 0.4 * squares[0]
-    assert squares[3] < 0.6 * squares[2]
-
-
-def test_an_epoch_that_nobody_knows_does_no_harm() -> None:
-    tree = random_tree(9, 16, noise=1.0)
-    for order in tree:
-        order.variances[-1] = np.inf
-        order.values[-1] = np.nan
-    for found in (online_shrunk(tree), offline_shrunk(tree)):
-        assert np.isfinite(found).all()
-        assert np.abs(found).max() < 100
 
 
 @pytest.mark.parametrize("steps", ["none", "smooth", "sudden"])

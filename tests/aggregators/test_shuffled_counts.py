@@ -51,26 +51,6 @@ def test_a_count_is_what_is_left_without_the_messages_that_are_always_there() ->
     assert aggregator.estimate(2, everybody).reports == 2_340  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    ("shape", "by_stage", "mean", "variance"),
-    [(None, False, 1_600.0, 1_600.0), (25.0, False, 1_600.0, 65_600.0), (None, True, 1e3, 1e3)],
-)
-def test_estimates_of_those_present_are_scaled_to_the_population(
-    shape: float | None, by_stage: bool, mean: float, variance: float
-) -> None:
-    """80 of 100 devices, 20 of them with the value 1; noise grows with contributors or not."""
-    attendance = Attendance.empty(EPOCHS)
-    attendance.set(1, 80, 100)
-    aggregator = counted(law(0, shape=shape, by_stage=by_stage), {1: round(mean) + 20})
-    estimate = aggregator.estimate(1, attendance)
-    assert estimate is not None
-    assert estimate.value == pytest.approx(25)
-    # A sample of 80 of 100, of whom a quarter have the value 1.
-    sampling = 100**2 * 0.25 * 0.75 / 80 * 20 / 99
-    deviation = math.sqrt(1.25**2 * variance + sampling)
-    assert estimate.standard_deviation == pytest.approx(deviation)
-
-
 def test_a_withheld_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
     attendance = Attendance.constant(EPOCHS, 100)
     messages = dict.fromkeys(range(1, EPOCHS + 1), 300 + 2_000 + 40)
@@ -95,22 +75,6 @@ def test_a_withheld_epoch_is_a_gap_and_its_change_is_followed_later() -> None:
     assert third.reports == 0
 
 
-def test_before_a_window_was_released_nothing_is_said() -> None:
-    attendance = Attendance.constant(EPOCHS, 100)
-    attendance.set(1, MINIMUM - 1, 100)
-    aggregator = counted(law(3), {2: 2_300})
-    assert aggregator.estimate(1, attendance) is None
-    assert aggregator.estimate(2, attendance) is not None
-
-
-def test_few_messages_are_no_gap() -> None:
-    """A window may be released with no message at all."""
-    estimate = counted(law(0), {}).estimate(1, Attendance.constant(EPOCHS, 100))
-    assert estimate is not None
-    assert estimate.value == -2_000
-    assert not estimate.flags
-
-
 @pytest.mark.parametrize("boost", [0, 1, 4])
 def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     users = 80
@@ -123,3 +87,13 @@ def test_the_plan_is_the_variance_of_the_recursion(boost: int) -> None:
     assert BoostedReports(EPOCHS, 2, boost).error(variance) == pytest.approx(
         math.sqrt(float(np.square(planned).mean()))
     )
+
+
+def test_bytes_that_are_no_counts_are_refused() -> None:
+    good = counted(law(0), {1: 5, 3: 7}).to_bytes()
+    assert ShuffledCountsAggregator.from_bytes(law(0), good).to_bytes() == good
+    one, three = good[:16], good[16:]
+    late = counted(law(0), {EPOCHS: 1}).to_bytes().replace(bytes([EPOCHS]), bytes([EPOCHS + 1]), 1)
+    for bad in (good[:-1], three + one, one + one, late, one[:8] + bytes(8), one[:8] + b"\xff" * 8):
+        with pytest.raises(ValueError, match=r"count|epochs"):
+            ShuffledCountsAggregator.from_bytes(law(0), bad)

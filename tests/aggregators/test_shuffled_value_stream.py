@@ -68,11 +68,6 @@ def test_a_withheld_epoch_keeps_the_estimate_and_is_flagged() -> None:
     assert not found[12].flags
 
 
-def test_before_any_window_there_is_no_estimate() -> None:
-    attendance = Attendance.constant(EPOCHS, DEVICES)
-    assert ShuffledValueStreamAggregator(LAW).estimate(3, attendance) is None
-
-
 def test_words_that_are_no_sums_are_refused() -> None:
     aggregator = ShuffledValueStreamAggregator(LAW)
     for wrong in (MOST_SUM + 1, -MOST_SUM - 1, -SUM_ZERO, SUM_ZERO):

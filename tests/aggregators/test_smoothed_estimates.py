@@ -41,16 +41,6 @@ def test_smoothing_is_weighted_least_squares_of_all_reports(last_epoch: int) -> 
         assert not found.gaps.any()
 
 
-@pytest.mark.parametrize("last_epoch", range(1, 17))
-def test_at_the_last_epoch_nothing_is_known_later(last_epoch: int) -> None:
-    aggregator, attendance = run_with_newcomers(1)
-    found = aggregator.smoothed(last_epoch, attendance)
-    online = aggregator.estimate(last_epoch, attendance)
-    assert online.value == pytest.approx(float(found.values[-1, 0]))
-    assert online.standard_deviation == pytest.approx(float(found.standard_deviations[-1]))
-    assert online.high == pytest.approx(float(found.intervals[2, -1, 0]))
-
-
 def test_a_withheld_epoch_is_told_from_what_surrounds_it() -> None:
     """Nothing due at epoch 3 is received: longer intervals say what happened, and no gap is left.
 
@@ -80,16 +70,6 @@ def test_what_no_report_tells_apart_is_flagged_and_widens() -> None:
     increments = np.diff(found.values[:, 0], prepend=0)
     assert increments[2] == pytest.approx(increments[3])
     assert increments[6] == pytest.approx(0)
-
-
-def test_without_any_report_the_population_is_the_width() -> None:
-    found = FutureRandAggregator(LAW).smoothed(3, Attendance.constant(16, 100))
-    assert found.values.tolist() == [[0], [0], [0]]
-    assert found.half_widths == pytest.approx(NORMAL_95 * 100 * np.sqrt([1, 2, 3]))
-    assert found.gaps.all()
-    assert found.shrunk is not None
-    assert found.online_shrunk is not None
-    assert found.shrunk.tolist() == found.online_shrunk.tolist() == [[0], [0], [0]]
 
 
 @pytest.mark.slow

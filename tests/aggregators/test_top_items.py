@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from dpstream.aggregators.estimate import NORMAL_95
 from dpstream.aggregators.item_estimates import ItemEstimates
@@ -21,19 +20,6 @@ def test_top_items_come_by_size_with_their_own_estimates() -> None:
     found = every.top(2)
     assert found.items.tolist() == [2, 4]
     assert list(found.of_items()) == [(2, every.item(1)), (4, every.item(3))]
-
-
-def test_top_of_more_items_than_there_are_gives_all() -> None:
-    assert estimates(np.array([1.0, 2.0])).top(10).items.tolist() == [2, 1]
-
-
-def test_the_first_of_equal_ones_comes_first() -> None:
-    assert estimates(np.array([5.0, 7.0, 7.0])).top(2).items.tolist() == [2, 3]
-
-
-def test_of_a_single_item_the_simultaneous_interval_is_its_own() -> None:
-    found = estimates(np.array([5.0]))
-    assert found.simultaneous_half_width == pytest.approx(NORMAL_95 * DEVIATION)
 
 
 def test_selection_biases_and_simultaneous_intervals_hold_all_the_same() -> None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import GAP
 from dpstream.aggregators.followed import unseen_deviation
-from dpstream.aggregators.freezing import FreezingModel
 from dpstream.aggregators.value_stream import LetterSums, ValueStreamAggregator
 from dpstream.pipeline.protocols.followed_forecasts import ValueStreamForecast
 from dpstream.randomizers.change_kernel import Kernel
@@ -77,12 +76,6 @@ def some_streams(devices: int, changes: int) -> NDArray[np.int64]:
     return streams
 
 
-def test_expected_letters_give_the_truth_while_changes_are_boosted(law: ValueStreamLaw) -> None:
-    streams = some_streams(60, law.changes)
-    found = estimated(told(law, streams), np.full(EPOCHS, 60), 60)
-    assert found == pytest.approx(streams.sum(axis=1).tolist(), abs=1e-3)
-
-
 def test_changes_past_the_boosted_ones_show_by_and_by(law: ValueStreamLaw) -> None:
     """By a/(1+a) q^lag too few."""
     stream = np.zeros((EPOCHS, 1), np.int64)
@@ -125,24 +118,6 @@ def test_real_devices_are_off_by_noise_and_by_changes_past_the_boosted_ones(
     assert largest == 0 if most == law.changes else largest > 14
 
 
-def test_the_bias_that_is_planned_is_that_of_such_users(law: ValueStreamLaw) -> None:
-    """Users with four changes at random epochs, two of which are boosted."""
-    changes, users = 4, 4000
-    rng = np.random.default_rng(3)
-    streams = np.zeros((EPOCHS, users), np.int64)
-    for user in range(users):
-        for at in rng.choice(EPOCHS, changes, replace=False).tolist():
-            streams[at:, user] ^= 1
-    found = estimated(told(law, streams), np.full(EPOCHS, users), users)
-    shares = np.zeros(changes + 1)
-    shares[changes] = 1
-    forecast = ValueStreamForecast(law, EPOCHS)
-    bias = forecast.freezing_bias(FreezingModel(shares, EPOCHS))
-    measured = (np.array(found) - streams.sum(axis=1)) / users
-    assert np.abs(measured - bias).max() < 0.03
-    assert np.abs(bias).max() > 0.08
-
-
 def test_who_reports_speaks_for_the_silent_and_for_newcomers(law: ValueStreamLaw) -> None:
     """With the same share of every kind of stream silent, expectations stay the truth.
 
@@ -172,10 +147,6 @@ def test_an_epoch_without_reports_keeps_the_estimate_and_says_so(law: ValueStrea
     found = [aggregator.estimate(epoch, attendance) for epoch in (7, 8, 9)]
     flags = [each.flags for each in found if each is not None]
     assert flags == [(), (GAP,), ()]
-
-
-def test_nothing_is_said_before_anybody_has_reported(law: ValueStreamLaw) -> None:
-    assert ValueStreamAggregator(law).estimate(3, Attendance.constant(EPOCHS, 5)) is None
 
 
 def test_published_variances_are_those_of_the_kernel(law: ValueStreamLaw) -> None:
@@ -253,18 +224,3 @@ def test_intervals_hold_what_silent_devices_change_from_the_first_epoch_on(same:
         assert np.square(errors).mean() < 1.5
         if same or epoch == 1:
             assert np.square(errors).mean() > 0.6, "nothing makes up for it"
-
-
-def test_what_silent_devices_changed_is_forgotten_by_and_by(law: ValueStreamLaw) -> None:
-    """Half of all at the first epoch, and everybody from then on."""
-    aggregator, attendance = ValueStreamAggregator(law), Attendance.constant(EPOCHS, 100)
-    attendance.contributors[1] = 50
-    for epoch in (1, 2, 3):
-        reports = int(attendance.contributors[epoch])
-        aggregator._add(epoch, LetterSums(reports, 4 * reports, 64 * reports))
-    first, second, third = (aggregator.followed(epoch, attendance) for epoch in (1, 2, 3))
-    assert first.silence == unseen_deviation(first.value, 100, 50) > 1
-    left = law.boost / (1 + law.boost)
-    assert [second.silence, third.silence] == pytest.approx(
-        [left * first.silence, left**2 * first.silence]
-    )

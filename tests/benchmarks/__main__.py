@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.status import Status
-from rich.table import Table
 
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.kafka.connection import Connection
@@ -36,9 +35,7 @@ from tests.benchmarks.end_to_end import (
     pass_through,
     produce,
 )
-from tests.benchmarks.measuring import Rate, machine, on_cores
-from tests.benchmarks.peers.__main__ import LIMIT, python_or_none, show_oracles
-from tests.benchmarks.peers.measure import measure_oracles
+from tests.benchmarks.measuring import Rate, machine, on_cores, table_of
 
 CORES = 2
 MEMORY_LIMIT = 300
@@ -117,8 +114,6 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
             held[name] = pass_through(connection, folder, load)
         _print_held(held)
     replays = _replays(runs, folder, status)
-    page = _page(status)
-    peers = _peers(folder, status)
     points = _many_epochs(folder, status)
     return {
         "one_core": [rate.to_json() for rate in rates],
@@ -137,9 +132,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
             for name, passage in held.items()
         },
         "replays": replays,
-        "page": page,
         "many_epochs": points,
-        "peers": peers,
     }
 
 
@@ -152,70 +145,57 @@ def _passages(
         passages.append(pass_through(connection, folder, load))
     speeds = sorted(passage.reports_per_second for passage in passages)
     middle = sorted(passages, key=lambda passage: passage.reports_per_second)[runs // 2]
-    table = Table(
-        title=f"end to end, {name}: {median(speeds) / 1e6:.1f} million reports/s",
-        caption=f"median of {runs} runs of {middle.reports / 1e6:.0f} million reports, "
+    caption = (
+        f"median of {runs} runs of {middle.reports / 1e6:.0f} million reports, "
         f"{speeds[0] / 1e6:.1f} to {speeds[-1] / 1e6:.1f}; in the middle one "
-        f"{middle.cores_busy:.2f} cores busy, {middle.cores_of_others:.2f} with something else",
+        f"{middle.cores_busy:.2f} cores busy, {middle.cores_of_others:.2f} with something else"
     )
-    table.add_column("process")
-    for heading in ("processor time", "share", "peak memory"):
-        table.add_column(heading, justify="right")
-    for process, share in middle.shares().items():
-        table.add_row(
-            process,
-            f"{middle.processor[process]:.2f} s",
-            f"{share:.0%}",
-            f"{middle.peaks[process]:.0f} MB",
-        )
-    console.print(table)
+    rows = [
+        (process, f"{middle.processor[process]:.2f} s", f"{share:.0%}", megabytes(middle, process))
+        for process, share in middle.shares().items()
+    ]
+    title = f"end to end, {name}: {median(speeds) / 1e6:.1f} million reports/s"
+    headings = ("process", "processor time", "share", "peak memory")
+    console.print(table_of(title, headings, rows, caption))
     return passages
 
 
+def megabytes(passage: Passage, process: str) -> str:
+    """The peak of a process."""
+    return f"{passage.peaks[process]:.0f} MB"
+
+
 def _print_rates(rates: Sequence[Rate]) -> None:
-    table = Table(
-        title="one core",
-        caption=f"medians of {len(rates[0].seconds)} runs; by processor time, only produce, which "
-        "waits for the broker's acknowledgements, by the clock on the wall",
+    caption = (
+        f"medians of {len(rates[0].seconds)} runs; by processor time, only produce, which waits "
+        "for the broker's acknowledgements, by the clock on the wall"
     )
-    table.add_column("stage")
-    for heading in ("million reports/s", "MB/s", "slowest", "fastest"):
-        table.add_column(heading, justify="right")
-    for rate in rates:
-        speeds = [rate.reports / seconds / 1e6 for seconds in rate.seconds]
-        table.add_row(
+    rows = [
+        (
             rate.name,
             f"{rate.reports_per_second / 1e6:,.0f}",
             f"{rate.megabytes_per_second:,.1f}",
-            f"{min(speeds):,.0f}",
-            f"{max(speeds):,.0f}",
+            f"{rate.reports / max(rate.seconds) / 1e6:,.0f}",
+            f"{rate.reports / min(rate.seconds) / 1e6:,.0f}",
         )
-    console.print(table)
+        for rate in rates
+    ]
+    headings = ("stage", "million reports/s", "MB/s", "slowest", "fastest")
+    console.print(table_of("one core", headings, rows, caption))
 
 
 def _print_held(held: dict[str, Passage]) -> None:
-    table = Table(
-        title="two open windows of ten million reports each: peak memory",
-        caption=f"no worker may exceed {MEMORY_LIMIT} MB",
-    )
-    table.add_column("process")
-    for name in held:
-        table.add_column(name, justify="right")
-    for process in next(iter(held.values())).peaks:
-        table.add_row(process, *(f"{passage.peaks[process]:.0f} MB" for passage in held.values()))
-    console.print(table)
+    title = "two open windows of ten million reports each: peak memory"
+    rows = [
+        (process, *(megabytes(passage, process) for passage in held.values()))
+        for process in next(iter(held.values())).peaks
+    ]
+    caption = f"no worker may exceed {MEMORY_LIMIT} MB"
+    console.print(table_of(title, ("process", *held), rows, caption))
 
 
 def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
     """Every source of a replay, each in a process of its own."""
-    table = Table(
-        title=f"replay of {replaying.EPOCHS} windows of {replaying.WINDOW / 1e6:g} million "
-        "one-byte reports, one core",
-        caption=f"medians of {runs} replays in memory from files, by processor time",
-    )
-    table.add_column("from")
-    for heading in ("million reports/s", "MB", "peak memory"):
-        table.add_column(heading, justify="right")
     measured = []
     for number, source in enumerate(replaying.SOURCES):
         status.update(f"replay: {source}")
@@ -232,56 +212,30 @@ def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
         shutil.rmtree(place)
         if done.returncode != 0:
             raise BenchmarkError(f"replaying has ended with exit code {done.returncode}")
-        figures = json.loads(done.stdout)
-        measured.append(figures)
-        table.add_row(
+        measured.append(json.loads(done.stdout))
+    rows = [
+        (
             source,
             f"{figures['reports_per_second'] / 1e6:,.0f}",
             f"{figures['megabytes']:,.3f}",
             f"{figures['peak_megabytes']:.0f} MB",
         )
-    console.print(table)
+        for source, figures in zip(replaying.SOURCES, measured, strict=True)
+    ]
+    title = (
+        f"replay of {replaying.EPOCHS} windows of {replaying.WINDOW / 1e6:g} million one-byte "
+        "reports, one core"
+    )
+    caption = f"medians of {runs} replays in memory from files, by processor time"
+    headings = ("from", "million reports/s", "MB", "peak memory")
+    console.print(table_of(title, headings, rows, caption))
     return measured
-
-
-def _page(status: Status) -> dict[str, Any]:
-    """The live page, with Kafka in memory; its server is a process of its own."""
-    status.update("the live page and its viewers")
-    done = subprocess.run(
-        python_module("tests.benchmarks.serving"),
-        stdout=subprocess.PIPE,
-        text=True,
-        env=_environment(),
-        check=False,
-    )
-    if done.returncode != 0:
-        raise BenchmarkError(f"serving has ended with exit code {done.returncode}")
-    figures: dict[str, Any] = json.loads(done.stdout)
-    console.print(
-        f"live page: each of {figures['viewers']} viewers adds "
-        f"{figures['share_of_a_core_each']:.2%} of a core"
-    )
-    return figures
-
-
-def _peers(folder: Path, status: Status) -> list[dict[str, Any]]:
-    """The same users counted by other libraries, where these can be installed."""
-    status.update("other libraries' environment")
-    python = python_or_none(console)
-    with on_cores(1):
-        measured = list(measure_oracles(python, folder, LIMIT, status.update))
-    show_oracles(console, measured)
-    return [each.to_json() for each in measured]
 
 
 def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:
     topics = folder / "topics"
     topics.mkdir()
     command = python_module("tests.benchmarks.many_epochs", str(EPOCHS), str(topics))
-    table = Table(title=f"{EPOCHS:,} epochs, all stages in one process")
-    table.add_column("")
-    for heading in ("epochs", "seconds", "peak memory so far"):
-        table.add_column(heading, justify="right")
     points = []
     status.update(f"{EPOCHS:,} epochs")
     with subprocess.Popen(
@@ -297,18 +251,22 @@ def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:
                 point = json.loads(line)
                 points.append(point)
                 status.update(f"{EPOCHS:,} epochs: {point['epochs']:,}")
-                table.add_row(
-                    point["what"],
-                    f"{point['epochs']:,}",
-                    f"{point['seconds']:.1f}",
-                    f"{point['peak_megabytes']:.0f} MB",
-                )
         except BaseException:
             child.kill()
             raise
     if child.returncode != 0:
         raise BenchmarkError(f"many_epochs has ended with exit code {child.returncode}")
-    console.print(table)
+    rows = [
+        (
+            point["what"],
+            f"{point['epochs']:,}",
+            f"{point['seconds']:.1f}",
+            f"{point['peak_megabytes']:.0f} MB",
+        )
+        for point in points
+    ]
+    headings = ("", "epochs", "seconds", "peak memory so far")
+    console.print(table_of(f"{EPOCHS:,} epochs, all stages in one process", headings, rows))
     return points
 
 

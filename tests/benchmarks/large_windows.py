@@ -28,7 +28,6 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from dpstream.pipeline.actions import Action, Append, LogSlice
 from dpstream.pipeline.jobs.deployed_job import deploy_job
@@ -57,6 +56,7 @@ from tests.benchmarks.measuring import (
     forget_peak,
     peak_megabytes,
     resident_megabytes,
+    table_of,
 )
 from tests.benchmarks.one_core import shuffle_stage
 
@@ -308,35 +308,24 @@ def main() -> None:
 
 def print_table(order: str, found: Sequence[Figures]) -> None:
     """Print what was measured, and what a billion reports would take."""
-    table = Table(
-        *(
-            "reports",
-            "stage",
-            "collecting",
-            "closing",
-            "longest pause",
-            "of it busy",
-            "memory",
-            "scratch",
-        ),
-        *("read of it", "records"),
-        title=f"A window of four-byte reports, order: {order}; processor time",
-    )
-    for each in found:
-        table.add_row(
+    headings = ("reports", "stage", "collecting", "closing", "longest pause", "of it busy")
+    rows = [
+        (
             f"{each.millions} million",
             each.stage,
-            f"{each.collecting} s",
-            f"{each.closing} s",
-            f"{each.longest_pause} s",
-            f"{each.busiest_pause} s",
-            f"{each.megabytes:.0f} MB",
-            f"{each.scratch_megabytes:,.0f} MB",
-            f"{each.read_megabytes:,.0f} MB",
+            *(f"{s} s" for s in (each.collecting, each.closing)),
+            *(f"{s} s" for s in (each.longest_pause, each.busiest_pause)),
+            *(
+                f"{mb:,.0f} MB"
+                for mb in (each.megabytes, each.scratch_megabytes, each.read_megabytes)
+            ),
             f"{each.records:,}",
         )
+        for each in found
+    ]
+    title = f"A window of four-byte reports, order: {order}; processor time"
     console = Console(width=None if sys.stdout.isatty() else 132)
-    console.print(table)
+    console.print(table_of(title, (*headings, "memory", "scratch", "read of it", "records"), rows))
     shuffled = [each for each in found if each.stage == "shuffle"]
     if len(shuffled) < 3:
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 import psutil
+from rich.table import Table
 
 MEGABYTE = 10**6
 
@@ -146,3 +147,15 @@ def machine() -> Mapping[str, Any]:
         "memory_gigabytes": round(psutil.virtual_memory().total / 1e9, 1),
         "load_average": round(psutil.getloadavg()[0], 2),
     }
+
+
+def table_of(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None
+) -> Table:
+    """A table whose first column says what the others are figures of."""
+    table = Table(title=title, caption=caption)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table

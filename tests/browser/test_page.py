@@ -18,10 +18,7 @@ from playwright.sync_api import Locator, expect
 from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.sealed import stage_roles
-from dpstream.pipeline.results.changes import changes
 from dpstream.pipeline.results.expected_errors import widening
-from dpstream.pipeline.results.follow import EstimateReader
-from dpstream.pipeline.results.published_rows import PublishedRows
 from tests.support import shown_jobs
 from tests.support.chromium import Watched
 from tests.support.served_page import ServedPage
@@ -37,22 +34,6 @@ parameters: {epsilon: 4, changes: 4}
 epochs: {count: 64}
 population: students
 budget: {epsilon: 8}
-"""
-TRUSTED = """
-name: enrolment-shuffled
-protocol: shuffled_counts
-parameters: {epsilon: 1, delta: 1e-6, changes: 4}
-epochs: {count: 64}
-shuffle: {minimum: 1000}
-population: students
-"""
-
-
-FOLLOWED = """
-name: enrolment-stream
-protocol: value_stream
-parameters: {epsilon: 1, changes: 2}
-epochs: {count: 64}
 """
 
 
@@ -254,95 +235,6 @@ def test_items_are_chosen_by_keyboard_and_the_address_holds_the_view(
     again.assert_well_behaved()
 
 
-def test_a_chart_is_read_and_zoomed_by_keyboard(served: ServedPage, watch: Watch) -> None:
-    job = served.deploy(COUNT)
-    served.publish(job, 1, [estimate(1_000 + epoch) for epoch in range(1, 41)])
-    seen = watch(served.address)
-    seen.open()
-    seen.wait_for_epoch(40)
-    page, chart = seen.page, seen.page.locator(".chart")
-    chart.focus()
-    for _ in range(3):
-        page.keyboard.press("ArrowLeft")
-    expect(page.locator(".legend")).to_contain_text("1,040 (830 to 1,240)")
-    expect(page.locator(".legend .at")).to_have_text("Epoch 38")
-    page.keyboard.press("Home")
-    expect(page.locator(".legend .at")).to_have_text("Epoch 1")
-    page.keyboard.press("+")
-    page.wait_for_url("**range=latest-20")
-    page.wait_for_function(
-        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.x[0] === 21"
-    )
-    # Dragging over a part of the chart shows that part, and asks for it.
-    box = chart.bounding_box()
-    assert box is not None
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * 0.4, middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.7, middle, steps=5)
-    with page.expect_response(lambda answer: "/curve?" in answer.url):
-        page.mouse.up()
-    shown = page.evaluate("new URLSearchParams(location.search).get('range')")
-    first, last = map(int, shown.split("-"))
-    assert 21 < first < last < 40
-    page.get_by_role("button", name="All", exact=True).click()
-    seen.wait_for_epoch(40)
-    assert "range" not in page.url
-    # The numbers behind it, the latest first.
-    page.get_by_text("The same numbers as a table").click()
-    row = page.locator(".scroll tbody tr").first
-    expect(row).to_contain_text("1,040")
-    expect(row).to_contain_text("840 to 1,240")
-    seen.assert_well_behaved()
-
-
-def test_the_change_since_some_epochs_has_an_interval_of_its_own(
-    served: ServedPage, watch: Watch, artefacts: Path
-) -> None:
-    job = served.deploy(FOLLOWED)
-    served.publish(job, 1, [estimate(100.0 * epoch) for epoch in range(1, 31)])
-    seen = watch(served.address)
-    seen.open()
-    seen.wait_for_epoch(30)
-    page = seen.page
-    page.get_by_label("Change since so many epochs ago").fill("4")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**change=4**")
-    expect(page.locator(".card").filter(has=page.locator(".chart"))).to_contain_text(
-        "change since 4 epochs ago"
-    )
-    page.wait_for_function(
-        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.y.at(-1) === 400"
-    )
-    curve = seen.source("estimate-0")
-    assert dict(zip(curve["x"], curve["y"], strict=True)).get(30) == 400
-    assert [y for y in curve["y"] if y is not None] == [400.0] * 26
-    # As the command line says it.
-    records = EstimateReader(served.cluster, job).read()  # type: ignore[arg-type]
-    *_, last = changes(job, records, 4)
-    assert last.estimate is not None
-    low, high = last.estimate.intervals[1:, 0]
-    band = seen.source("band-0")
-    ends = [y for x, y in zip(band["x"], band["y"], strict=True) if x == 30 and y is not None]
-    assert [min(ends), max(ends)] == [pytest.approx(low), pytest.approx(high)]
-    # Live, the server is asked again: the page cannot know how far a change is to be trusted.
-    served.publish(job, 31, [estimate(3_500.0)])
-    page.wait_for_function(
-        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.y.at(-1) === 800"
-    )
-    page.screenshot(path=artefacts / "change.png", full_page=True)
-    again = watch(served.address)
-    again.open(page.url.removeprefix(served.address).lstrip("/"))
-    expect(again.page.get_by_label("Change since so many epochs ago")).to_have_value("4")
-    again.page.get_by_label("Change since so many epochs ago").fill("")
-    again.page.keyboard.press("Enter")
-    again.page.wait_for_function(
-        "() => Bokeh.documents[0]?.get_model_by_name('estimate-0')?.data.y.at(-1) === 3500"
-    )
-    seen.assert_well_behaved()
-    again.assert_well_behaved()
-
-
 def test_the_pipeline_shows_a_worker_that_dies_and_returns(
     served: ServedPage, watch: Watch
 ) -> None:
@@ -361,38 +253,6 @@ def test_the_pipeline_shows_a_worker_that_dies_and_returns(
     served.show_pipeline(job, stages(3))
     expect(drawing.locator(".alive")).to_have_count(3)
     expect(drawing.locator(".gone")).to_have_count(0)
-    seen.assert_well_behaved()
-
-
-def test_downloads_are_what_the_api_and_the_command_say(
-    served: ServedPage, watch: Watch, tmp_path: Path
-) -> None:
-    job = served.deploy(COUNT)
-    served.publish(job, 1, [wavy(1), None, *map(wavy, range(3, 31))])
-    seen = watch(served.address)
-    seen.open()
-    seen.wait_for_epoch(30)
-    page = seen.page
-    saved = {}
-    for name in ("CSV", "JSON", "Parquet", "Save as PNG"):
-        with page.expect_download() as download:
-            page.get_by_text(name, exact=True).click()
-        saved[name] = tmp_path / download.value.suggested_filename
-        download.value.save_as(saved[name])
-    records = EstimateReader(served.cluster, job).read()  # type: ignore[arg-type]
-    lines = PublishedRows.of(job).csv_lines(records)
-    printed = "".join(f"{line}\n" for line in lines)
-    assert saved["CSV"].name == "enrolment.csv"
-    assert saved["CSV"].read_text() == printed
-    assert printed.count("\n") == 31
-    api = f"{served.address}/api/jobs/{job.name}/estimates"
-    assert saved["JSON"].read_bytes() == fetch(f"{api}?format=json")
-    assert saved["Parquet"].read_bytes() == fetch(f"{api}?format=parquet")
-    picture = imread(saved["Save as PNG"])
-    assert picture.shape[0] > 300
-    assert picture.shape[1] > 900
-    blue = np.abs(picture[..., :3] - BLUE).max(axis=2) < 0.05
-    assert blue.sum() > 500
     seen.assert_well_behaved()
 
 
@@ -494,77 +354,3 @@ def test_numbers_have_quantiles_and_items_that_are_found_appear(
     expect(page.locator(".legend .value")).to_contain_text("30 (20 to 40)")
     seen.assert_well_behaved()
     other.assert_well_behaved()
-
-
-def test_jobs_are_listed_and_two_are_laid_over_each_other(
-    served: ServedPage, watch: Watch, artefacts: Path
-) -> None:
-    seen = watch(served.address)
-    seen.open()
-    page = seen.page
-    expect(page.locator(".jobs")).to_contain_text("No job is deployed yet")
-    first = served.deploy(COUNT)
-    expect(page.locator("h1")).to_contain_text("enrolment")
-    served.publish(first, 1, [estimate(4_000 + epoch, 400) for epoch in range(1, 13)])
-    second = served.deploy(TRUSTED)
-    served.publish(second, 1, [estimate(4_000 + epoch, 50) for epoch in range(1, 11)])
-    seen.wait_for_epoch(12)
-
-    seen.open()
-    expect(page.locator(".job")).to_have_count(2)
-    page.get_by_role("link", name="enrolment-shuffled", exact=True).click()
-    expect(page.locator("h1")).to_contain_text("enrolment-shuffled")
-    expect(page.locator(".privacy")).to_contain_text("Who has to be trusted: the shuffle stage")
-    page.get_by_label("Job", exact=True).select_option("enrolment")
-    page.get_by_label("Compare with").select_option("enrolment-shuffled")
-    # A row for each, of the same tiles: what one of them has none of is said to be missing.
-    expect(page.locator(".tile")).to_have_count(8)
-    for row in page.locator(".overview").all():
-        expect(row.locator(".tile dt")).to_have_text(
-            ["Change", "Took part", "Epochs", "Privacy loss"]
-        )
-    expect(page.locator(".tile").first).to_contain_text("no interval follows")
-    seen.wait_for_epoch(10, "estimate-1")
-    assert seen.source("estimate-0")["x"] == list(range(1, 13))
-    assert seen.source("estimate-1")["y"] == [4_000.0 + epoch for epoch in range(1, 11)]
-    expect(page.locator(".legend .label")).to_have_text(["enrolment", "enrolment-shuffled"])
-    expect(page.locator(".privacy").first).to_contain_text("Nobody has to be trusted")
-    served.publish(second, 11, [estimate(4_011, 50)])
-    seen.wait_for_epoch(11, "estimate-1")
-    seen.wait_for_paint()
-    page.screenshot(path=artefacts / "two-jobs.png", full_page=True)
-    page.go_back()
-    expect(page.locator(".tile")).to_have_count(3)
-    page.goto(f"{served.address}/?job=no-such-job")
-    expect(page.locator("h1")).to_contain_text("no-such-job cannot be shown")
-    seen.complaints = [each for each in seen.complaints if "404" not in each]
-    seen.assert_well_behaved()
-
-
-def test_epochs_that_close_while_the_figure_is_drawn_are_in_it(
-    served: ServedPage, watch: Watch
-) -> None:
-    seen = watch(served.address)
-    seen.open()
-    # Drawing waits until the test lets it go on.
-    seen.page.evaluate(
-        """() => {
-          const embed = Bokeh.embed.embed_item;
-          window.drawing = 0;
-          window.drawn = new Promise((done) => { window.draw = done; });
-          Bokeh.embed.embed_item = async (...figure) => {
-            const views = await embed(...figure);
-            window.drawing += 1;
-            await window.drawn;
-            return views;
-          };
-        }"""
-    )
-    job = served.deploy(COUNT)
-    seen.page.wait_for_function("() => window.drawing === 1")
-    served.publish(job, 1, [estimate(4_000, 400), estimate(4_100, 400)])
-    expect(seen.page.locator(".overview")).to_contain_text("2 of 64")
-    seen.page.evaluate("window.draw()")
-    seen.wait_for_epoch(2)
-    assert seen.source("estimate-0") == {"x": [1, 2], "y": [4_000, 4_100]}
-    seen.assert_well_behaved()

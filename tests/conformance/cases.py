@@ -7,8 +7,6 @@ A new protocol needs no change here. It needs examples in its registry entry, an
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import pytest
 
 from dpstream.pipeline.conformance.cases import FALSE_ALARM as FALSE_ALARM
@@ -39,31 +37,24 @@ EXHAUSTIVE = (
 """Larger examples of what smaller ones show too: ``make verify`` looks at all there is of them."""
 
 
-LONG_TO_SAMPLE = (
-    *EXHAUSTIVE,
-    "count_min-2",
-    "shuffled_counts-5",
-    "sparse_recovery-0",
-    "count_mean_sketch-0",
-    "fragments-1",
-    "fragments-4",
-    "fragments-6",
-    "future_rand-1",
-    "future_rand-4",
-    "independent_response-1",
-    "erlingsson-1",
-    "bun-1",
-    "projective_geometry-3",
-    "value_stream-1",
-)
+LONG_TO_SAMPLE = ("sparse_recovery-0", "count_mean_sketch-0")
 """Of which samples take longest: ``make verify`` compares them with the law."""
 
-LONG_TO_ESTIMATE = (*LONG_TO_SAMPLE, "fragments-5")
-"""Of which many estimates take longest: ``make verify`` compares them with the truth."""
+
+def _one_of_each_law() -> frozenset[str]:
+    first: dict[tuple[str, type], str] = {}
+    for case in CASES:
+        if str(case) not in (*EXHAUSTIVE, *LONG_TO_SAMPLE):
+            first.setdefault((case.protocol.name, type(case.law)), str(case))
+    return frozenset(first.values())
 
 
-def _marks(case: Case, verified: Collection[str] = EXHAUSTIVE) -> list[pytest.MarkDecorator]:
-    if str(case) in verified:
+SAMPLED = _one_of_each_law()
+"""The first example of each law, of which ``make test`` draws samples; ``make verify`` of all."""
+
+
+def _marks(case: Case, *, sampled: bool = False) -> list[pytest.MarkDecorator]:
+    if str(case) in EXHAUSTIVE or (sampled and str(case) not in SAMPLED):
         return [pytest.mark.verify]
     return [pytest.mark.slow] if len(case.streams) > MANY_STREAMS else []
 
@@ -75,20 +66,13 @@ COUNTING = [case for case in CASES if case.protocol.learning is None]
 """Those that estimate counts; what is learnt has tests of its own."""
 
 
-every_case = pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=_marks(case)) for case in CASES],
-    ids=str,
-)
+def _every(cases: list[Case], *, sampled: bool = False) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "case", [pytest.param(case, marks=_marks(case, sampled=sampled)) for case in cases], ids=str
+    )
 
-every_sampled_case = pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=_marks(case, LONG_TO_SAMPLE)) for case in CASES],
-    ids=str,
-)
 
-every_counting_case = pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=_marks(case, LONG_TO_ESTIMATE)) for case in COUNTING],
-    ids=str,
-)
+every_case = _every(CASES)
+every_sampled_case = _every(CASES, sampled=True)
+every_counting_case = _every(COUNTING)
+every_estimated_case = _every(COUNTING, sampled=True)

@@ -17,7 +17,7 @@ from scipy import stats
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.randomizers.counted_words import written_out
-from tests.conformance.cases import FALSE_ALARM, Case, every_counting_case
+from tests.conformance.cases import FALSE_ALARM, Case, every_estimated_case
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ NEWCOMERS = 10_000
 NEWCOMERS_RUNS = 8
 
 
-@every_counting_case
+@every_estimated_case
 def test_estimates_are_unbiased(case: Case) -> None:
     standardized, _ = errors(case)
     assert (likelihood_of_mean(standardized) > FALSE_ALARM).all()
@@ -41,7 +41,7 @@ def test_estimates_are_unbiased(case: Case) -> None:
     assert (likelihood_of_mean(standardized - 0.5) < FALSE_ALARM).all()
 
 
-@every_counting_case
+@every_estimated_case
 @pytest.mark.parametrize("prediction", ["published", "planned"])
 def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
     """By the standard deviation published with each estimate, and by the plan, before any data."""
@@ -52,7 +52,7 @@ def test_errors_are_as_large_as_predicted(case: Case, prediction: str) -> None:
         assert (as_predicted == (scale == 1.0)).all(), scale
 
 
-@every_counting_case
+@every_estimated_case
 def test_newcomers_count_for_as_many_as_they_are(case: Case) -> None:
     """Half of the devices come at the second epoch, with another value; three in ten are silent."""
     if case.last_epoch == 1:

@@ -14,7 +14,13 @@ NEAR = 1e-7
 PARTS = parts()
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(part, marks=[] if part.endswith("-0") else [pytest.mark.verify])
+        for part in PARTS
+    ],
+)
 def test_promises_and_what_is_drawn_from_stay(part: str) -> None:
     known = json.loads(FILE.read_text())[part]
     assert known.keys() == PARTS[part].keys()

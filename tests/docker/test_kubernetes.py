@@ -226,35 +226,6 @@ def test_probes_ask_for_what_is_answered(objects: list[Object], answered: dict[s
             assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_services_budgets_and_autoscalers_mean_what_there_is(objects: list[Object]) -> None:
-    services = of_kind(objects, "Service")
-    for service in services.values():
-        (meant,) = chosen({"matchLabels": service["spec"]["selector"]}, objects)
-        for port in service["spec"]["ports"]:
-            assert ports(meant)[port["targetPort"]] == port["port"]
-    for workload in of_kind(objects, "StatefulSet").values():
-        if workload["metadata"]["name"] != "produce":
-            assert services[workload["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
-    for workload in workloads(objects).values():
-        assert chosen(workload["spec"]["selector"], objects) == [workload]
-    budgets = of_kind(objects, "PodDisruptionBudget")
-    assert budgets.keys() == {"shuffle", "aggregate", "publish", "collect"}
-    for budget in budgets.values():
-        (meant,) = chosen(budget["spec"]["selector"], objects)
-        # One is let go while another works.
-        assert budget["spec"]["maxUnavailable"] == 1
-        scaled = of_kind(objects, "HorizontalPodAutoscaler").get(meant["metadata"]["name"])
-        least = scaled["spec"]["minReplicas"] if scaled else meant["spec"]["replicas"]
-        assert least >= 2
-    for ingress in of_kind(objects, "Ingress").values():
-        (rule,) = ingress["spec"]["rules"]
-        assert rule["host"] in ingress["spec"]["tls"][0]["hosts"]
-        for path in rule["http"]["paths"]:
-            backend = path["backend"]["service"]
-            names = {port["name"] for port in services[backend["name"]]["spec"]["ports"]}
-            assert backend["port"]["name"] in names
-
-
 def test_workers_are_added_for_lag_of_our_own_metrics(objects: list[Object]) -> None:
     (adapter,) = documents(KUBERNETES / "components" / "autoscaling" / "prometheus-adapter.yaml")
     (rule,) = adapter["externalRules"]
@@ -281,12 +252,6 @@ def test_workers_are_added_for_lag_of_our_own_metrics(objects: list[Object]) -> 
                 "selector": {"matchLabels": {"stage": name}},
             }
             assert scaler["spec"]["maxReplicas"] <= partitions
-
-
-def test_who_scales_is_alone_in_saying_how_many() -> None:
-    objects = built()
-    for name in of_kind(objects, "HorizontalPodAutoscaler"):
-        assert "replicas" not in workloads(objects)[name]["spec"]
 
 
 def test_pods_may_do_as_little_as_the_restricted_standard_allows(objects: list[Object]) -> None:

@@ -15,7 +15,6 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from experiments.command import main
 from experiments.evaluation.drawn_items import (
     DrawnItems,
-    SelectionSets,
     ZipfItems,
     ZipfQueries,
 )
@@ -65,58 +64,6 @@ def test_several_items_of_a_user_are_distinct_and_drawn_one_after_the_other() ->
     assert stats.binomtest(found, 20_000, first).pvalue > FALSE_ALARM
 
 
-def test_no_more_items_are_drawn_than_a_job_takes() -> None:
-    assert held(ZipfItems(100, 1, held=9), job(4, 4)).sum(axis=1).max() == 4
-
-
-def test_trials_draw_anew_and_alike() -> None:
-    source = SelectionSets(50, 1)
-    first, again, second = (held(source.of_trial(seed), job(4, 16)) for seed in (1, 1, 2))
-    assert (first == again).all()
-    assert (first != second).any()
-    favourites = {source.of_trial(seed).most_held(job(4, 16)) for seed in range(40)}
-    assert len(favourites) > 8
-
-
-def test_one_item_is_held_by_all_and_the_others_by_half() -> None:
-    source = SelectionSets(10_000, 1).of_trial(3)
-    sets = held(source, job(4, 16))
-    favourite = source.most_held(job(4, 16))
-    assert sets[:, favourite].all()
-    others = np.delete(sets, favourite, axis=1)
-    assert stats.binomtest(int(others.sum()), others.size, 0.5).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize("slots", [1, 4])
-def test_who_may_name_fewer_items_names_any_of_those_held(slots: int) -> None:
-    taken = job(4, slots)
-    source = SelectionSets(20_000, 1).of_trial(3)
-    named = held(source, taken)
-    assert named.sum(axis=1).max() == slots
-    sizes = 1 + np.arange(16)
-    law = stats.binom.pmf(np.arange(16), 15, 0.5)
-    chance = float((law * np.minimum(1, slots / sizes)).sum())
-    found = int(named[:, source.most_held(taken)].sum())
-    assert stats.binomtest(found, 20_000, chance).pvalue > FALSE_ALARM
-
-
-@pytest.mark.parametrize(("slots", "users", "deviation"), [(1, 60, 1.0), (16, 60, 15.0)])
-def test_the_chance_of_a_right_selection_is_how_often_it_is_right(
-    slots: int, users: int, deviation: float
-) -> None:
-    taken = job(4, slots)
-    right, trials = 0, 1_000
-    rng = np.random.default_rng(5)
-    for seed in range(trials):
-        source = SelectionSets(users, 1).of_trial(seed)
-        counts = held(source, taken).sum(axis=0) + rng.normal(0, deviation, 16)
-        right += int(counts.argmax()) == source.most_held(taken)
-    expected = SelectionSets(users, 1).chance(taken, deviation)
-    assert 0.3 < expected < 0.9
-    # Counts are whole numbers and the law above is normal, so it is nearly so.
-    assert right / trials == pytest.approx(expected, abs=0.08)
-
-
 EXPERIMENT = """\
 name: drawn
 data:
@@ -161,22 +108,6 @@ def test_the_command_says_what_was_sent_and_selected_beside_what_was_foretold(
     lines = [line for line in said.splitlines() if line.startswith(("one", "many"))]
     assert len(lines) == 4
     assert all(line.split()[-1].endswith("%") for line in lines)
-
-
-def test_answers_are_rounded_to_bits_that_add_up_to_them() -> None:
-    source = ZipfQueries(20_000, 1, exponent=0.5, held=4).of_trial(3)
-    taken = job(4, 4)
-    bits = held(source, taken).sum(axis=0)
-    answers = source.truth(taken)
-    asked = held(ZipfItems(20_000, 1, exponent=0.5, held=4).of_trial(3), taken)
-    assert asked.sum() == 4 * 20_000
-    assert answers.sum() == pytest.approx(2 * 20_000, rel=0.02)
-    deviation = np.sqrt(source.drawn_variance(taken))
-    # Means of 16: twice the deviation of all of them is 8 deviations of their mean square.
-    assert 0.3 * deviation < np.sqrt(np.square(bits - answers).mean()) < 2 * deviation
-    assert np.abs(bits - answers).max() < 8 * deviation
-    assert (answers == source.truth(taken)).all()
-    assert (answers != source.of_trial(4).truth(taken)).any()
 
 
 def test_an_experiment_compares_with_answers_and_foretells_that_they_are_rounded() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Callable
 from multiprocessing import active_children
 from pathlib import Path
@@ -14,17 +13,14 @@ import numpy as np
 import pytest
 
 from dpstream.pipeline.results.smoothing import BIASED, NAMES, UNBIASED
-from dpstream.pipeline.simulation.simulate import simulate
 from experiments.command import main
 from experiments.evaluation import pending_trials
-from experiments.evaluation.columns import Series, series_of
-from experiments.evaluation.curves import draw_curves
 from experiments.evaluation.experiment import load_experiment
 from experiments.evaluation.journal import Journal
 from experiments.evaluation.results import CSV_COLUMNS
-from experiments.evaluation.trial import accuracy, run_trial
+from experiments.evaluation.trial import run_trial
 from tests.support.commands import Commands
-from tests.support.small_run import EPOCHS, USERS, job_text, write_changes
+from tests.support.small_run import EPOCHS, USERS, write_changes
 
 pytestmark = pytest.mark.slow
 
@@ -105,20 +101,6 @@ def test_a_row_for_each_trial_and_estimate(experiments: Commands, experiment: Pa
         assert (errors[f"{name} clipped"] < errors[name]).any()
 
 
-def test_a_seed_is_that_of_simulate(
-    experiments: Commands, experiment: Path, tmp_path: Path
-) -> None:
-    experiments(experiment)
-    found = [float(row["rmse"]) for row in read_rows(Path("small-results/results.csv"))[12:18]]
-    job = tmp_path / "job.yaml"
-    job.write_text(job_text())
-    said = Commands(experiments.capture)(
-        "simulate", job, "--input", "changes.csv", "--seed", 3, "--smoothed", "--json"
-    )
-    assert said.json["rmse"] == pytest.approx(found[0])
-    assert list(said.json["rmse_by_column"].values()) == pytest.approx(found)
-
-
 def test_killed_while_it_writes_it_loses_that_trial_alone(
     experiments: Commands, experiment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,28 +161,6 @@ def test_on_all_cores_it_is_the_same_and_leaves_no_process_behind(
     assert active_children() == []
 
 
-def test_items_are_measured_together(experiments: Commands, experiment: Path) -> None:
-    rows = [f"{user},{user % 4 + 1},{'ab'[user % 2]}\n" for user in range(USERS)]
-    Path("changes.csv").write_text("user,epoch,value\n" + "".join(rows))
-    experiment.write_text(
-        EXPERIMENT.replace("future_rand", "hadamard_values").replace(
-            "{epsilon: [2, 4], changes: 2}", "{epsilon: 8, changes: 0, domain: [a, b]}"
-        )
-    )
-    found = experiments(experiment, "--curves", "--json").json
-    for line in found["results"]:
-        assert 0 < line["rmse"] < USERS
-        assert line["coverage"] is None or line["coverage"] > 0.5
-    assert Path(found["files"][-1]).name == "curves.png"
-
-    (case,) = load_experiment(experiment).cases
-    simulation = simulate(case.job, case.source.load(case.job), seed=1)
-    axes = draw_curves(simulation).axes[0]
-    drawn = {str(line.get_label()): np.asarray(line.get_ydata()) for line in axes.lines[::2]}
-    assert list(drawn) == ["a", "b", "truth"]
-    assert drawn["b"] == pytest.approx(series_of(simulation, "online").values[:, 1])
-
-
 def test_what_cannot_be_run_is_one_line(experiments: Commands, experiment: Path) -> None:
     said = experiments("nothing.yaml")
     assert said.code == 2
@@ -219,17 +179,3 @@ def test_what_cannot_be_run_is_one_line(experiments: Commands, experiment: Path)
         first, second = said.errors.splitlines()
         assert (said.code, first.endswith("changes.csv: 1 bad row; correct them")) == (2, True)
         assert second.endswith("changes.csv:2: value 'maybe' is not 0 or 1")
-
-
-def test_measures_of_an_error() -> None:
-    truth = np.array([1, 2, 3, 4], np.int64)
-    values = np.array([2.0, np.nan, 3.0, 1.0])
-    found = accuracy(Series(values, values - 1.5, values + 1.5), truth, predicted=7.0)
-    assert found.rmse == pytest.approx(math.sqrt((1 + 0 + 9) / 3))
-    assert found.mean_abs_error == pytest.approx(4 / 3)
-    assert found.max_error == 3
-    assert found.bias == pytest.approx(-2 / 3)
-    assert found.coverage == pytest.approx(2 / 3)
-    assert found.predicted_rmse == 7
-    missing = np.full(4, np.nan)
-    assert accuracy(Series(values, missing, missing), truth, None).coverage is None

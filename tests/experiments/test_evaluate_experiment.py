@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.job_problems import JobError
 from experiments.evaluation.data import ChangeLogFile, SyntheticChanges
@@ -16,7 +13,6 @@ from experiments.evaluation.drawn_items import DrawnItems
 from experiments.evaluation.experiment import Experiment, load_experiment, parse_experiment
 from experiments.preparation import labels_path
 from experiments.shipped import shipped_experiments
-from tests.support.changes_per_user import changes_per_user
 
 LARGE = (
     *("adult", "flights", "esa-camera", "esa-horse", "esa-night-lights"),
@@ -48,77 +44,6 @@ def test_a_list_is_a_grid_in_the_order_of_the_file() -> None:
         (SyntheticChanges(users, epochs, 1, 1), epochs) for users in (100, 200) for epochs in (4, 8)
     }
     assert [case.label for case in cases[-5:]] == ["future_rand", *["other"] * 4]
-
-
-def test_a_parameter_that_is_a_list_is_one_value_and_a_list_of_lists_is_a_grid(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "log.csv").write_text("user,epoch,value\nann,1,a\n")
-    domains = []
-    for domain in ("[a, b]", "[[a, b], [a, b, c]]"):
-        experiment = parse_experiment(
-            "name: items\ndata: [{change_log: log.csv, epochs: {count: 4}}]\n"
-            "jobs: [{protocol: hadamard_values, "
-            f"parameters: {{epsilon: 1, changes: 1, domain: {domain}}}}}]\nseeds: 1\n",
-            folder=tmp_path,
-        )
-        domains.append([case.parameters["domain"] for case in experiment.cases])
-    assert domains == [[["a", "b"]], [["a", "b"], ["a", "b", "c"]]]
-
-
-def test_synthetic_users_change_at_most_so_often_at_epochs_uniformly_drawn() -> None:
-    (case,) = synthetic(
-        "users: 20000, epochs: 16, changes: 3",
-        "{protocol: future_rand, parameters: {epsilon: 1, changes: 3}}",
-    ).cases
-    log = case.source.load(case.job)
-    assert isinstance(log, ChangeLog)
-    assert list(log.users) == sorted(log.users)
-    assert (len(log.users), log.last_epoch, log.initial) == (20_000, 16, 0)
-    changes = changes_per_user(log)
-    assert len(changes) == 4
-    # Three draws out of 16 epochs are all different with probability 15/16 * 14/16.
-    assert changes[3] == pytest.approx(20_000 * 15 / 16 * 14 / 16, abs=6 * 60)
-    at = np.bincount(log.epochs, minlength=17)[1:]
-    assert at == pytest.approx([20_000 * (1 - (15 / 16) ** 3)] * 16, abs=6 * 60)
-    values = np.zeros(20_000, np.int8)
-    for epoch in range(1, 17):
-        users, new = log.changes_at(epoch)
-        assert (values[users] != new).all()
-        values[users] = new
-    again = case.source.load(case.job)
-    assert isinstance(again, ChangeLog)
-    assert (again.epochs == log.epochs).all()
-    other = SyntheticChanges(20_000, 16, 3, 2).load(case.job)
-    assert len(other.epochs) != len(log.epochs) or (other.epochs != log.epochs).any()
-
-
-@pytest.mark.parametrize(
-    ("job", "initial", "size"),
-    [
-        ("protocol: hadamard_values, parameters: {epsilon: 1, changes: 1, domain: [a, b]}", 0, 2),
-        (
-            "protocol: range_values, "
-            "parameters: {epsilon: 1, changes: 1, low: 0, high: 8, buckets: 8}",
-            1,
-            8,
-        ),
-    ],
-)
-def test_synthetic_items_and_numbers_are_drawn_uniformly(job: str, initial: int, size: int) -> None:
-    (case,) = synthetic("users: 20000, epochs: 4, changes: 2", f"{{{job}}}").cases
-    assert case.source.check(case.job) == ()
-    log = case.source.load(case.job)
-    assert isinstance(log, ChangeLog)
-    assert log.initial == initial
-    counts = np.bincount(log.values, minlength=1 + size)
-    assert counts[0] == 0
-    mean = len(log.values) / size
-    assert counts[1:] == pytest.approx([mean] * size, abs=7 * math.sqrt(mean))
-    # At each of two of four epochs.
-    at = np.bincount(log.epochs, minlength=5)[1:]
-    assert at == pytest.approx([20_000 * 7 / 16] * 4, abs=7 * 71)
-    assert (log.truth(case.job.domain).sum(axis=1) == 20_000).all() or initial == 0
 
 
 @pytest.mark.parametrize(("users", "changes"), [(2_000_000, 200), (1 << 28, 2), (1 << 29, 0)])

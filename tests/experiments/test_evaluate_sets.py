@@ -16,7 +16,6 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.devices.item_log import ItemLog
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.randomizers.cell_codes.codes import CellCode
 from dpstream.randomizers.cell_codes.grid import Grid
 from dpstream.randomizers.cell_codes.levels import Levels
@@ -25,15 +24,12 @@ from experiments.evaluation import pictures
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.counted_answers import (
     BOX_COUNTS,
-    CLIPPED,
     QUANTILES,
     SHARES,
-    ZEROS,
     ask,
-    item_intervals,
 )
 from experiments.evaluation.experiment import Case, load_experiment
-from experiments.evaluation.trial import accuracy, run_trial
+from experiments.evaluation.trial import run_trial
 from tests.support.commands import Commands
 
 USERS = 400
@@ -92,20 +88,6 @@ def test_items_are_the_most_held_some_others_and_all() -> None:
     assert covered == {"top 100": False, "random 400": True, "all items": True}
 
 
-def test_what_can_be_held_is_what_estimates_are_clipped_to_and_zeros_compared_with() -> None:
-    truth = np.array([0, 0, 7, 9])
-    epoch = CountedEpoch(ItemEstimates(np.array([-3.0, 2.0, 8.0, 14.0]), 4.0, 8.0, 16, 16), truth)
-    assert CLIPPED not in ask(epoch, 3.0, np.random.default_rng(1))
-    found = ask(epoch, 3.0, np.random.default_rng(1), most_held=9)
-    assert found[CLIPPED].series.values.tolist() == [0.0, 2.0, 8.0, 9.0]
-    assert found[ZEROS].series.values.tolist() == [0.0] * 4
-    for name in (CLIPPED, ZEROS):
-        measured = accuracy(found[name].series, found[name].truth, found[name].predicted)
-        assert measured.coverage is None
-        assert measured.predicted_rmse is None
-    assert found["all items"].series.values.min() == -3.0
-
-
 def test_quantiles_are_off_by_ranks() -> None:
     code, truth = Levels(8, (4, 2)), np.array([10, 10, 10, 10, 10, 10, 10, 30])
     right = ask(CountedEpoch(window(code, truth), truth), None, np.random.default_rng(1))[QUANTILES]
@@ -152,19 +134,6 @@ def counted(case: Case) -> CountedEpoch:
     assert isinstance(log, ItemLog)
     (epoch,) = counted_epochs(case.job, log, seed=1)
     return epoch
-
-
-def test_what_is_counted_is_what_simulate_publishes(experiment: Path) -> None:
-    (case,) = load_experiment(experiment).cases
-    epoch = counted(case)
-    simulation = simulate(case.job, case.source.load(case.job), seed=1)
-    published = simulation.records[0].estimate
-    assert isinstance(epoch.counts, CellWindow)
-    assert isinstance(published, ItemEstimates)
-    values = item_intervals(epoch.counts.estimates)[0]
-    assert values == pytest.approx(published.values, abs=0.051)
-    assert (epoch.truth == simulation.truth[1]).all()
-    assert epoch.truth.sum() <= 2 * USERS
 
 
 @pytest.mark.parametrize(

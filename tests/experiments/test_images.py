@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,10 @@ from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from experiments import prepare_image
-from experiments.evaluation import counted, curator, unnamed_producer
+from experiments.evaluation import counted, unnamed_producer
 from experiments.evaluation.counted import CountedEpoch, counted_epochs
 from experiments.evaluation.data import ChangeLogFile
 from experiments.evaluation.images import image_log
-from experiments.evaluation.trial import run_trial
 
 PIXELS = np.array([[0, 200, 0], [90, 0, 255]])
 IMAGE = b"P5\n3 2\n255\n" + bytes(PIXELS.reshape(-1).tolist())
@@ -101,45 +99,3 @@ def test_users_are_divided_where_one_producer_would_send_too_many_messages(
         assert np.abs(values_of(epoch) - epoch.truth).max() < 6 * deviation
     # Each of them draws for itself.
     assert len({tuple(values_of(each).tolist()) for each in (alone, divided)}) == 2
-
-
-def test_producers_draw_from_generators_of_their_own() -> None:
-    def draws(producer: int) -> list[int]:
-        generators = unnamed_producer.generators_of(
-            lambda purpose, number: np.random.default_rng([len(purpose), number]), producer
-        )
-        return [int(generators("report", epoch).integers(1 << 40)) for epoch in (1, 2)]
-
-    assert len({*draws(0), *draws(1), *draws(2)}) == 6
-
-
-def test_curators_are_measured_beside_what_devices_report(tmp_path: Path) -> None:
-    (tmp_path / "image.pgm").write_bytes(IMAGE)
-    source = ChangeLogFile(str(tmp_path / "image.pgm"), most_held=255)
-    removal = run_trial(job_of().to_bytes(), source, 1)
-    assert list(removal.accuracies)[-4:] == [
-        "all, clipped",
-        "all zeros",
-        "curator, clipped",
-        "curator as published, clipped",
-    ]
-    assert removal.accuracies["curator, clipped"].rmse < 20
-    replacement = run_trial(job_of(neighbours="replacement").to_bytes(), source, 1)
-    assert "curator as published, clipped" not in replacement.accuracies
-    unknown = run_trial(job_of().to_bytes(), replace(source, most_held=None), 1)
-    assert "curator, clipped" not in unknown.accuracies
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 5e-8), (1.0, 5e-10), (8.0, 1e-3)])
-@pytest.mark.parametrize("sensitivity", [1.0, 2**0.5])
-def test_a_curator_adds_as_little_noise_as_is_private(
-    epsilon: float, delta: float, sensitivity: float
-) -> None:
-    deviation = curator.exact_deviation(epsilon, delta, sensitivity)
-    assert curator.loss_delta(epsilon, deviation / sensitivity) == pytest.approx(delta, rel=1e-6)
-    assert curator.loss_delta(epsilon, deviation / 2 / sensitivity) > 2 * delta
-
-
-def test_the_published_noise_of_a_curator_is_too_little() -> None:
-    published = curator.published_deviation(1, 5e-10)
-    assert curator.loss_delta(1, published) == pytest.approx(1.1e-7, rel=0.05)

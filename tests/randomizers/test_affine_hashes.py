@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpstream.randomizers.affine_hashes import ROWS, AffineHashes, is_prime
+from dpstream.randomizers.affine_hashes import ROWS, AffineHashes
 from dpstream.randomizers.randomness import seeded_generator
 
 FALSE_ALARM = 1e-10
@@ -69,19 +69,6 @@ def test_items_are_spread_over_many_lines_and_share_as_much(buckets: int, items:
     assert (others == round(hashes.overlap * hashes.directions)).all()
 
 
-@pytest.mark.parametrize("hashes", SMALL, ids=repr)
-def test_the_first_directions_are_those_of_items_without_their_lowest_digit(
-    hashes: AffineHashes,
-) -> None:
-    if hashes.digits == 1:
-        return
-    without = [
-        [bucket for bucket in row for _ in range(hashes.buckets)]
-        for row in all_buckets(hashes.shorter)
-    ]
-    assert all_buckets(hashes)[: len(without)] == without
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("items", "buckets"), [(20, 5), (20, 3), (3, 2), (8, 11)])
 def test_draw_is_uniform_over_the_words_of_an_item(items: int, buckets: int) -> None:
@@ -106,13 +93,6 @@ def test_large_fields_do_not_overflow() -> None:
     assert hashes.buckets_of(directions, items).tolist() == [each % prime for each in expected]
 
 
-@pytest.mark.parametrize(
-    ("buckets", "items", "digits"), [(5, 1, 1), (5, 5, 1), (5, 6, 2), (5, 25, 2), (2, 1 << 20, 20)]
-)
-def test_there_are_as_many_digits_as_items_need(buckets: int, items: int, digits: int) -> None:
-    assert AffineHashes.for_items(buckets, items).digits == digits
-
-
 @pytest.mark.parametrize(("buckets", "digits"), [(1, 1), (4, 2), (9, 1), (2**31 - 1, 1), (0, 1)])
 def test_buckets_that_are_no_prime_are_refused(buckets: int, digits: int) -> None:
     with pytest.raises(ValueError, match="must be a prime up to"):
@@ -123,11 +103,3 @@ def test_buckets_that_are_no_prime_are_refused(buckets: int, digits: int) -> Non
 def test_words_must_fit(buckets: int, digits: int) -> None:
     with pytest.raises(ValueError, match="too many to hash"):
         AffineHashes(buckets, digits)
-
-
-def test_primes() -> None:
-    sieve = np.ones(5_000, np.bool_)
-    sieve[:2] = False
-    for number in range(2, 71):
-        sieve[number * number :: number] = False
-    assert [is_prime(number) for number in range(5_000)] == sieve.tolist()

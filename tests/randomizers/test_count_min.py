@@ -15,7 +15,6 @@ from dpstream.randomizers.accounting.cell_noise import PoissonNoise, noise_of_ce
 from dpstream.randomizers.accounting.shifted_noise import ShiftedCells, delta_spent, epsilon_spent
 from dpstream.randomizers.accounting.shuffled_oracles import poisson_for_rows
 from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
-from dpstream.randomizers.cell_noise_law import DummyLaw
 from dpstream.randomizers.count_min import CountMin, CountMinLaw, CountMinParameters
 from dpstream.randomizers.count_min.calibration import calibrate, epsilon_with
 from dpstream.randomizers.count_min.cell_noise import (
@@ -101,20 +100,6 @@ def test_where_an_epoch_uses_up_all_of_delta_there_is_noise_for_the_horizon(dumm
         assert delta_spent(parts, law.epsilon * (1 + 1e-9)) <= 1e-6
         assert delta_spent(parts, 0.99 * law.epsilon) > 0.9e-6
         json.dumps(law.to_json(), allow_nan=False)
-
-
-@pytest.mark.parametrize("dummies", ["poisson", "bernoulli", "negative_binomial", "shuffle"])
-def test_noise_grows_with_all_that_can_be_told_and_shrinks_with_what_may_be(
-    dummies: DummyLaw,
-) -> None:
-    def mean(rows: int = 1, minimum: int = 5_000, **changes: Any) -> float:
-        code = HashedRows(8, rows, 5, "monotone")
-        return noise_for(replace(ASKED, dummies=dummies, **changes), code, minimum).mean
-
-    assert mean(epsilon=0.5) > mean(epsilon=1.0) > mean(epsilon=2.0)
-    assert mean(delta=1e-8) > mean(delta=1e-6) > mean(delta=1e-4)
-    assert mean(rows=1) < mean(rows=2) < mean(rows=5)
-    assert mean(items=1) < mean(items=2) < mean(items=4)
 
 
 def test_the_published_calibration_is_that_of_the_paper_where_it_is_private() -> None:
@@ -216,14 +201,3 @@ def test_parameters_that_cannot_be_are_refused(changes: dict[str, Any], complain
 def test_more_messages_than_allowed_are_refused() -> None:
     with pytest.raises(ValueError, match="messages_per_user is 2:"):
         law_of(minimum=100, messages_per_user=2, buckets=8)
-
-
-def test_what_sets_share_counts_at_a_single_epoch_alone() -> None:
-    """Over several epochs a user may have a full set and an empty one, now and then."""
-    noise = PoissonNoise(50.0)
-    apart, shared = (
-        {epochs: differing_cells(noise, 4, cells, 3, epochs) for epochs in (1, 2, 5)}
-        for cells in (0, 2)
-    )
-    assert all(shared[epochs] == apart[epochs] for epochs in (2, 5))
-    assert shared[1] == [*differing_cells(noise, 2, 0, 3, 1), [ShiftedCells(noise, 1, 8)]]

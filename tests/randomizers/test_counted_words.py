@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from dpstream.randomizers.counted_words import CountedWords, written_out
 from dpstream.topics.words import Words
@@ -17,15 +16,6 @@ def test_a_table_is_what_it_stands_for() -> None:
     assert written_out(counted).tolist() == [[1], [1], [1], [3]]
     assert written_out(counted.values) is counted.values
     assert Words(counted.values, counted.counts).messages == 4
-
-
-@pytest.mark.parametrize(("largest", "dtype"), [(2**32 - 1, np.uint32), (2**32, np.uint64)])
-def test_counts_are_as_wide_as_they_have_to_be(
-    largest: int, dtype: type[np.unsignedinteger]
-) -> None:
-    counted = CountedWords.of_cells(np.array([largest, 2]), np.dtype("<u1"))
-    assert counted.counts.dtype == dtype
-    assert counted.messages == largest + 2
 
 
 def test_an_empty_table_is_no_reports() -> None:

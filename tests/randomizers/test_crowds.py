@@ -17,7 +17,6 @@ from dpstream.randomizers.crowds import (
     CrowdCounts,
     CrowdDevices,
     CrowdsLaw,
-    CrowdsLawReader,
     sum_rounded_up,
 )
 from dpstream.randomizers.crowds.calibration import calibrate, decay_of, most_lost
@@ -235,16 +234,6 @@ def test_the_guarantee_is_composed_and_stated() -> None:
     assert epsilon_with(messages, messages.minimum, 2) <= 1.0
     alone = calibrate_messages(SingleMessageParameters(1.0, 0.01, ("a", "b", "c")), 2, 3)
     assert epsilon_with(alone, 3, 2) > 1.0
-
-
-def test_laws_are_read_as_they_were_written() -> None:
-    law = law_of(3)
-    reader = CrowdsLawReader(SingleMessageLaw.from_json)
-    assert reader.from_json(law.to_json()) == law
-    for wrong in ({}, {**law.to_json(), "crowds": 0}, {**law.to_json(), "counts": {}}):
-        with pytest.raises(ValueError, match=r"crowds|deletion"):
-            reader.from_json(wrong)
-    assert law.of_one_epoch().counts == law.counts
 
 
 def test_sums_of_losses_are_rounded_up() -> None:

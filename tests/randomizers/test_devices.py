@@ -53,35 +53,6 @@ def enrolled() -> Dice:
     return devices
 
 
-def test_devices_have_what_they_draw_and_what_is_declared_for_new_ones() -> None:
-    devices = enrolled()
-    rng = seeded_generator(1)
-    expected = np.concatenate([rng.integers(1, 7, (count, 2)) for count in (30, 0, 70)])
-    arrays = devices.state_arrays()
-    assert {name: array.dtype for name, array in arrays.items()} == {
-        "dice": np.uint8,
-        "purse": np.int16,
-    }
-    assert np.array_equal(arrays["dice"], expected)
-    assert arrays["purse"].tolist() == [5] * 100
-    assert devices.population == 100
-    assert devices.doubles == np.count_nonzero(expected[:, 0] == expected[:, 1]) > 0
-    assert not any(array.flags.writeable for array in arrays.values())
-
-
-def test_restored_devices_have_a_copy_of_all_that_was_kept() -> None:
-    devices = enrolled()
-    arrays = {name: array.copy() for name, array in devices.state_arrays().items()}
-    again = Dice.restore(6, arrays, 4)
-    for array in arrays.values():
-        array.fill(0)
-    assert (again.population, again.epoch, again.doubles) == (100, 4, devices.doubles)
-    for name, array in again.state_arrays().items():
-        assert np.array_equal(array, devices.state_arrays()[name])
-    again.enrol(1, seeded_generator(2))
-    assert again.population == len(again.state_arrays()["purse"]) == 101
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -101,16 +72,3 @@ def test_arrays_that_are_not_of_these_devices_are_refused(
     known = {name: array for name, array in arrays.items() if array is not None}
     with pytest.raises(ValueError, match=message):
         Dice.restore(6, known, 0)
-
-
-def test_devices_that_keep_nothing_are_counted() -> None:
-    devices = Counted(0)
-    devices.enrol(3, seeded_generator(1))
-    devices.enrol(4, seeded_generator(1))
-    arrays = devices.state_arrays()
-    assert arrays["population"].dtype == np.int64
-    assert arrays["population"].tolist() == [7]
-    again = Counted.restore(0, arrays, 2)
-    assert (again.population, again.epoch, again.frozen) == (7, 2, 0)
-    with pytest.raises(ValueError, match=r"population is int64 of shape \(2,\), must be .*\(1,\)"):
-        Counted.restore(0, {"population": np.zeros(2, np.int64)}, 0)

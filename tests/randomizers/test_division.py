@@ -102,21 +102,6 @@ def test_room_is_what_is_proven_to_suffice(most: int, instances: int) -> None:
     assert spare**2 / (2 * variance + 2 * spare / 3) >= rarity
 
 
-@pytest.mark.parametrize("reports", [counted([0, 0]), np.zeros((0, 1), "<u4")])
-def test_nothing_is_divided_into_nothing(
-    reports: CountedWords | NDArray[np.unsignedinteger],
-) -> None:
-    parts = divide(reports, 3, None, seeded_generator(1))
-    assert [written_out(part).shape for part in parts] == [(0, 1)] * 3
-
-
-def test_all_labels_are_drawn_anew_until_the_parts_fit() -> None:
-    rng = seeded_generator(3)
-    rows = np.arange(6, dtype="<u4")[:, None]
-    seen = {tables(divide(rows, 2, 3, rng), 6).tobytes() for _ in range(2_000)}
-    assert len(seen) == math.comb(6, 3)
-
-
 @pytest.mark.parametrize(("reports", "instances"), [(1, 2), (4, 3), (8, 4)])
 def test_chances_of_one_instance_are_binomial(reports: int, instances: int) -> None:
     chances = chances_of_one_instance(reports, instances)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +24,6 @@ from tests.support.chi_square import fit
 from tests.support.thinned import thinned
 
 FALSE_ALARM = 1e-11
-_MODULE = Dummies.most.__code__.co_filename
 
 
 @pytest.mark.slow
@@ -64,43 +60,6 @@ def test_every_contributor_adds_to_the_total(dummies: Dummies, variance: float) 
         counted = [int(dummies.counts(contributors, cells, rng).sum()) for _ in range(runs)]
         for totals in (drawn, counted):
             assert abs(np.mean(totals) - 100 * contributors) < 7 * deviation < 50
-
-
-@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-6])
-def test_next_to_no_dummies_are_none(rate: float) -> None:
-    """Neither an endless loop nor an underflow to an error."""
-    rng = seeded_generator(2)
-    assert PoissonDummies(rate).total(1, rng) == 0
-    assert PoissonDummies(rate).draw(3, 10, rng).shape == (0,)
-
-
-@contextmanager
-def lines_at_most(number: int) -> Iterator[None]:
-    """Fail once `draw`, `counts` and what they call in their module have run more lines."""
-    left, before = number, sys.gettrace()
-
-    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
-        nonlocal left
-        if frame.f_code.co_filename != _MODULE:
-            return None
-        left -= event == "line"
-        if left < 0:
-            pytest.fail(f"drawn again and again: more than {number} lines")
-        return trace
-
-    sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
-def test_no_contributors_draw_no_dummies() -> None:
-    kinds = (PoissonDummies(5.0), ClusteredDummies(4, 1.0, 2.0), BernoulliDummies(4, 0.5))
-    for dummies in kinds:
-        with lines_at_most(500):
-            assert dummies.draw(0, 4, seeded_generator(3)).shape == (0,)
-            assert dummies.counts(0, 4, seeded_generator(3)).tolist() == [0] * 4
 
 
 def windows(

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.randomizers.client.values import DeviceValues
@@ -56,45 +52,6 @@ def test_devices_files_and_ranges_agree_on_every_edge(low: str, high: str, bucke
     texts = [repr(edge) for edge in edges]
     assert domain.parse(texts)[0].tolist() == [device.number(edge) for edge in edges]
     assert [domain.range(f"{text}:").starts for text in texts] == [(at,) for at in range(buckets)]
-
-
-@pytest.mark.parametrize(("low", "high", "buckets"), RANGES.values(), ids=RANGES)
-def test_labels_are_the_edges_as_written(low: str, high: str, buckets: int) -> None:
-    edges = _written(low, high, buckets)
-    labels = EqualBuckets(float(low), float(high), buckets).edge_labels()
-    assert [float(label) for label in labels] == edges
-    assert len(set(labels)) == buckets + 1
-    assert not any(label.endswith(".0") for label in labels)
-
-
-def test_labels_of_edges_without_end_are_cut_and_accepted() -> None:
-    domain = NumericDomain(0, 1, 3)
-    assert domain.items == ("0:0.333333", "0.333333:0.666667", "0.666667:1")
-    assert [domain.range(label).starts for label in domain.items] == [(0,), (1,), (2,)]
-
-
-_NUMBERS = st.floats(-1e12, 1e12, allow_nan=False)
-
-
-@given(_NUMBERS, _NUMBERS, st.integers(2, 40), st.lists(st.floats(0, 1), min_size=1))
-def test_all_at_once_is_one_by_one(
-    first: float, second: float, buckets: int, shares: list[float]
-) -> None:
-    low, high = sorted((first, second))
-    assume((high - low) / buckets > max(8 * math.ulp(max(abs(low), abs(high))), 1e-290))
-    equal = EqualBuckets(low, high, buckets)
-    edges = [equal.edge(index) for index in range(buckets)]
-    values = [low + share * (high - low) for share in shares] + edges
-    values += [math.nextafter(edge, math.inf) for edge in edges]
-    inside = [value for value in values if low <= value < high]
-    found = equal.find_all(np.array(inside)).tolist()
-    assert found == [equal.find(value) for value in inside]
-    width = (Fraction(repr(high)) - Fraction(repr(low))) / buckets
-    exact = [(Fraction(repr(value)) - Fraction(repr(low))) // width for value in inside]
-    assert found == exact
-    labels = equal.edge_labels()
-    assert all(equal.nearest_edge(float(label)) == at for at, label in enumerate(labels))
-    assert all(float(one) < float(other) for one, other in pairwise(labels))
 
 
 def test_buckets_too_narrow_for_floats_are_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpstream.randomizers.draws import random_bits
-from dpstream.randomizers.dyadic import FutureRandLaw, orders_due
+from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.future_rand import FutureRand, FutureRandParameters
 from dpstream.randomizers.future_rand.calibration import calibrate
 from dpstream.randomizers.parameter_checks import MAX_EPSILON, MIN_EPSILON
@@ -68,25 +68,6 @@ def test_orders_and_signs_never_change() -> None:
     assert _drawn(devices)[:500] == before
 
 
-@pytest.mark.parametrize(("changes", "state_bytes"), [(4, 4), (8, 4), (9, 5), (254, 35), (255, 36)])
-def test_a_device_takes_few_bytes(changes: int, state_bytes: int) -> None:
-    devices = FutureRand(calibrate(FutureRandParameters(1.0, changes), 1024))
-    devices.enrol(1, seeded_generator(1))
-    assert sum(array.nbytes for array in devices.state_arrays().values()) == state_bytes
-
-
-def test_many_signs_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.randomizers.future_rand._CHUNK_SIGNS", 64)
-    devices = FutureRand(calibrate(FutureRandParameters(1.0, 20), 64))
-    devices.enrol(400, seeded_generator(1))
-    drawn = _drawn(devices)
-    assert {order for order, _ in drawn} >= set(range(6))
-    for order, signs in drawn:
-        assert len(signs) == min(20, 64 >> order)
-    # Nobody was passed over: 20 signs that are all -1 have a probability below 2^-20.
-    assert all(1 in signs for order, signs in drawn if order < 2)
-
-
 def test_an_order_without_weight_is_never_drawn() -> None:
     law = calibrate(FutureRandParameters(1.0, 2), 8)
     law = FutureRandLaw(law.horizon, law.epsilon, (2, 1, 1, 0), law.composed)
@@ -94,13 +75,6 @@ def test_an_order_without_weight_is_never_drawn() -> None:
     devices.enrol(2000, seeded_generator(1))
     assert {order for order, _ in _drawn(devices)} == {0, 1, 2}
     assert law.order_probabilities == (0.5, 0.25, 0.25, 0.0)
-
-
-def test_a_population_may_be_empty() -> None:
-    devices = FutureRand(calibrate(FutureRandParameters(1.0, 2), 4))
-    devices.enrol(0, seeded_generator(1))
-    assert devices.report(4, np.zeros(0, np.int8), None, seeded_generator(1)).shape == (0, 1)
-    assert (devices.population, devices.frozen) == (0, 0)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, MIN_EPSILON / 2, MAX_EPSILON * 2, math.nan, True])
@@ -116,12 +90,6 @@ def test_the_guarantee_speaks_of_the_law_and_not_of_what_was_asked_for() -> None
     assert published.law.epsilon == 1.0
     assert round(published.guarantee.epsilon, 6) == 0.252435
     assert FutureRand(calibrate(FutureRandParameters(1.0, 4), 16)).guarantee.epsilon == 1.0
-
-
-def test_intervals_end_where_they_should() -> None:
-    for epoch in range(1, 300):
-        ending = [order for order in range(20) if epoch % (1 << order) == 0]
-        assert ending == list(range(orders_due(epoch)))
 
 
 def test_pieces_make_up_a_prefix_in_distinct_orders() -> None:

@@ -155,22 +155,6 @@ def exact_delta(law: HadamardLaw, blanket: float, epsilon: float) -> float:
     return left_out + max(float(np.maximum(p - factor * q, 0).sum()) for p, q in directions)
 
 
-def test_more_columns_are_more_accurate_and_cost_messages() -> None:
-    def predicted(limit: float | None) -> tuple[int, float]:
-        parameters = HadamardParameters(1.0, 1e-6, ("a", "b"), messages_per_user=limit)
-        law = calibrate(parameters, 1, 10_000)
-        messages = law.blanket + law.slots
-        assert limit is None or messages <= limit
-        return law.rows, law.overlap * messages / (1 - law.overlap)
-
-    found = [predicted(limit) for limit in (1.5, 3, 10, None)]
-    rows, errors = zip(*found, strict=True)
-    assert list(rows) == sorted(set(rows))
-    assert list(errors) == sorted(set(errors), reverse=True)
-    # As published: log2 of the number of users, rounded up.
-    assert rows[-1] == 14
-
-
 def test_what_cannot_be_kept_to_is_refused() -> None:
     few = HadamardParameters(1.0, 1e-6, tuple("abcd"), 2, messages_per_user=2.5)
     with pytest.raises(ValueError, match=r"at least .* are needed with 100 contributors"):

@@ -19,8 +19,6 @@ from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.measurements import (
     MeasurementsAggregator,
-    products,
-    products_of_columns,
     sum_variance,
 )
 from dpstream.pipeline.conformance.laws.measurements import ExactLaw
@@ -51,7 +49,6 @@ from dpstream.randomizers.public_matrices import (
     PublicMatrix,
     SignedBuckets,
     distinct_rows,
-    nonzero_rows,
 )
 from dpstream.randomizers.randomness import seeded_generator
 
@@ -229,44 +226,6 @@ def test_histograms_that_do_not_fit_a_record_are_refused() -> None:
     labels = tuple(map(str, range(40_000)))
     with pytest.raises(ValueError, match="take fewer, a smaller domain"):
         calibrate(LaplaceHistogramParameters(1.0, labels), 1)
-
-
-def test_entries_at_rows_are_those_of_columns() -> None:
-    rng = np.random.default_rng(1)
-    for matrix in (OneHot(50), distinct_rows("rows", 50, 9), nonzero_rows("rows", 50, 9)):
-        items, rows = rng.integers(0, 51, 200), rng.integers(0, matrix.measurements, 200)
-        columns = matrix.entries(items)
-        assert columns.shape == (200, matrix.measurements)
-        assert (np.count_nonzero(columns, axis=1) == matrix.filled * (items > 0)).all()
-        assert np.array_equal(matrix.entries_at(rows, items), columns[np.arange(200), rows])
-        for removal, of_pairs in ((True, np.arange(51) == 0), (False, np.arange(51) >= 0)):
-            most = matrix.moved(removal=removal)
-            every = matrix.entries(np.arange(51)).astype(np.int64)
-            apart = np.abs(every[of_pairs][:, None] - every)
-            assert (apart.sum(axis=2) <= max(count * step for count, step in most)).all()
-            assert apart.max() <= max(step for _, step in most)
-
-
-def test_rows_are_different_or_not_row_0() -> None:
-    rows = distinct_rows("rows", 1000, 256).rows
-    assert len(np.unique(rows)) == 256
-    assert rows.max() < 1024
-    drawn = nonzero_rows("rows", 7, 500).rows
-    assert np.array_equal(np.unique(drawn), np.arange(1, 8))
-
-
-def test_products_and_crosstalk_of_a_transform_are_those_of_all_columns() -> None:
-    law = calibrate(JlHhParameters(1.0, THOUSAND[:300], 1e-6, 64), 1)
-    sums = np.random.default_rng(1).standard_normal(64)
-    slow = products_of_columns(law.matrix, sums, law.items)
-    assert np.allclose(products(law.matrix, sums, law.items), slow)
-    columns = law.matrix.entries(np.arange(1, 301)).astype(np.float64)
-    every = columns @ columns.T / 64
-    others = ~np.eye(300, dtype=np.bool_)
-    aggregator = MeasurementsAggregator(law)
-    assert aggregator.together == pytest.approx(every[others].mean())
-    assert aggregator.crosstalk == pytest.approx(np.square(every[others]).mean())
-    assert aggregator.crosstalk == pytest.approx(1 / 64, rel=0.2)
 
 
 @pytest.mark.parametrize("calibration", ["published", "replacement", "sampled"])

@@ -214,22 +214,6 @@ def test_more_clusters_than_the_law_asks_for_are_never_less() -> None:
         assert given == pytest.approx(float(exact), rel=1e-9)
 
 
-def test_nothing_drawn_is_nothing() -> None:
-    table = poisson_table(2.0)
-    assert table.draw(0, seeded_generator(6)).shape == (0,)
-    counts = negative_binomial_tables(1e-9, 1e-9).draw(5, seeded_generator(6))
-    assert counts.tolist() == [0] * 5
-
-
-def test_odd_numbers_of_draws_use_each_16_bits_once() -> None:
-    table = binomial_table(1, 0.5)
-    for count in (1, 2, 3, 4, 5, 1001):
-        assert table.draw(count, seeded_generator(7)).shape == (count,)
-    counts = table.draw(4 * 50_000, seeded_generator(8)).reshape(-1, 4)
-    patterns = np.bincount(counts @ [1, 2, 4, 8], minlength=16)
-    assert stats.chisquare(patterns).pvalue > FALSE_ALARM
-
-
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [

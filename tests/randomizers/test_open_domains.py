@@ -12,7 +12,6 @@ from dpstream.randomizers.item_domains import (
     Points,
     Predicates,
     StringLength,
-    domain_size,
 )
 from dpstream.randomizers.open_domains import OpenDomain, ShortStrings, WholeNumbers
 
@@ -75,15 +74,6 @@ def test_buckets_that_cannot_be_are_refused(buckets: int) -> None:
 def test_domains_that_cannot_be_are_refused(make: Callable[[], object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
-
-
-def test_the_least_and_the_largest_domains_are_not() -> None:
-    assert [domain_size(Bits(bits)) for bits in (1, 61)] == [2, 1 << 61]
-    assert [StringLength(most).bytes for most in (1, 7)] == [1, 7]
-    assert domain_size(Points((2,) * 6)) == 64
-    assert domain_size(Points((1 << 12, 1 << 12))) == 1 << 24
-    assert domain_size(Predicates({str(number): ("a",) for number in range(1 << 12)})) == 1 << 12
-    assert domain_size(Attributes({"a": ("x",)})) == 1
 
 
 def test_numbers_sort_as_bytes_do_and_prefixes_are_shared() -> None:

@@ -202,21 +202,6 @@ def test_with_few_others_all_reports_together_lose_no_more(reports: int) -> None
     assert 2 * reports * law.odds.loss == pytest.approx(1.0, abs=0.03)
 
 
-def test_without_it_nothing_is_kept_nor_written_and_noise_is_as_large() -> None:
-    law, anew = (
-        calibrate(replace(asked(reports=4), permanent=each), 2, 1_000) for each in (True, False)
-    )
-    assert law.backstop is not None
-    assert anew.backstop is not None
-    assert sum(law.backstop.weights) == WORDS
-    assert law.backstop.loss <= anew.backstop.loss
-    assert law.backstop.loss == pytest.approx(anew.backstop.loss, abs=1e-3)
-    assert law.to_json()["permanent"] is True
-    assert anew.to_json()["permanent"] is False
-    assert Fragments(anew).state_arrays().keys() == {"population"}
-    assert lasting_variance(anew, 1_000) == 0.0
-
-
 def test_the_backstop_s_error_does_not_average_out_and_intervals_of_sums_say_so() -> None:
     """Of the sum of four epochs, which a standard deviation of independent ones is rejected for."""
     users, runs, epochs = 150, 150, 4

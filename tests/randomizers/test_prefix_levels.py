@@ -22,36 +22,6 @@ def test_noise_and_messages_are_those_of_the_levels() -> None:
     assert found == (planned.smallest_found, planned.standard_deviation)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("messages", [4.0, 6.5])
-def test_messages_are_within_the_limit_and_more_of_them_find_smaller_counts(
-    messages: float,
-) -> None:
-    fewer, more = plan(messages=messages), plan(messages=messages * 1.5)
-    assert fewer.messages_per_user <= messages
-    assert more.smallest_found < fewer.smallest_found
-
-
-def test_a_small_domain_needs_no_search() -> None:
-    planned = plan(bits=10)
-    assert [(level.length, level.buckets) for level in planned.levels] == [(10, 1024)]
-    assert planned.standard_deviation == pytest.approx(planned.noise_mean**0.5)
-
-
-@pytest.mark.verify
-def test_short_strings_are_planned_too() -> None:
-    planned = plan_prefixes(56, 1_000_000, 1.0, 1e-6, messages_per_user=20.0)
-    assert planned.levels[-1].length == 56
-    assert planned.smallest_found < 2_000
-
-
-@pytest.mark.slow
-def test_noise_of_a_minimum_is_larger_with_everybody() -> None:
-    half = plan_prefixes(24, 1_000_000, 1.0, 1e-6, 6.5, minimum=500_000)
-    assert half.messages_per_user <= 6.5
-    assert half.smallest_found > plan().smallest_found
-
-
 def test_zipf_is_summarised_without_loss() -> None:
     ranks = np.arange(1, (1 << 18) + 1.0)
     shares = ranks**-1.1 / (ranks**-1.1).sum()

@@ -110,14 +110,6 @@ def test_fields_that_contradict_each_other_are_no_law(body: dict[str, Any]) -> N
         RangeValuesLaw.from_json(body)
 
 
-@pytest.mark.parametrize(("last_epoch", "changes"), [(1, 0), (3, 2), (4, 3), (5, 4), (9, 5)])
-def test_no_more_changes_are_followed_than_epochs_allow(last_epoch: int, changes: int) -> None:
-    """A first value and then a change at each further epoch: that is the same as asked for 5."""
-    law = calibrate(RangeValuesParameters(2.0, 5, 0, 80, 16), last_epoch)
-    assert {level.changes for level in law.levels} == {changes}
-    assert law == calibrate(RangeValuesParameters(2.0, changes, 0, 80, 16), last_epoch)
-
-
 def test_levels_are_drawn_in_proportion() -> None:
     devices = RangeValues(LAW)
     devices.enrol(100_000, seeded_generator(1))
@@ -149,39 +141,6 @@ def test_a_level_reports_what_a_stream_over_its_nodes_does() -> None:
         found = finer.report(epoch, buckets, None, seeded_generator(epoch))
         expected = nodes.report(epoch, (buckets + 1) // 2, None, seeded_generator(epoch))
         assert found.tolist() == (expected | 3 << LEVEL_SHIFT).tolist()
-
-
-def test_levels_with_different_numbers_of_boosts_are_kept_together() -> None:
-    """Budgets of 3 and of 300: other types."""
-    law = RangeValuesLaw(
-        (
-            calibrate(RangeValuesParameters(2.0, 299, 0, 80, 2, boosted=300), 512).levels[0],
-            calibrate(RangeValuesParameters(2.0, 299, 0, 80, 4, boosted=3), 512).levels[1],
-        ),
-        (1, 1),
-    )
-    devices = RangeValues(law)
-    devices.enrol(200, seeded_generator(2))
-    devices.report(1, np.full(200, 3), None, seeded_generator(3))
-    arrays = devices.state_arrays()
-    assert arrays["changes"].dtype == np.uint16
-    again = RangeValues.restore(law, arrays, 1)
-    for name, array in again.state_arrays().items():
-        assert np.array_equal(array, arrays[name])
-    values = np.ones(200, np.int64)
-    found, expected = (
-        each.report(2, values, None, seeded_generator(4)) for each in (again, devices)
-    )
-    assert np.array_equal(found, expected)
-
-
-def test_devices_that_change_more_often_than_is_boosted_are_counted() -> None:
-    law = calibrate(RangeValuesParameters(4.0, 3, 0, 80, 4, boosted=1), EPOCHS)
-    devices = RangeValues(law)
-    devices.enrol(1_000, seeded_generator(5))
-    for epoch in range(1, EPOCHS + 1):
-        devices.report(epoch, np.full(1_000, 1 + 3 * (epoch % 2)), None, seeded_generator(epoch))
-    assert 100 < devices.frozen < 900
 
 
 def test_a_level_that_there_is_not_is_refused() -> None:

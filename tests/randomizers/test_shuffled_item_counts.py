@@ -5,7 +5,6 @@ Devices whose dummies are added by the shuffle stage send real messages only.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -131,33 +130,6 @@ def test_parameters_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         ShuffledCountsParameters(**{"epsilon": 1.0, "delta": DELTA, "domain": ITEMS, **parameters})
-
-
-@pytest.mark.parametrize(
-    ("parameters", "basis"),
-    [
-        ({"cells": "count_min"}, "exact"),
-        ({"buckets": 11}, "bound"),
-        ({"cells": "count_min", "changes": 2}, "bound"),
-    ],
-)
-def test_what_the_guarantee_rests_on_is_said(parameters: dict[str, Any], basis: str) -> None:
-    items = tuple(map(str, range(50)))
-    asked = ShuffledCountsParameters(1.0, DELTA, domain=items, **parameters)
-    law = calibrate(asked, 32, minimum=1_000)
-    guarantee = ShuffledItemCounts(law).guarantee
-    assert (guarantee.unit, guarantee.basis, guarantee.delta) == ("stream", basis, DELTA)
-    assert "1,000 honest contributors" in guarantee.trust
-    assert ShuffledItemCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
-    wrong: list[dict[str, Any]] = [
-        {"buckets": 4},
-        {"size": 0},
-        {"boost": 1 - min(1, law.boost)},
-        {"held": {}},
-    ]
-    for change in wrong:
-        with pytest.raises(ValueError, match="not a law"):
-            ShuffledItemCountsLaw.from_json(law.to_json() | change)
 
 
 @pytest.mark.verify

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledIt
 from dpstream.randomizers.shuffled_counts.shuffled_level_counts import ShuffledLevelCountsLaw
 from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import (
     calibrate,
-    epsilon_with,
 )
 
 DELTA = 1e-6
@@ -76,28 +74,6 @@ def test_dummies_are_uniform_over_the_cells_of_either_kind(parameters: dict[str,
     assert len(words) / 1_000 == pytest.approx(law.dummies_per_user, rel=0.05)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("parameters", [{}, {"changes": 2, "boost": 1}])
-def test_a_law_says_what_it_promises(parameters: dict[str, Any]) -> None:
-    asked = ShuffledCountsParameters(1.0, DELTA, domain=HOURS, **parameters)
-    law = calibrate(asked, 16, minimum=1_000)
-    guarantee = law.guarantee
-    assert (guarantee.unit, guarantee.basis, guarantee.delta) == ("stream", "bound", DELTA)
-    assert "1,000 honest contributors" in guarantee.trust
-    assert ShuffledLevelCountsLaw.from_json(json.loads(json.dumps(law.to_json()))) == law
-    wrong: list[dict[str, Any]] = [
-        {"levels": {"kind": "levels", "size": 8, "branching": [2]}},
-        {"boost": 1 - min(1, law.boost)},
-        {"last_epoch": 0},
-        {"held": {}},
-    ]
-    for change in wrong:
-        with pytest.raises(ValueError, match="not a law"):
-            ShuffledLevelCountsLaw.from_json(law.to_json() | change)
-    assert epsilon_with(law, 1_000) == pytest.approx(1.0, rel=1e-3)
-    assert 1.3 < epsilon_with(law, 500) < 1.8
-
-
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
@@ -112,19 +88,3 @@ def test_parameters_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         ShuffledCountsParameters(**{"epsilon": 1.0, "delta": DELTA, "domain": HOURS, **parameters})
-
-
-@pytest.mark.slow
-def test_a_tree_with_fewer_messages_is_taken_where_these_are_limited() -> None:
-    def law(messages: float | None) -> ShuffledLevelCountsLaw:
-        asked = ShuffledCountsParameters(
-            1.0, DELTA, domain=Numbers(0, 80, 32), messages_per_user=messages
-        )
-        return calibrate(asked, 8, minimum=20_000)
-
-    free = law(None)
-    limited = law(0.95 * free.messages)
-    assert limited.messages <= 0.95 * free.messages
-    assert limited.levels.messages < free.levels.messages
-    with pytest.raises(ValueError, match=r"allows 5: .*`dummies: shuffle`"):
-        law(5)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.accounting.normal_loss import normal_delta
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.randomness import seeded_generator
@@ -187,24 +186,6 @@ def test_words_that_no_device_sends_are_refused() -> None:
     for epoch in (0, 9):
         with pytest.raises(ValueError, match="must be from 1 to 8"):
             DYADIC.check_words(epoch, np.zeros((0, 1), np.uint16))
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        replace(ASKED, dummies="poisson"),
-        replace(ASKED, changes=None),
-        replace(ASKED, boost=3),
-        replace(ASKED, boost=0),
-        replace(ASKED, domain=("a", "b"), cells="count_min"),
-    ],
-    ids=["poisson", "no changes", "boost 3", "boost 0", "items"],
-)
-def test_other_jobs_run_as_before(asked: ShuffledCountsParameters) -> None:
-    entry = PROTOCOLS["shuffled_counts"]
-    law = entry.calibrate(asked, 20, 100)
-    assert not isinstance(law, ShuffledValueStreamLaw)
-    assert entry.stage_sum(law) is None
 
 
 def test_too_many_messages_are_refused() -> None:

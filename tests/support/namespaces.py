@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -99,12 +98,7 @@ class Namespaces:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
         with suppress(OSError):
             # Not ours alone: it stays while anybody's are in it.

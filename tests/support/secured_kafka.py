@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from cryptography import x509
@@ -155,12 +154,7 @@ class SecuredKafka:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.broker.stop(grace=0.0)
 
     def certified(self, name: str) -> Path:

@@ -6,7 +6,6 @@ import os
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 # A producer's log grows to 16 MiB before it begins anew.
@@ -33,12 +32,7 @@ class SmallDisk:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
     def fill(self, room: int) -> None:

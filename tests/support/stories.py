@@ -8,7 +8,6 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from kafka import KafkaProducer
@@ -74,12 +73,7 @@ class OneBroker:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._kafka.stop(grace=0.0)
 
     @property
@@ -158,12 +152,7 @@ class Story:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # Before the disks that they write to are gone.
         self.fleet.kill()
         self._stack.close()

@@ -17,14 +17,10 @@ from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.kafka.memory import MemoryDriver, SimulatedCluster
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.stages.admission import Refusal, dead_letter
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.topics.batches import Batch, encode_batch
-from dpstream.topics.manifests import Fate, decode_manifest, encode_manifest
+from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from dpstream.topics.partials import decode_partial, encode_partial
-from dpstream.topics.records import Reason
-from dpstream.topics.words import Words
 from tests.support import cells
 from tests.support.audit import Account, AuditError, Drawn, Logs, audit
 from tests.support.seeded_devices import SeededDevices
@@ -131,10 +127,6 @@ def test_an_undisturbed_run_is_right(run: Run) -> None:
     assert account.counted > 0
 
 
-def test_horizons_that_follow_each_other_are_right(registered: None) -> None:
-    assert run_job("future_rand", count=3).audit().epochs == EPOCHS
-
-
 def recounted(run: Run, epoch: int, words: np.ndarray, counts: np.ndarray) -> Account:
     """The account when these words are counted in an epoch's partial too."""
 
@@ -196,24 +188,6 @@ def test_a_producer_that_is_lost_or_doubled_is_named(run: Run, times: int, words
         run.changed(Role.PARTIALS, change)
 
 
-def test_a_second_partial_that_differs_is_found(run: Run) -> None:
-    def change(records: list[LogRecord]) -> list[LogRecord]:
-        other = decode_partial(records[1].value)
-        again = replace(decode_partial(records[0].value), attempt=b"\1" * 16, payload=other.payload)
-        return [*records, LogRecord(len(records), encode_partial(again))]
-
-    with pytest.raises(AuditError, match="epoch 1: partial 2 is wrong"):
-        run.changed(Role.PARTIALS, change)
-
-
-def test_a_second_partial_that_is_equal_is_no_fault(run: Run) -> None:
-    def change(records: list[LogRecord]) -> list[LogRecord]:
-        again = replace(decode_partial(records[0].value), attempt=b"\1" * 16)
-        return [*records, LogRecord(len(records), encode_partial(again))]
-
-    assert run.changed(Role.PARTIALS, change).repeated == 1
-
-
 def test_an_estimate_that_is_off_by_the_last_bit_is_found(run: Run) -> None:
     def change(records: list[LogRecord]) -> list[LogRecord]:
         body = json.loads(records[4].value)
@@ -223,61 +197,3 @@ def test_an_estimate_that_is_off_by_the_last_bit_is_found(run: Run) -> None:
 
     with pytest.raises(AuditError, match="epoch 5: published"):
         run.changed(Role.ESTIMATES, change)
-
-
-@pytest.mark.parametrize("role", [Role.MANIFESTS, Role.PARTIALS, Role.ESTIMATES])
-def test_an_epoch_that_is_missing_is_found(run: Run, role: Role) -> None:
-    with pytest.raises(AuditError, match=f"epoch {EPOCHS}: "):
-        run.changed(role, lambda records: records[:-1])
-
-
-def test_a_manifest_that_leaves_out_who_was_counted_is_found(run: Run) -> None:
-    def change(records: list[LogRecord]) -> list[LogRecord]:
-        manifest = decode_manifest(records[0].value)
-        north = next(iter(run.drawn[0].devices.reports(run.job, [1])))
-        less = replace(
-            manifest,
-            producers=(True, False),
-            populations=manifest.populations[:1],
-            contributors=north.contributors,
-        )
-        records[0] = LogRecord(0, encode_manifest(less))
-        return records
-
-    with pytest.raises(AuditError) as failure:
-        run.changed(Role.MANIFESTS, change)
-    assert "the partial is wrong" in str(failure.value)
-    assert "south is punctual, and was late" in str(failure.value)
-
-
-def test_a_later_manifest_changes_nothing(run: Run) -> None:
-    def change(records: list[LogRecord]) -> list[LogRecord]:
-        manifest = decode_manifest(records[0].value)
-        other = replace(
-            manifest, producers=(False, False), populations=(), contributors=0, fate=Fate.EMPTY
-        )
-        return [*records, LogRecord(len(records), encode_manifest(other))]
-
-    assert run.changed(Role.MANIFESTS, change) == run.audit()
-
-
-def test_a_producer_whose_reports_nobody_read_is_found(run: Run) -> None:
-    west = Drawn(SeededDevices(SEED, "west", 10), b"\2" * 16, (1,))
-    with pytest.raises(AuditError, match="epoch 1: west is punctual, and was late"):
-        run.audit(drawn=(*run.drawn, west))
-    late = run.audit(drawn=(*run.drawn, replace(west, punctual=False))).late
-    assert late == sum(made.messages for made in west.devices.reports(run.job, [1]))
-
-
-def test_a_refusal_of_somebody_punctual_is_found(run: Run) -> None:
-    def change(records: list[LogRecord]) -> list[LogRecord]:
-        words = Words(first_word(run, 1))
-        batch = Batch(
-            run.job.fingerprint, run.job.deployment, bytes(16), run.drawn[1].enrolment, 1, words
-        )
-        refusal = Refusal(Reason.PUNCTUATION, "for a test")
-        letter = dead_letter(run.job, Role.REPORTS, 1, 0, encode_batch(batch), refusal)
-        return [LogRecord(0, letter.value, headers=letter.headers)]
-
-    with pytest.raises(AuditError, match="some of what south sent was refused"):
-        run.changed(Role.DEAD_LETTERS, change)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clocks import HOUR, VARIABLE, YEAR, Clock, compile_preload
+from tests.support.clocks import HOUR, YEAR, Clock, compile_preload
 
 # Says what time it is whenever it is asked, and how long its waits took by a clock that is not set.
 _CHILD = """
@@ -51,12 +51,3 @@ def test_a_clock_jumps_while_its_process_lives_and_waits_stay_as_they_are(
             told, waited = map(float, child.stdout.readline().split())
             assert before <= told - off <= time.time()
             assert waited >= 0.15
-
-
-def test_children_have_the_clock_only_while_they_are_to_have_it(
-    preload: Path, tmp_path: Path
-) -> None:
-    clock = Clock(preload, tmp_path / "clock")
-    with clock.for_children():
-        assert os.environ[VARIABLE] == str(tmp_path / "clock")
-    assert VARIABLE not in os.environ

@@ -95,17 +95,3 @@ def test_who_is_lost_closes_no_connection_and_is_back_without_any() -> None:
                 connection.settimeout(30.0)
                 with pytest.raises(ConnectionResetError):
                     connection.recv(1)
-
-
-def test_what_somebody_who_was_killed_left_behind_is_removed() -> None:
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    left = f"dpstream-{ended.pid}-a"
-    subprocess.run(["ip", "netns", "add", left], check=True)
-    inside = subprocess.Popen(["ip", "netns", "exec", left, "sleep", "600"])
-    with Namespaces(["a"], {}) as network:
-        here = subprocess.run([*network.prefix("a"), "true"], check=False)
-        assert here.returncode == 0
-        listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True)
-        assert left not in listed.stdout
-        assert inside.wait(30.0) == -signal.SIGKILL

@@ -1,7 +1,6 @@
 """Bodies and contents of devices: round trips, every refusal, and whatever else arrives."""
 
 import secrets
-from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -21,7 +20,6 @@ from dpstream.topics.envelopes import (
     encode_envelope,
 )
 from dpstream.topics.loose_batches import (
-    LOOSE_PAYLOAD_MAX,
     LooseBatch,
     decode_loose_batch,
     encode_loose_batch,
@@ -167,15 +165,6 @@ def test_loose_batches_are_read_as_they_were_written(
     assert read.contents.shape == (count, content)
     if key is not None:
         assert np.array_equal(read.reports, batch.rows[:, 8:24])
-
-
-def test_the_largest_loose_batch() -> None:
-    rows = np.zeros((LOOSE_PAYLOAD_MAX // 16, 16), np.uint8)
-    batch = LooseBatch(ID, ID, 1, None, rows)
-    assert len(decode_loose_batch(encode_loose_batch(batch)).rows) == len(rows)
-    more = np.zeros((len(rows) + 1, 16), np.uint8)
-    with pytest.raises(ValueError, match="at most"):
-        encode_loose_batch(replace(batch, rows=more))
 
 
 def test_tags_differ_in_all_that_they_are_made_of() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.topics.batches import Batch, decode_batch, encode_batch
-from dpstream.topics.chunks import Chunk, decode_chunk, encode_chunk
 from dpstream.topics.fixed_sizes import (
     FixedSize,
     Slots,
@@ -99,16 +98,6 @@ def test_pieces_fit_the_target(most: int) -> None:
             assert len(encode_batch(batch_of(piece, room))) <= RECORD_TARGET
 
 
-def test_the_smaller_encoding_is_taken() -> None:
-    cells = WordForm(np.dtype("<u4"), distinct=100)
-    assert fixed_size(cells, 27) == Slots(27)
-    assert fixed_size(cells, 28) == Table(0, 100, 1)
-    assert fixed_size(cells, 256) == Table(0, 100, 2)
-    assert fixed_size(cells, 65_536) == Table(0, 100, 4)
-    assert fixed_size(WordForm(np.dtype("<u2")), 200_000) == Table(0, 1 << 16, 4)
-    assert fixed_size(WordForm(np.dtype("<u4")), 100_000) == Slots(100_000)
-
-
 def test_no_more_is_promised_than_a_producer_can_send() -> None:
     fixed_size(WordForm(np.dtype("u1"), distinct=1), U4_MAX)
     with pytest.raises(CodecError, match="divide the devices among several producers"):
@@ -150,10 +139,3 @@ def test_a_record_has_one_spelling(forge: Any) -> None:
         decode_batch(forge(slots, (rows_field, (6).to_bytes(4, "little"))))
     with pytest.raises(CodecError, match="for a table of 0 cells"):
         decode_batch(forge(table, (rows_field, bytes(4))))
-
-
-def test_what_the_stage_releases_has_no_filler(forge: Any) -> None:
-    chunk = Chunk(IDENTITY, IDENTITY, 1, 0, IDENTITY, 0, 1, Words(np.ones((2, 1), np.uint8)))
-    for encoding in (b"\x02", b"\x03"):
-        with pytest.raises(CodecError, match="known are 0 \\(plain\\) and 1 \\(pairs\\)"):
-            decode_chunk(forge(encode_chunk(chunk), (80, encoding)))

@@ -124,18 +124,6 @@ def test_checksum_is_crc32c_of_everything_else(name: str) -> None:
     assert checksum == _crc32c(golden[: size - 4] + golden[size:])
 
 
-def test_decoded_words_are_views_of_the_record(
-    examples: dict[str, Any], codecs: dict[Kind, Any]
-) -> None:
-    encode, decode = codecs[Kind.BATCH]
-    data = encode(examples["counted batch"])
-    words = decode(data).words
-    everything = np.frombuffer(data, np.uint8)
-    for array in (words.values, words.counts):
-        assert np.shares_memory(array, everything)
-        assert not array.flags.writeable
-
-
 def test_json_is_pinned() -> None:
     registration = Registration(bytes(range(16)), "Gerät 7", bytes(range(16, 32)), 3)
     golden = (

@@ -241,11 +241,6 @@ def test_a_registration_survives_its_bytes(registration: Registration) -> None:
     assert Registration.from_bytes(data) == decode_producer_record(data) == registration
 
 
-def test_the_longest_name_fits() -> None:
-    longest = Registration(bytes(16), "\N{OLD ITALIC LETTER A}" * 200, bytes(16), INTEGER_MAX)
-    assert Registration.from_bytes(longest.to_bytes()) == longest
-
-
 @given(st.builds(Farewell, identities, identities, offsets))
 def test_a_farewell_survives_its_bytes(farewell: Farewell) -> None:
     data = farewell.to_bytes()

@@ -49,15 +49,6 @@ def test_canonical_form_is_a_function_of_the_multiset(
     assert rows == sorted(rows)
 
 
-@given(plain_values())
-def test_canonical_form_is_the_smaller_encoding(values: NDArray[np.unsignedinteger]) -> None:
-    distinct = np.unique(values, axis=0)
-    pairs_bytes = distinct.nbytes + 4 * len(distinct)
-    canonical = Words.canonical(values)
-    assert (canonical.counts is not None) == (pairs_bytes < values.nbytes)
-    assert canonical.nbytes == min(pairs_bytes, values.nbytes)
-
-
 @given(plain_values().filter(lambda values: values.shape[1] == 1 and values.itemsize <= 2))
 def test_a_table_of_counts_gives_the_same_form(values: NDArray[np.unsignedinteger]) -> None:
     table = np.bincount(values[:, 0], minlength=1 << 8 * values.itemsize)
@@ -66,28 +57,10 @@ def test_a_table_of_counts_gives_the_same_form(values: NDArray[np.unsignedintege
     assert pack_words(from_table) == pack_words(Words.canonical(values))
 
 
-def test_large_windows_are_tallied_whole() -> None:
-    values = np.random.default_rng(5).integers(0, 18, (600_001, 1), np.uint8)
-    canonical = Words.canonical(values)
-    assert canonical.counts is not None
-    assert canonical.counts.tolist() == np.bincount(values[:, 0]).tolist()
-
-
 def test_rows_are_ordered_by_number_and_first_column() -> None:
     values = np.array([[2, 1], [256, 0], [1, 300], [1, 7], [2, 0]], np.uint16)
     expected = [[1, 7], [1, 300], [2, 0], [2, 1], [256, 0]]
     assert Words.canonical(values).values.tolist() == expected
-
-
-def test_a_table_states_its_words() -> None:
-    words = Words.from_counts(np.array([0, 9, 0, 2]), np.dtype("<u4"))
-    assert words.values.tolist() == [[1], [3]]
-    assert words.values.dtype == np.dtype("<u4")
-    assert _multiset(words) == {(1,): 9, (3,): 2}
-    with pytest.raises(CodecError, match="is negative"):
-        Words.from_counts(np.array([3, -1]))
-    with pytest.raises(CodecError, match="cannot be one of uint8 words"):
-        Words.from_counts(np.zeros(257, np.int64), np.dtype("<u1"))
 
 
 @given(plain_values(), st.booleans(), st.integers(1, 60))
@@ -101,17 +74,6 @@ def test_pieces_fit_are_equal_and_lose_nothing(
     assert all(piece.nbytes <= payload_bytes or piece.rows == 1 for piece in pieces)
     assert len({piece.rows for piece in pieces[:-1]}) <= 1
     assert all(0 < piece.rows <= pieces[0].rows for piece in pieces[1:])
-
-
-def test_pieces_are_views() -> None:
-    words = Words(np.zeros((1_000_000, 1), np.uint8))
-    pieces = split_words(words)
-    assert all(np.shares_memory(piece.values, words.values) for piece in pieces)
-
-
-def test_no_words_are_one_empty_piece() -> None:
-    (piece,) = split_words(Words.canonical(np.empty((0, 2), np.uint16)))
-    assert (piece.rows, piece.width, piece.messages) == (0, 2, 0)
 
 
 def test_a_count_that_no_record_holds_travels_in_layers() -> None:

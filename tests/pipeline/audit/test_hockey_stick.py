@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -39,12 +38,6 @@ def test_a_bound_is_that_of_clopper_and_pearson(right: int, wrong: int, delta: f
     expected = math.log(low / (1 - low)) if left > 0 and low > 0 else 0.0
     found = loss_bound(right, wrong, trials, delta, alarm)
     assert found == pytest.approx(max(0.0, expected), rel=1e-6, abs=1e-9)
-
-
-def test_nothing_follows_from_guesses_that_are_as_often_wrong_or_are_not_made() -> None:
-    assert loss_bound(0, 0, 100, 0.0, 1e-9) == 0.0
-    assert loss_bound(100, 100, 200, 0.0, 1e-9) == 0.0
-    assert loss_bound(50, 0, 100, 0.6, 1e-9) == 0.0
 
 
 def responses(epsilon: float, value: int, trials: int, rng: np.random.Generator) -> list[Sight]:
@@ -91,29 +84,6 @@ def test_a_sum_of_many_words_is_told_from_one_more() -> None:
 
     guess = choose_guess(windows(1), windows(0), 0.0, 1e-9)
     assert loss_bound(*guess.count(windows(1), windows(0)), 4_000, 0.0, 1e-9) > 1.0
-
-
-def test_words_that_are_there_more_often_are_counted() -> None:
-    """Neither which words there are nor what they add up to says anything: only how often."""
-    rng = seeded_generator(4)
-
-    def windows(mean: float) -> Sights:
-        times = rng.poisson([[mean, 3.0]] * 2_000) + 1
-        return Sights.of([((((0,), zero), ((0, 0), other)),) for zero, other in times.tolist()])
-
-    guess = choose_guess(windows(9.0), windows(4.0), 0.0, 1e-9)
-    assert loss_bound(*guess.count(windows(9.0), windows(4.0)), 4_000, 0.0, 1e-9) > 1.0
-
-
-def test_trials_of_parts_are_those_of_all() -> None:
-    sights = responses(1.0, 1, 20, seeded_generator(5))
-    lost: list[Sight] = [(), *sights, ((), ())]
-    whole = Sights.of(lost)
-    assert (whole.trials, len(whole.tables)) == (22, 2)
-    assert Counter(dict(whole.times(0))) == Counter(each[0] for each in [((),), *sights, ((),)])
-    parts = [Sights.of(sights[:7]), Sights.of(sights[7:])]
-    joined = Sights.joined(parts)
-    assert [joined.tables[0][code] for (code,) in joined.codes] == [each[0] for each in sights]
 
 
 def test_what_is_said_to_be_seen_is_seen_as_often_as_said() -> None:

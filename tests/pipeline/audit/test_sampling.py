@@ -161,19 +161,6 @@ def test_of_each_trial_its_own_epochs_are_seen(
         assert estimates == pytest.approx(stream, abs=0.01)
 
 
-def test_of_epochs_that_stand_alone_each_is_a_trial() -> None:
-    job = loud_job(
-        4, protocol="laplace_histogram", parameters={"epsilon": 12, "domain": ["a", "b"]}
-    )
-    windows = Windows(job)
-    assert windows.epochs == 1
-    released, published = windows.sights(((2,),), 7, seeded_generator(2))
-    assert released.codes.shape == published.codes.shape == (7, 1)
-    # Noise moves a count in one of some hundred trials.
-    assert Counter(dict(published.times(0)))[(((0, 1000), 1),)] >= 5
-    assert max(often for _, often in released.times(0)) >= 5
-
-
 def test_devices_that_are_run_as_one_are_each_seen_alone() -> None:
     stream = (1, 0, 0, 1)
     (sights,) = History(loud_job(4)).sights(stream, 40_500, seeded_generator(3))

@@ -207,36 +207,6 @@ def test_the_local_broker_when_there_is_none(dpstream: Commands, home: Path) -> 
     assert not home.exists()
 
 
-def test_plan_says_what_is_promised_and_what_to_expect(dpstream: Commands, job_file: Path) -> None:
-    said = dpstream("plan", job_file, "--users", 5000)
-    assert said.code == 0
-    assert max(map(len, said.output.splitlines())) <= 80
-    for words in ("epsilon 2 for a user's whole stream", "5,000 users", "95 % interval", "c_gap"):
-        assert words in said.output
-
-    planned = dpstream("plan", job_file, "--users", 5000, "--json").json
-    assert planned["users"] == 5000
-    assert planned["guarantee"]["epsilon"] == pytest.approx(2)
-    assert planned["interval_half_width"] == pytest.approx(1.96 * planned["rmse"], rel=1e-4)
-    assert [row["order"] for row in planned["constants"]] == [0, 1, 2, 3, 4]
-    assert len(planned["epochs"]) == 12
-
-
-def test_plan_compares_and_recommends(dpstream: Commands, job_file: Path) -> None:
-    asked = ("plan", job_file, "--compare", "--recommend", "--trust", "nobody", "--error", "5%")
-    said = dpstream(*asked, "--users", 5000)
-    assert (said.code, said.errors) == (0, "")
-    assert max(map(len, said.output.splitlines())) <= 80
-    assert "protocols that could do this job" in said.output
-    (chosen,) = (line for line in said.output.splitlines() if ": it errs by" in line)
-    assert chosen.startswith("1 future_rand: ")
-    assert "shuffled_counts: asks to trust the shuffle stage" in said.output
-    body = dpstream(*asked, "--users", 5000, "--json").json
-    protocols = [each["expected"]["protocol"] for each in body["comparison"]]
-    assert protocols[body["recommendation"]["chosen"]] == "future_rand"
-    assert dpstream("plan", job_file, "--recommend", "--trust", "god").code == 2
-
-
 def test_plan_draws_the_error_of_every_epoch(
     dpstream: Commands, job_file: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.cli.output import number
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -20,7 +19,6 @@ from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 
 EPOCHS = 4
-USERS = 400
 
 
 @pytest.fixture
@@ -43,41 +41,6 @@ def modes(tmp_path: Path) -> Path:
         f"epochs: {{count: {EPOCHS}}}\n"
     )
     return path
-
-
-@pytest.fixture
-def hour_changes(tmp_path: Path) -> Path:
-    path = tmp_path / "hours.csv"
-    rows = [f"u{user},1,{user % 40}\nu{user},3,{40 + user % 40}\n" for user in range(USERS)]
-    path.write_text("user,epoch,value\n" + "".join(rows))
-    return path
-
-
-def test_ranges_of_a_simulation_stand_beside_the_truth(
-    dpstream: Commands, hours: Path, hour_changes: Path
-) -> None:
-    ranges = ("--range", "0:40", "--range", "40:60")
-    arguments = ("simulate", hours, "--input", hour_changes, "--seed", 1, *ranges)
-    body = dpstream(*arguments, "--json").json
-    assert body["rmse"] < 4 * body["predicted_rmse"]
-    assert [epoch["epoch"] for epoch in body["epochs"]] == [1, 2, 3, 4]
-    for epoch in body["epochs"]:
-        lower, upper = epoch["ranges"]
-        moved = epoch["epoch"] >= 3
-        assert (lower["name"], lower["truth"]) == ("0:40", 0 if moved else USERS)
-        assert upper["truth"] == (USERS / 2 if moved else 0)
-        assert lower["low"] < lower["estimate"] < lower["high"]
-    said = dpstream(*arguments)
-    assert f" users, predicted {number(body['predicted_rmse'])}" in said.output
-    header, first, second, *_ = said.output.splitlines()
-    assert header.split() == [
-        "epoch",
-        "range",
-        *["estimate", "±", "sd", "95", "%", "low", "high", "truth"],
-    ]
-    assert first.split()[:2] == ["1", "0:40"]
-    assert second.split()[0] == "40:60"
-    assert "intervals that hold the truth" in said.output
 
 
 def test_published_estimates_are_asked_the_same(

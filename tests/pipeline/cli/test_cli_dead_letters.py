@@ -148,16 +148,6 @@ def test_whoever_is_interrupted_has_the_next_one_delete(
     assert cluster.start_offsets("small.dead-letters") == [5], "the latest marker stays"
 
 
-def test_dismissals_of_another_deployment_say_nothing(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    refuse(cluster, letter(b"?", Reason.UNREADABLE, 3))
-    cluster.append("small.dead-letters", Dismissal(b"o" * 16, 9).to_bytes())
-    (shown,) = dpstream("dead-letters", "small", "--json").json
-    assert not shown["dismissed"]
-
-
 def test_only_one_thing_is_done_with_them(dpstream: Commands) -> None:
     said = dpstream("dead-letters", "small", "--dismiss", "--redrive")
     assert (said.code, said.errors.count("give one")) == (2, 1)

@@ -222,25 +222,6 @@ def test_who_is_interrupted_never_charges_too_little_and_the_next_puts_it_right(
     assert (deployed(cluster).horizons, charged(cluster)) == (horizons, [horizons])
 
 
-def test_what_others_were_charged_counts_when_the_budget_changes(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", renewing(job_file, 6)).code == 0
-    other = Charge("people", "other", "ab" * 16, 3.0, 0.0, 5)
-    cluster.append(JOBS_TOPIC, other.to_bytes(), key=other.key)
-    keys = "population: people\nshuffle: {grace: 5min}\ntopics: {partitions: 2}\nbudget: {epsilon: "
-    with_operators_keys(job_file, keys + "6}\n", more=", renew: true")
-    assert dpstream("deploy", job_file).code == 0
-    assert deployed(cluster).horizons == 3, "grace alone takes nothing away"
-    with_operators_keys(job_file, keys + "7.5}\n", more=", renew: true")
-    said = dpstream("deploy", job_file)
-    assert said.code == 0
-    assert "note: epsilon 6 binds population people, as job small stated it (dep" in said.errors
-    assert deployed(cluster).horizons == 1, "6 of which others took 3, not 7.5"
-    assert dpstream("deploy", job_file, "--set-budget", "people=7.5", "--yes").code == 0
-    assert deployed(cluster).horizons == 2
-
-
 @pytest.mark.parametrize("running", [False, True])
 def test_of_two_who_deploy_at_once_the_budget_bears_only_one(
     dpstream: Commands,
@@ -330,24 +311,6 @@ def test_a_dry_run_predicts_the_refusal_and_its_exit_code(
     assert "privacy of the running job" in said
 
 
-def test_a_file_that_says_nothing_new_does_nothing(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    before = snapshot(cluster)
-    said = dpstream("deploy", job_file)
-    assert (said.code, said.errors) == (0, "")
-    assert said.output == "small is deployed already, with these settings: nothing to do\n"
-    assert dpstream("deploy", job_file, "--json").json["step"] == "nothing"
-    said = dpstream("deploy", job_file, "--dry-run")
-    assert (said.code, said.errors) == (0, "")
-    assert "nothing would be done" in said.output
-    assert "refused" not in said.output
-    assert snapshot(cluster) == before
-    assert dpstream("deploy", job_file, "--replace", "--yes").code == 0
-    assert len(jobs(cluster).charges) == 2
-
-
 def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
     dpstream: Commands, job_file: Path, home: Path
 ) -> None:
@@ -356,15 +319,6 @@ def test_without_a_broker_a_dry_run_shows_an_empty_one_and_starts_none(
     assert "no local Kafka is running: deploy would start one" in said.errors
     assert "a deployment would begin" in said.output
     assert not home.exists()
-
-
-def test_topics_of_an_earlier_deployment_get_the_retention_of_the_new_one(
-    dpstream: Commands, cluster: MemoryCluster, job_file: Path
-) -> None:
-    assert dpstream("deploy", job_file).code == 0
-    assert dpstream("undeploy", "small", "--yes").code == 0
-    assert dpstream("deploy", with_operators_keys(job_file), "--yes").code == 0
-    assert retention(cluster, Role.REPORTS) == 2 * WEEK
 
 
 class Terminal(io.StringIO):

@@ -72,12 +72,3 @@ def test_files_are_written_instead_of_printing(estimates: Commands, tmp_path: Pa
 def test_a_full_disk_is_a_sentence(estimates: Commands, form: str) -> None:
     said = estimates("estimates", "weekly", f"--{form}", "/dev/full")
     assert (said.code, said.errors) == (1, "error: /dev/full: No space left on device\n")
-
-
-def test_the_schema_of_the_documents_is_printed_without_a_job_or_a_cluster(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dpstream.pipeline.cli.estimates.cluster_of", None)
-    said = Commands(capsys)("estimates", "--schema")
-    assert (said.code, said.errors) == (0, "")
-    assert json.loads(said.output)["$id"] == "urn:dpstream:result-document:1"

@@ -14,7 +14,6 @@ from dpstream.pipeline.errors import FAILED
 from dpstream.pipeline.jobs.descriptions import signing_key_at
 from dpstream.pipeline.jobs.key_files import CollectorKey, NoiseKey, WrongKeyError
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair
-from dpstream.pipeline.kafka.local_kafka import LocalKafka, LocalKafkaError
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.state import FolderLock
 from dpstream.pipeline.whole_files import replaced_whole
@@ -110,14 +109,6 @@ def test_the_local_broker_does_not_begin_where_it_cannot_go_on(
         f"({TOO_LARGE}): make room, or name another folder by DPSTREAM_HOME\n"
     )
     assert [file.name for file in folder.iterdir()] == ["lock"]
-
-
-def test_a_broker_that_runs_on_a_full_disk_is_not_said_to_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LocalKafka, "_serves", lambda self, timeout: True)
-    with no_room(1 << 20), pytest.raises(LocalKafkaError, match="make room"):
-        LocalKafka(tmp_path).start()
 
 
 def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:

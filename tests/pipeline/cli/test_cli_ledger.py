@@ -117,17 +117,6 @@ def job_file(folder: Path) -> Path:
     return path
 
 
-def test_an_ended_deployment_stays_charged(dpstream: Commands, cluster: MemoryCluster) -> None:
-    begin(cluster, "first")
-    assert dpstream("undeploy", "first", "--yes").code == 0
-    said = dpstream("ledger").output
-    assert ": ended" in said
-    assert "added epsilon 1, delta 0, by 1 deployment" in " ".join(said.split())
-    kinds = [each["kind"] for each in dpstream("ledger", "--json").json["entries"]]
-    assert kinds == ["charge", "ended"]
-    assert dpstream("ledger", "--verify").code == 0
-
-
 def test_a_budget_is_changed_by_a_command_that_says_why(
     dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,26 +96,3 @@ def test_horizons_are_charged_each_by_its_own_windows(
     assert f"first {job.deployment.hex()[:8]}, horizon 2 1 500 2" in " ".join(
         dpstream("ledger").output.split()
     )
-
-
-def test_a_job_that_has_ended_is_known_from_the_ledger_with_the_delta_that_it_stated(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    central = {"epsilon": 0.5, "delta": 1e-5}
-    shuffle = {"minimum": 600}
-    job = begin(cluster, central=central, parameters={"changes": 2}, shuffle=shuffle)
-    decide(cluster, job, 1, (True, True, True))
-    before = streams(dpstream)
-    assert [each["delta"] for each in before] == [1e-5]
-    assert before[0]["epsilon"] <= 0.5 < before[0]["other_epsilon"]
-    assert dpstream("undeploy", "first", "--yes").code == 0
-    assert streams(dpstream) == before
-
-
-def test_other_jobs_charge_nothing_once(dpstream: Commands, cluster: MemoryCluster) -> None:
-    """Of epochs that stand alone, each loses anew."""
-    asked = {"epsilon": 1, "delta": 1e-6, "domain": ["walk", "bus"]}
-    job = begin(cluster, protocol="single_message", parameters=asked, shuffle={"minimum": 600})
-    decide(cluster, job, 1, (True, True, True))
-    assert streams(dpstream) == []
-    assert "whole streams" not in dpstream("ledger").output

@@ -133,30 +133,6 @@ def test_values_follow_their_users_when_others_join_the_roster(
     assert producer.noted[4] == {"nora": 0, "zoe": 1, "adam": 1}
 
 
-def test_a_rate_is_kept_on_average(
-    open_producer: Callable[[], NotedProducer], change_log: ChangeLog
-) -> None:
-    now = 100.0
-    closed: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    def note(epoch: int) -> None:
-        nonlocal now
-        closed.append(now)
-        # The third epoch takes long, and the next ones catch up.
-        now += 1.0 if epoch == 3 else 0.0
-
-    produce_change_log(
-        open_producer(), change_log, rate=4.0, on_epoch=note, clock=lambda: now, sleep=sleep
-    )
-    expected = [100.0 + 0.25 * epoch for epoch in range(EPOCHS)]
-    expected[3:7] = [101.5] * 4
-    assert closed == pytest.approx(expected)
-
-
 class Script:
     """An input and a clock: bytes arrive, time passes, and at last the input ends."""
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dpstream.pipeline.actions import Append, LogRecord, end_offset, scan
-from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.kafka.cluster import Cluster
+from dpstream.pipeline.actions import Append
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.memory import MemoryLog
 from dpstream.pipeline.protocols.registry import PROTOCOLS
-from dpstream.pipeline.recording.replay.on_cluster import ClusterReader
 from dpstream.pipeline.stages.environment import Environment
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.stage_builder import build_stage
@@ -90,49 +85,6 @@ def ends(cluster: MemoryCluster) -> Counter[str]:
     return Counter({topic: sum(cluster.end_offsets(topic)) for topic in cluster.topics()})
 
 
-def test_a_dry_run_says_what_would_be_read_and_written_and_does_nothing(
-    dpstream: Commands, cluster: MemoryCluster
-) -> None:
-    before = ends(cluster)
-    said = dpstream("replay", "live", "--as", "again", "--from-epoch", 6, "--dry-run")
-    assert said.code == 0, said.errors
-    assert "5 to 7" in said.output
-    assert "again.shuffled" in said.output
-    assert "it would cost no epsilon" in said.output
-    planned = dpstream(
-        "replay", "live", "--as", "again", "--from-epoch", 6, "--dry-run", "--json"
-    ).json
-    assert planned["epsilon"] == 0
-    assert planned["writes"]["job"] == "again"
-    reads = planned["reads"]
-    assert (reads["first_epoch"], reads["windows_from"], reads["last_epoch"]) == (5, 6, EPOCHS)
-    assert (reads["windows"], reads["partials"], reads["records"]) == (2, 1, 2)
-    assert reads["bytes"] > 0
-    assert planned["goes_on"] is None
-    assert ends(cluster) == before
-
-
-def test_in_memory_a_recording_needs_no_cluster(
-    dpstream: Commands, run: LiveRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run.record(tmp_path / "recorded")
-    live = dpstream("estimates", "live", "--format", "csv").output
-
-    def nobody(*arguments: object, **options: object) -> None:
-        raise AssertionError("a cluster was asked for")
-
-    monkeypatch.setattr("dpstream.pipeline.cli.cluster_and_jobs.connection_of", nobody)
-    said = dpstream("replay", tmp_path / "recorded", "--in-memory", "--format", "csv")
-    assert said.code == 0, said.errors
-    assert said.output == live
-    by_index = tmp_path / "recorded" / "recording.json"
-    assert dpstream("replay", by_index, "--in-memory", "--format", "csv").output == live
-    fast = dpstream(
-        "replay", tmp_path / "recorded", "--in-memory", "--format", "csv", "--speed", "x1000000"
-    )
-    assert fast.output == live
-
-
 def test_a_damaged_recording_deploys_nothing(
     dpstream: Commands, cluster: MemoryCluster, run: LiveRun, tmp_path: Path
 ) -> None:
@@ -143,33 +95,3 @@ def test_a_damaged_recording_deploys_nothing(
     assert (said.code, said.output) == (1, "")
     assert f"{windows} is cut short" in said.errors
     assert "live-replay.shuffled" not in cluster.topics()
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    ranges=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 120)), max_size=20),
-    ahead=st.integers(1, 40),
-    at_once=st.integers(1, 40),
-    asked_for_end=st.booleans(),
-)
-def test_reading_ahead_gives_what_reading_gives(
-    ranges: list[tuple[int, int]], ahead: int, at_once: int, asked_for_end: bool
-) -> None:
-    job = deploy_job(
-        example_job("future_rand", PROTOCOLS["future_rand"].examples[0]), deployed_at=0
-    )
-    cluster = MemoryCluster(partitions={job.topic(Role.SHUFFLED): 2})
-    values = [str(number).encode() for number in range(100)]
-    for value in values:
-        cluster.send(job.topic(Role.SHUFFLED), value, 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpstream.pipeline.recording.replay.on_cluster._RECORDS_AHEAD", ahead)
-        patch.setattr("dpstream.pipeline.kafka.topic_reader._SLICE_BYTES", at_once)
-        read = ClusterReader(cast(Cluster, cluster), job)
-        if asked_for_end:
-            assert read(end_offset(Role.SHUFFLED, 1)) == 100
-        for start, length in ranges:
-            found: list[LogRecord] = []
-            stop = min(start + length, 100)
-            read(scan(Role.SHUFFLED, 1, start, stop, found.append))
-            assert [record.value for record in found] == values[start:stop]

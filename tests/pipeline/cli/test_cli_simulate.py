@@ -63,23 +63,6 @@ def test_a_seed_makes_it_repeatable_and_only_a_seed(
     assert len({tuple(estimates(*options)) for options in (["--seed", 8], [], [])}) == 3
 
 
-def test_trials_share_nothing_and_are_summed_up(
-    dpstream: Commands, job_file: Path, changes: Path
-) -> None:
-    arguments = ("simulate", job_file, "--input", changes, "--seed", 7, "--json")
-    single = dpstream(*arguments).json
-    several = dpstream(*arguments, "--trials", 3)
-    assert several.errors == ""
-    assert several.json["epochs"] == single["epochs"]
-    assert several.json["trials"] == 3
-    assert several.json["rmse"] != single["rmse"]
-    # Three trials of twelve epochs: whole thirty-sixths, most of them covered.
-    covered = several.json["coverage"] * 3 * EPOCHS
-    assert covered == pytest.approx(round(covered))
-    assert several.json["coverage"] > 0.5
-    assert dpstream(*arguments, "--trials", 3) == several
-
-
 def test_smoothed_estimates_are_printed_in_place_of_those_published(
     dpstream: Commands, job_file: Path, changes: Path
 ) -> None:

@@ -9,9 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from dpstream.aggregators.estimate import CHANGES_USED, Estimate
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.cli.status_lines import status_lines
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, Origin, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.jobs.phases import Phase
@@ -20,7 +18,6 @@ from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.kafka.workers.groups import Committed
-from dpstream.pipeline.operations.dead_letters import DeadLetterLog
 from dpstream.pipeline.operations.registrations import Registrations
 from dpstream.pipeline.operations.status.facts import (
     SILENCE,
@@ -33,11 +30,10 @@ from dpstream.pipeline.operations.status.facts import (
 from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
 from dpstream.pipeline.operations.status.judging import PATIENCE, find_notes, find_problems
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.stages.topic_uses import stages_of
 from dpstream.topics.manifests import Fate, Manifest, encode_manifest
 from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
-from dpstream.topics.records import DeadLetter, Farewell, Reason, Registration
+from dpstream.topics.records import Farewell, Registration
 from tests.support.memory_cluster import MemoryCluster
 from tests.support.small_run import EPOCHS, job_text
 
@@ -87,27 +83,6 @@ def notes(**more: Any) -> list[str]:
     return list(find_notes(JOB, status_of(stages(), **more)))
 
 
-def test_nothing_is_wrong_with_a_job_at_work() -> None:
-    assert problems(stages()) == []
-    assert problems(stages(), published=publication(3)) == []
-    assert notes() == []
-
-
-def test_an_epoch_without_reports_is_named() -> None:
-    (note,) = notes(published=publication(3))
-    assert note == "no devices reported in epoch 3: it has no estimate"
-    small = replace(publication(4), fate=Fate.TOO_SMALL)
-    (note,) = notes(published=small)
-    assert note == "fewer than 100 devices reported in epoch 4: it has no estimate"
-    shown = [str(each) for each in status_lines(status_of(stages(), published=small), NOW)]
-    assert "all is well" not in shown
-    estimate = Estimate.around(5.0, 1.0, 2.0, 10, 10)
-    known = replace(small, fate=Fate.RELEASED, estimate=estimate)
-    assert notes(published=known) == []
-    shown = [str(each) for each in status_lines(status_of(stages(), published=known), NOW)]
-    assert "all is well" in shown
-
-
 @pytest.mark.parametrize("stage", stage_roles())
 def test_a_stage_needs_a_live_worker(stage: str) -> None:
     for workers in ((), (worker(stage, age=SILENCE + 0.1),)):
@@ -115,16 +90,6 @@ def test_a_stage_needs_a_live_worker(stage: str) -> None:
         assert f"dpstream run {stage} small" in problem
     one_gone = worker(stage, age=SILENCE + 0.1), worker(stage, worker="w2", age=SILENCE)
     assert problems(stages(**{stage: StageStatus(stage, one_gone, 0, None)})) == []
-
-
-def test_changes_that_people_have_used_up_need_a_person() -> None:
-    estimate = Estimate.around(40, 5, 10, 90, 100, (CHANGES_USED,))
-    flagged = replace(publication(3), estimate=estimate)
-    (problem,) = problems(stages(), published=flagged)
-    assert "made the 2 changes that it allows for" in problem
-    assert "a larger parameters.changes" in problem
-    quiet = replace(publication(3), estimate=replace(estimate, flags=()))
-    assert problems(stages(), published=quiet) == []
 
 
 GONE = tuple(StageStatus(stage, (), 1_000, 10_000.0) for stage in stage_roles())
@@ -152,24 +117,6 @@ def test_only_a_job_that_is_to_work_needs_workers(phase: Phase) -> None:
 REPLAY = JOB.model_copy(
     update={"replay_of": Origin.model_validate({"job": "big", "deployment": "00" * 16})}
 )
-
-
-def test_a_replay_needs_workers_only_while_something_waits() -> None:
-    done = tuple(StageStatus(stage, (), 0, None) for stage in stages_of(REPLAY))
-    begun = status_of(done, replay_of="big")
-    assert len(list(find_problems(REPLAY, begun))) == 2
-    over = replace(begun, published=publication(1))
-    assert list(find_problems(REPLAY, over)) == []
-    waits = replace(done[0], lag=1, waiting=0.0), done[1]
-    found = list(find_problems(REPLAY, replace(over, stages=waits)))
-    assert len(found) == 2
-    assert "no worker of stage aggregate is alive" in found[0]
-
-
-def test_what_was_withheld_from_a_replay_was_withheld_live() -> None:
-    found = status_of(stages()[1:], withheld=5)
-    assert list(find_problems(REPLAY, replace(found, replay_of="big"))) == []
-    assert len(list(find_problems(JOB, found))) == 1
 
 
 @pytest.mark.parametrize("stage", stage_roles())
@@ -201,37 +148,6 @@ def test_stage_is_not_stuck_while_a_producer_is_ahead_of_time() -> None:
     assert [problem for problem in found(0.0) if "stage shuffle is stuck" in problem]
 
 
-def test_workers_without_partitions_are_named_with_what_helps() -> None:
-    waits = StageStatus("publish", (worker("publish", partitions=()),), 5, PATIENCE + 1.0)
-    (problem,) = problems(stages(publish=waits))
-    assert "no worker has partitions" in problem
-    assert "dpstream run publish starts it again" in problem
-    assert "restart them" not in problem
-
-
-def test_lost_topic_does_not_advise_to_restart_workers() -> None:
-    waits = stages(publish=StageStatus("publish", (worker("publish"),), 5, PATIENCE + 1.0))
-    assert problems(waits, contradictions=("made again",)) == ["made again"]
-    gone = TopicStatus("small.partials", 0, 1)
-    (problem,) = problems(waits, topics=(gone,))
-    assert "small.partials is gone" in problem
-
-
-def test_late_reports_are_said() -> None:
-    shuffle = StageStatus("shuffle", (worker("shuffle", late_reports=1_500),), 0, None)
-    (problem,) = problems(stages(shuffle=shuffle))
-    assert problem.startswith("1,500 reports came after their epoch was decided")
-    assert "dpstream producers small" in problem
-
-
-def test_dead_letters_of_an_earlier_deployment_are_nobodys_fault() -> None:
-    assert problems(stages(), dead_letters={"deployment": 5}) == []
-    letters = {"deployment": 5, "unreadable": 2, "epoch": 1}
-    (problem,) = problems(stages(), dead_letters=letters)
-    assert problem.startswith("3 dead letters")
-    assert "--redrive" in problem
-
-
 def test_epochs_of_which_nothing_is_released_need_a_person() -> None:
     assert problems(stages(), withheld=2) == []
     (problem,) = problems(stages(), withheld=3)
@@ -260,14 +176,6 @@ def test_what_retention_took_is_said() -> None:
     shuffle = StageStatus("shuffle", (worker("shuffle"),), 3, 1.0, deleted=(1,))
     (problem,) = problems(stages(shuffle=shuffle))
     assert "in partition 1 was deleted, most likely by retention (7 days)" in problem
-
-
-def test_who_is_missing_is_good_to_know() -> None:
-    (few,) = notes(producers=0)
-    assert "0 of 1 producers have registered" in few
-    (silent,) = notes(silent=tuple("abcdefg"))
-    assert "a, b, c, d, e and 2 more" in silent
-    assert "--retire NAME" in silent
 
 
 class Topics(MemoryCluster):
@@ -423,15 +331,6 @@ def test_where_messages_are_hidden_neither_records_nor_rates_are_told() -> None:
     assert "3 devices came after their epoch was decided" in " ".join(status.problems)
 
 
-def test_topics_that_were_changed_are_found() -> None:
-    topics = Topics()
-    topics.partitions[JOB.topic(Role.REPORTS)] = 4
-    status = gather_status(topics.cluster, JOB, NOW)
-    assert status.topics == (TopicStatus("small.reports", 4, 2),)
-    topics.partitions[JOB.topic(Role.REPORTS)] = 1
-    assert gather_status(topics.cluster, JOB, NOW).topics == (TopicStatus("small.reports", 1, 2),)
-
-
 def test_topics_that_are_gone_are_found() -> None:
     topics = Topics()
     gone = set(topics.partitions)
@@ -472,17 +371,6 @@ def test_lag_counts_what_is_not_finished_and_how_long_it_waits() -> None:
     assert (shuffle.lag, shuffle.waiting) == (0, None)
 
 
-def test_a_dead_letter_written_twice_counts_once() -> None:
-    topics = Topics()
-    for offset, reason in ((3, Reason.UNREADABLE), (3, Reason.UNREADABLE), (4, Reason.EPOCH)):
-        letter = DeadLetter(JOB.topic(Role.REPORTS), 0, offset, reason, "why", b"x")
-        value, headers = letter.to_record()
-        topics.add(Role.DEAD_LETTERS, value, headers=tuple(headers))
-    topics.add(Role.DEAD_LETTERS, b"somebody else's")
-    assert [letter.offset for letter in DeadLetterLog(topics.cluster, JOB).read()] == [3, 4]
-    assert gather_status(topics.cluster, JOB, NOW).dead_letters == {"epoch": 1, "unreadable": 1}
-
-
 @pytest.fixture
 def registered() -> Topics:
     """Three producers and four decided epochs: b has missed the last three of them."""
@@ -520,16 +408,6 @@ def test_a_lost_offset_is_no_loss_where_all_windows_are_published(registered: To
     assert deleted() == ()
     registered.delete_below(JOB.topic(Role.REPORTS), 2)
     assert deleted() == (0,), "what lay beyond the last window is not decided"
-
-
-def test_who_reports_who_is_silent_and_who_has_left(registered: Topics) -> None:
-    found = Registrations(registered.cluster, JOB).statuses()
-    assert [(each.name, each.state, each.last_in, each.devices) for each in found] == [
-        ("a", "reporting", 4, 100),
-        ("b", "silent", 1, 101),
-        ("c", "left", 2, 102),
-    ]
-    assert [each.last_epoch for each in found] == [None, None, 2]
 
 
 def test_a_producer_is_retired_with_the_last_decided_epoch(registered: Topics) -> None:

@@ -17,14 +17,13 @@ from dpstream.pipeline.collector import collector as collector_module
 from dpstream.pipeline.collector import rates as rates_module
 from dpstream.pipeline.collector.answers import Answer
 from dpstream.pipeline.collector.collector import Collector, CollectorSettings
-from dpstream.pipeline.collector.following import WantedJob, WantedJobs, wanted_jobs
+from dpstream.pipeline.collector.following import WantedJob, WantedJobs
 from dpstream.pipeline.collector.intake import Intake
 from dpstream.pipeline.collector.metrics import registry_of
 from dpstream.pipeline.collector.rates import Rates
 from dpstream.pipeline.collector.watermarks import Watermarks
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
-from dpstream.pipeline.jobs.jobs_topic import JobsTopic
-from dpstream.pipeline.jobs.phases import JobPhase, Phase
+from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.kafka.broker_clock import BrokerClock
 from dpstream.pipeline.kafka.jobs_follower import Away
 from dpstream.pipeline.kafka.workers.log_lines import LogLines
@@ -278,25 +277,6 @@ def test_watermarks_begin_with_what_is_open(job: DeployedJob) -> None:
     assert open_still.due(BEGIN + 99 * DAY) == list(range(4, 17))
     assert Watermarks(intake, BEGIN - 10 * DAY).next == 1
     assert Watermarks(intake, BEGIN + 99 * DAY).due(BEGIN + 100 * DAY) == []
-
-
-def test_which_jobs_are_wanted(job: DeployedJob) -> None:
-    topic = JobsTopic()
-    topic.apply(b"phones", job.to_bytes())
-    plain = job.model_copy(
-        update={"name": "plain", "signed_description": None, "collector_key": None, "devices": None}
-    )
-    topic.apply(b"broken", b"{}")
-    topic.jobs["plain"] = plain
-    paused = JobPhase("phones", job.deployment, Phase.PAUSED, 0)
-    topic.apply(paused.key, paused.to_bytes())
-    found = wanted_jobs(topic)
-    assert set(found.jobs) == {"phones"}
-    assert found.jobs["phones"].phase is Phase.PAUSED
-    assert set(found.refused) == {"broken"}
-    named = wanted_jobs(topic, ("plain", "missing"))
-    assert not named.jobs
-    assert set(named.refused) == {"plain", "missing"}
 
 
 def test_rates_fill_again_and_forget(monkeypatch: pytest.MonkeyPatch) -> None:

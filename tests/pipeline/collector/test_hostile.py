@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from dpstream.pipeline.addresses import networks
-from dpstream.pipeline.collector.answers import Answer, _head, written
+from dpstream.pipeline.collector.answers import Answer, written
 from dpstream.pipeline.collector.http_limits import HttpLimits
 from dpstream.pipeline.collector.rates import Rates
 from dpstream.pipeline.collector.service import Access
@@ -315,13 +315,6 @@ async def test_a_request_of_many_reports_costs_as_much_as_they(job: DeployedJob)
         assert (await client.report(many)).status == 202
         reply = await client.report(body(job))
         assert (reply.status, reply.headers["retry-after"]) == (429, "41")
-
-
-def test_answers_that_are_kept_hold_no_bodies() -> None:
-    _head.cache_clear()
-    for number in range(3000):
-        written(Answer(200, b"%d" % number + bytes(1000)), (), close=False)
-    assert _head.cache_info().currsize <= 4
 
 
 async def test_trailers_are_no_headers(job: DeployedJob) -> None:

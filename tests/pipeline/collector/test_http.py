@@ -5,7 +5,6 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from dpstream.topics.envelopes import BODY_MAX, CONTENT_TYPE
 from dpstream.topics.loose_batches import decode_loose_batch
 from tests.support.collector_server import Client, collecting, report, request
 from tests.support.device_jobs import BEGIN, DAY, LATE, body, device_job, envelope
-from tests.support.waiting import until
 
 APP = "https://app.example.org"
 
@@ -299,41 +297,6 @@ async def test_requests_that_mean_two_things_are_refused(job: DeployedJob) -> No
             client.send(f"POST /v1/jobs HTTP/1.1\r\n{lines}\r\n\r\nabcd".encode())
             assert (await client.reply()).status == (405 if "h2c" in lines else 400)
             client.writer.close()
-
-
-async def test_slow_clients_are_dropped(job: DeployedJob) -> None:
-    limits = replace(HttpLimits(), head_seconds=10, body_seconds=20, idle_seconds=30)
-    async with collecting(job, limits=limits) as server:
-        silent, head, half, idle, brisk = [await server.connect() for _ in range(5)]
-        head.send(b"POST /v1")
-        half.send(report(body(job))[:-1])
-        assert (await idle.ask("GET", "/healthz")).status == 200
-        assert (await brisk.ask("GET", "/healthz")).status == 200
-        await until(lambda: sum(bool(c._in_body) for c in server.connections.open) == 1)
-        await until(lambda: sum(bool(c._in_head) for c in server.connections.open) == 1)
-        server.connections.tick(10.0)
-        assert await silent.closed()
-        await _no_answer_or(head, "timeout")
-        server.connections.tick(20.0)
-        await _no_answer_or(half, "timeout")
-        assert (await brisk.ask("GET", "/healthz")).status == 200
-        server.connections.tick(30.0)
-        assert await idle.closed()
-        assert (await brisk.ask("GET", "/healthz")).status == 200
-
-
-async def test_who_takes_no_answers_is_dropped(job: DeployedJob) -> None:
-    async with collecting(job) as server:
-        greedy = await server.connect()
-        cast(asyncio.Transport, greedy.writer.transport).pause_reading()
-        ask = request("GET", "/v1/openapi.json") * 100
-        while not any(c._stuck for c in server.connections.open):
-            greedy.send(ask)
-            await asyncio.sleep(0)
-        other = await server.connect()
-        assert (await other.report(body(job))).status == 202
-        server.connections.tick(31.0)
-        await until(lambda: len(server.connections.open) == 1)
 
 
 async def test_idle_connections_make_room(job: DeployedJob) -> None:

@@ -10,14 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.estimate import Estimate
-from dpstream.aggregators.value_stream import ValueStreamAggregator
 from dpstream.pipeline.collector.intake import Gate, Intake
 from dpstream.pipeline.demo import (
     demo_change_log,
@@ -27,19 +24,14 @@ from dpstream.pipeline.demo import (
 )
 from dpstream.pipeline.demo.devices.fleet import Fleet, Told
 from dpstream.pipeline.demo.devices.job import (
-    CHANGES,
-    DEVICES,
     EPOCH_SECONDS,
-    EPOCHS,
     NAME,
-    have_it_on,
     job_text,
 )
-from dpstream.pipeline.demo.devices.page import application, epoch_body
+from dpstream.pipeline.demo.devices.page import application
 from dpstream.pipeline.demo.story import (
     PEOPLE,
     STUDENT,
-    WIDTH,
     ScreenOfStory,
     values_of,
     what_a_device_sends,
@@ -52,8 +44,6 @@ from dpstream.pipeline.jobs.descriptions import described
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.key_files import CollectorKey
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
 from dpstream.topics.loose_batches import decode_enrolments, decode_loose_batch
 from dpstream.topics.manifests import Fate
 
@@ -93,31 +83,6 @@ def test_the_fleet_sends_what_a_collector_takes_and_enrols_once() -> None:
         for number in range(10, 50):
             fleet.acknowledged(number)
     assert len(devices) == 50
-
-
-def test_the_job_fits_what_people_do() -> None:
-    """Nobody changes more often than the job assumes, and intervals hold to the last epoch."""
-    job = deployed()
-    assert job.signed_description is not None
-    told = Told.read(job.signed_description.told())
-    fleet, law = Fleet(told, DEVICES, seed=1), job.law
-    assert isinstance(law, ValueStreamLaw)
-    values = np.array([fleet.values(EPOCH_SECONDS * epoch) for epoch in range(EPOCHS)])
-    changes = (np.diff(values, axis=0, prepend=0) != 0).sum(axis=0)
-    assert int(changes.max()) == job.assumes_changes == CHANGES
-    rng, devices = seeded_generator(4), ValueStream(law)
-    devices.enrol(DEVICES, rng)
-    aggregator, attendance = ValueStreamAggregator(law), Attendance.constant(EPOCHS, DEVICES)
-    held = []
-    for epoch, now in enumerate(values, 1):
-        aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
-        found = aggregator.estimate(epoch, attendance)
-        assert found is not None
-        assert found.low is not None
-        assert found.high is not None
-        held.append(found.low <= now.sum() <= found.high)
-    assert np.mean(held[:64]) >= 0.9
-    assert np.mean(held[-64:]) >= 0.9
 
 
 def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -> None:
@@ -168,27 +133,6 @@ def test_the_page_is_whole_and_says_nothing_that_is_not_public(tmp_path: Path) -
     asyncio.run(work())
 
 
-@pytest.mark.parametrize(
-    ("value", "half", "words"),
-    [
-        (2_068, 465, "about 2,070 of 10,000 have it on, between 1,600 and 2,540"),
-        (-146, 435, "fewer than 290 of 10,000 have it on"),
-        (9_990, 700, "about 9,990 of 10,000 have it on, between 9,290 and 10,000"),
-        (None, 0, None),
-    ],
-)
-def test_the_terminal_and_the_page_say_the_same_number(
-    value: float | None, half: float, words: str | None
-) -> None:
-    estimate = None if value is None else Estimate.around(value, half / 2, half, 10_000, 10_000)
-    record = EstimateRecord(bytes(16), 3, Fate.RELEASED, 0, 10_000, 10_000, estimate, {})
-    assert have_it_on(record) == words
-    shown = epoch_body(deployed(), record)
-    assert shown["words"] == words
-    assert shown["assumption"].startswith(f"Assumes at most {CHANGES} changes per person")
-    assert shown["warning"] is None
-
-
 WEEKS = 170
 
 
@@ -218,16 +162,3 @@ def story(jobs: list[DeployedJob]) -> list[ScreenOfStory]:
         what_everyone_sees([(job, records(job)) for job in jobs], "http://127.0.0.1:8765/"),
         what_it_would_take(jobs),
     ]
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_it_has_four_screens_that_fit_a_terminal(story: list[ScreenOfStory], width: int) -> None:
-    assert [screen.number for screen in story] == [1, 2, 3, 4]
-    for screen in story:
-        lines = screen.folded(width)
-        assert len(lines) <= 18
-        # But for the address, which is to be copied whole.
-        folded = [line for line in lines if "http" not in line]
-        assert len(lines) - len(folded) == (screen.number == 3)
-        assert all(len(line) <= min(width, WIDTH) for line in folded)
-        assert not any(line.lstrip().startswith("%") for line in folded)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -206,22 +205,3 @@ def test_a_row_without_a_value_before_the_start_says_that_there_is_a_user(tmp_pa
 def test_without_a_horizon_the_last_row_ends_the_log(tmp_path: Path) -> None:
     log = load(tmp_path, "user,epoch,value\nann,2,1\nbob,9,0\n", last_epoch=None)
     assert (log.last_epoch, log.truth().tolist()) == (9, [0] + [1] * 8)
-
-
-def test_a_million_users_and_five_million_rows_would_fit_in_a_gigabyte(tmp_path: Path) -> None:
-    # 2 GB for five million rows are 400 bytes for each; the interpreter itself is not counted.
-    rows, some = 25_000, 5_000
-    rng = np.random.default_rng(1)
-    numbers = np.concatenate([np.arange(some), rng.integers(some, size=rows - some)])
-    epochs = rng.integers(1, 257, size=rows)
-    path = tmp_path / "members.csv"
-    lines = (f"user-{n:09d},{e},{(n ^ e) & 1}\n" for n, e in zip(numbers, epochs, strict=True))
-    path.write_text("user,epoch,value\n" + "".join(lines))
-    tracemalloc.start()
-    try:
-        log = load_change_log(path, last_epoch=256)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(log.users) == some
-    assert peak / rows < 200

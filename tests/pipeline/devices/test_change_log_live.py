@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.pipeline.devices.change_log import load_change_log
-from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, Listed, LiveSource
+from dpstream.pipeline.devices.live import Change, CloseEpoch, Event, LiveSource
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.times import EpochCalendar
-from dpstream.pipeline.values.value_domains import CategoryDomain
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 MINUTES = EpochCalendar(START, parse_duration("PT1M"))
@@ -121,22 +119,6 @@ def test_epochs_close_by_the_clock_and_not_before() -> None:
     assert source.notices() == ("standard input: 1 row after epoch 3: not used",)
 
 
-def test_a_row_closes_what_is_over_before_it_counts() -> None:
-    source = LiveSource(MINUTES, 1)
-    assert source.receive(b"user,value\nann,1\n", at(0.9)) == [Change(1, "ann", 1)]
-    assert source.receive(b"ann,0\n", at(1)) == [CloseEpoch(1), Change(2, "ann", 0)]
-
-
-def test_without_epoch_or_time_rows_count_on_arrival_in_their_order() -> None:
-    source = LiveSource(MINUTES, 1)
-    events = source.receive(b"value,user\n1,ann\n0,ann\n1,ann\n", at(0.5))
-    assert changes(events) == [(1, "ann", 1), (1, "ann", 0), (1, "ann", 1)]
-    # A clock that is set back makes nothing late.
-    source.tick(at(2))
-    assert changes(source.receive(b"0,ann\n", at(0))) == [(3, "ann", 0)]
-    assert source.notices() == ()
-
-
 def test_rows_of_later_epochs_are_held_up_to_a_bound() -> None:
     source = LiveSource(MINUTES, 1, hold=2)
     rows = b"ann,2,1\nbob,3,1\nzoe,2,1\nann,1,0\n"
@@ -169,33 +151,6 @@ def test_a_late_row_cannot_change_its_epoch_but_holds_from_now_on() -> None:
     )
 
 
-def test_lateness_lets_an_epoch_wait_for_its_rows() -> None:
-    source = LiveSource(MINUTES, 1, lateness=timedelta(seconds=10))
-    source.receive(b"user,time,value\n", at(0))
-    rows = b"ann,2024-01-01T00:01:01,0\nann,2024-01-01T00:00:59,1\n"
-    assert source.receive(rows, at(1.1)) == [Change(1, "ann", 1)]
-    assert source.tick(at(1 + 1 / 6)) == [CloseEpoch(1), Change(2, "ann", 0)]
-
-
-def test_the_end_of_the_input_leaves_the_running_epoch_to_a_later_run() -> None:
-    source = LiveSource(MINUTES, 1)
-    source.receive(HEADER + b"ann,1,1\nbob,3,1\n", at(0))
-    assert source.end(at(1.5)) == [CloseEpoch(1)]
-    assert source.epoch == 2
-    # A line without its end is a row if it is whole.
-    assert _ended_with(b"bob,2,") == []
-    assert _ended_with(b"bob,1,0") == [Change(1, "bob", 0)]
-
-    later = LiveSource(MINUTES, first_epoch=1)
-    assert later.tick(at(2.5)) == [CloseEpoch(1), CloseEpoch(2)]
-
-
-def _ended_with(last: bytes) -> list[Event]:
-    source = LiveSource(MINUTES, 1)
-    source.receive(HEADER + b"ann,1,1\nzoe,1,1\n" + last, at(0))
-    return source.end(at(0))
-
-
 @pytest.mark.parametrize(
     ("rows", "line_number", "reason"),
     [
@@ -212,13 +167,6 @@ def test_a_bad_row_is_skipped_with_its_line(rows: bytes, line_number: int, reaso
     assert [row.line for row in source.bad_rows.first] == [line_number]
     assert reason in source.bad_rows.first[0].reason
     assert source.notices() == ("standard input: 1 bad row skipped",)
-
-
-def test_a_quote_that_the_end_finds_open_is_a_bad_row() -> None:
-    source = LiveSource(MINUTES, 1)
-    assert source.receive(HEADER + b'"ann,1,1\n', at(0)) == []
-    assert source.end(at(0)) == []
-    assert source.bad_rows.first[0].reason == "broken CSV: unexpected end of data"
 
 
 @pytest.mark.parametrize(
@@ -244,32 +192,3 @@ def test_of_a_line_that_is_too_long_no_more_than_that_is_kept(before: bytes) -> 
     assert str(source.bad_rows) == "standard input:3: a line of more than 1,048,576 bytes"
     assert source.receive(b"x\nbob,1,1\nbob,1,x\n", at(0)) == [Change(1, "bob", 1)]
     assert [row.line for row in source.bad_rows.first] == [3, 5]
-
-
-def test_a_row_without_a_value_before_epoch_1_lists_its_user() -> None:
-    source = LiveSource(MINUTES, 1)
-    rows = b"bob,1,1\nann,0,\nann,-9, \nann,1,\nann,0,0\n"
-    assert source.receive(HEADER + rows, at(0.5)) == [
-        Change(1, "bob", 1),
-        Listed("ann"),
-        Listed("ann"),
-        Change(1, "ann", 0),
-    ]
-    assert [row.line for row in source.bad_rows.first] == [5], "epoch 1 needs a value"
-    # Where an empty value is one, the row lists its user and has it.
-    items = LiveSource(MINUTES, 1, domain=CategoryDomain(["x"]))
-    assert items.receive(HEADER + b"ann,0,\n", at(0.5)) == [Listed("ann"), Change(1, "ann", 0)]
-    # Without a place, no row is known to stand before epoch 1.
-    arriving = LiveSource(MINUTES, 1)
-    assert arriving.receive(b"user,value\nann,\n", at(-5)) == []
-
-
-def test_a_live_source_and_a_file_account_for_the_same_bad_rows(tmp_path: Path) -> None:
-    data = HEADER + b'ann,1,1\nann,1,0\nbob,x,1\n"a"b,1,1\n\nzoe,1\n"c\nd",1,x\nzoe,1,1\n'
-    path = tmp_path / "log.csv"
-    path.write_bytes(data)
-    source = LiveSource(MINUTES, 1, name=str(path))
-    source.receive(data, at(0))
-    from_file = load_change_log(path, skip_bad_rows=True, users=["ann"]).bad_rows
-    lines = [[row.line for row in bad_rows.first] for bad_rows in (from_file, source.bad_rows)]
-    assert lines == [[3, 4, 5, 7, 8]] * 2

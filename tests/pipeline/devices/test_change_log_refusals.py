@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -102,12 +101,6 @@ def test_a_bad_row_is_refused_with_its_line_and_may_be_skipped(
         assert set(log.users) <= {"zoe", "bob", "ann", "a\r\nb", "a\nb", "c\nd"}
 
 
-def test_the_first_of_two_contradicting_lines_is_the_one_kept(tmp_path: Path) -> None:
-    log = load(tmp_path, "user,epoch,value\nann,3,1\nann,3,0\nann,3,1\nann,3,0\n", skip=True)
-    assert log.truth()[2] == 1
-    assert [row.line for row in log.bad_rows.first] == [3, 5]
-
-
 def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_file(
     tmp_path: Path,
 ) -> None:
@@ -124,12 +117,6 @@ def test_all_bad_rows_are_counted_and_the_first_ten_shown_in_the_order_of_the_fi
         "7 rows: contradicts an earlier one: another value of user ... for the same epoch (the "
         "first: line 3: contradicts line 2: another value of user 'ann' for the same epoch)",
     ]
-
-
-def test_lines_are_counted_on_through_broken_rows(tmp_path: Path) -> None:
-    rows = b'"a"b,1,1\n"c"d,1,1\nann,1,1\nann,1,x\n'
-    bad_rows = load(tmp_path, b"user,epoch,value\n" + rows, skip=True, users=("ann",)).bad_rows
-    assert [row.line for row in bad_rows.first] == [2, 3, 5]
 
 
 PACKED = gzip.compress(b"user,epoch,value\n" + b"".join(b"u%d,1,1\n" % n for n in range(999)))
@@ -172,16 +159,6 @@ def test_times_need_a_calendar(tmp_path: Path) -> None:
     path.write_text("user,time,value\nann,2024-01-01,1\n")
     with pytest.raises(InputError, match=r"need a start and a length to place them$"):
         load_change_log(path)
-
-
-def test_a_pipe_is_a_file_too(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    os.write(writing, gzip.compress(b"user,epoch,value\nann,1,1\n"))
-    os.close(writing)
-    try:
-        assert load_change_log(f"/dev/fd/{reading}").users == ("ann",)
-    finally:
-        os.close(reading)
 
 
 pieces = st.lists(

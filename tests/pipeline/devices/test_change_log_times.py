@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpstream.pipeline.values.durations import Duration, parse_duration
 from dpstream.pipeline.values.time_texts import TimeReader
-from dpstream.pipeline.values.times import EpochCalendar, microseconds, parse_time
+from dpstream.pipeline.values.times import EpochCalendar, parse_time
 
 between = (datetime(2, 1, 1), datetime(9998, 12, 31))
 moments = st.datetimes(*between) | st.datetimes(*between, timezones=st.timezones())
@@ -64,22 +64,6 @@ def test_unix_times_are_exact(text: str) -> None:
 durations = st.sampled_from(
     [parse_duration(text) for text in ("P7D", "P1W", "PT1H", "P1D", "P1M", "P3M", "P1Y", "P1M3D")]
 ) | st.builds(Duration, exact=st.timedeltas(timedelta(microseconds=1), timedelta(days=400)))
-starts = st.datetimes(datetime(1990, 1, 1), datetime(2030, 1, 1), timezones=st.just(UTC))
-near = st.datetimes(datetime(1980, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))
-
-
-@given(starts, durations, st.lists(near, max_size=20), st.lists(st.integers(-40, 40), max_size=5))
-def test_a_column_is_placed_as_each_moment_alone(
-    start: datetime, length: Duration, some: list[datetime], epochs: list[int]
-) -> None:
-    calendar = EpochCalendar(start, length)
-    begins = [calendar.start_of(epoch) for epoch in epochs]
-    before = [begin - timedelta(microseconds=1) for begin in begins]
-    column = np.array([microseconds(m) for m in (*begins, *before, *some)], dtype=np.int64)
-    expected = [*epochs, *(e - 1 for e in epochs), *(calendar.epoch_of(m) for m in some)]
-    placed = calendar.epochs_of(column)
-    assert placed.dtype == np.int64
-    assert placed.tolist() == expected
 
 
 def test_both_ends_of_time_have_their_epochs() -> None:

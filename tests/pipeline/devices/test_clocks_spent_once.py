@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.estimate import Estimate
 from dpstream.pipeline.actions import Append, Flush, Result, Steps
 from dpstream.pipeline.devices.producer import Producer, ProducerError, Transport
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
-from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
+from dpstream.pipeline.kafka.memory import MemoryLog
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.frames import Kind, kind_of
@@ -185,28 +184,3 @@ def test_a_device_that_renews_begins_anew_with_the_first_epoch() -> None:
     tilted = state["noise"] == 0
     pulls = values - 0.5 + law.boost * values
     assert state["left"][tilted] == pytest.approx((law.clock - pulls**2)[tilted])
-
-
-def test_estimates_go_on_where_a_horizon_ends() -> None:
-    """With nobody's value changing: the server begins anew with the devices, too."""
-    job = deployed(parameters={"epsilon": 8.0, "changes": 1})
-    cluster = SimulatedCluster(job, seeded(4))
-    producer = Producer(
-        job, None, name="gateway", transport=MemoryDriver(cluster.log), generators=seeded(4)
-    )
-    many, boost = 2_000, law_of(job).boost
-    with producer:
-        producer.enrol([f"user {number}" for number in range(many)])
-        for epoch in range(1, 2 * HORIZON + 1):
-            close(producer, epoch, (np.arange(many) % 4 > 0).astype(np.int64))
-    cluster.settle()
-    records = cluster.new_estimates()
-    assert len(records) == 2 * HORIZON
-    for record in records:
-        estimate = record.estimate
-        assert isinstance(estimate, Estimate)
-        assert estimate.value is not None
-        assert estimate.standard_deviation is not None
-        # A boost forgotten, or one from before, would be a share of a/(1+a) of 1,500.
-        assert 10 * estimate.standard_deviation < 1_500 * boost / (1 + boost)
-        assert abs(estimate.value - 1_500) < 7 * estimate.standard_deviation

@@ -18,7 +18,6 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.pipeline.values.examples import ExampleDomain
@@ -144,16 +143,3 @@ def test_examples_do_not_come_live(tmp_path: Path) -> None:
         pytest.raises(InputError, match="about examples, which do not change: give them by"),
     ):
         LiveProducer(producer, None)
-
-
-def test_a_plan_says_how_long_the_noise_of_a_gradient_is_and_who_is_too_few(tmp_path: Path) -> None:
-    job = deployed(tmp_path, None, groups=5)
-    expected = plan(job, 500)
-    # 100 reports of 6 numbers, kept with odds e^6.
-    assert expected.gradient_error == pytest.approx(100 * np.sqrt(np.pi / 2 * 6 / 100), rel=0.01)
-    assert expected.users_needed == ()
-    assert not expected.warnings
-    assert any("epsilon is 6 at every step" in caveat for caveat in expected.caveats)
-    assert expected.guarantee.stream_epsilon is not None
-    (warning,) = plan(job, 99).warnings
-    assert "99 users in 5 groups are 19 at turn in an epoch" in warning

@@ -13,17 +13,15 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
-from dpstream.pipeline.devices.example_log import load_example_log
 from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
 from dpstream.pipeline.devices.live import Change, LiveSource
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.input_forms import InputForm
 from dpstream.pipeline.values.durations import parse_duration
-from dpstream.pipeline.values.examples import ExampleDomain
 from dpstream.pipeline.values.numbers import NumericDomain
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.times import EpochCalendar
@@ -157,15 +155,6 @@ def test_a_missing_column_is_answered_by_those_there_are(
         load(tmp_path, header + "\nann,1,1\n", **keys)
 
 
-def test_a_named_column_of_time_is_the_one_to_go_by(tmp_path: Path) -> None:
-    text = "user,epoch,value,day\nann,9,1,2024-03-31Z\n"
-    with pytest.raises(InputError, match="2024-03-31Z"):
-        load(tmp_path, text, columns={"time": "day"})
-    log = load(tmp_path, text.replace("Z", "T00:00Z"), columns={"time": "day"})
-    assert held(log) == {"ann": [0, 1, 1, 1]}
-    assert said(log) == ["not used: column 'epoch'"]
-
-
 @pytest.mark.parametrize(
     ("time_format", "texts"),
     [
@@ -200,34 +189,6 @@ def test_a_time_of_another_format_is_bad(
         load(tmp_path, f"user,time,value\nann,{text},1\n", time_format=time_format)
 
 
-@given(
-    st.datetimes(datetime(2024, 3, 1), datetime(2024, 11, 30)),
-    st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe"]),
-)
-@example(datetime(2024, 10, 27, 2, 30), "Europe/Berlin")
-def test_a_time_without_a_zone_is_in_that_of_the_form(
-    tmp_path_factory: pytest.TempPathFactory, moment: datetime, name: str
-) -> None:
-    zone = ZoneInfo(name)
-    calendar = EpochCalendar(datetime(2024, 2, 1, tzinfo=UTC), parse_duration("PT1H"))
-    expected = calendar.epoch_of(moment.replace(tzinfo=zone).astimezone(UTC))
-    path = tmp_path_factory.getbasetemp() / "zoned"
-    path.write_text(f"user,time,value\nann,{moment.isoformat()},1\n")
-    there = EpochCalendar(calendar.start, calendar.length, zone)
-    for form, placing in [(form_of(timezone=name), calendar), (form_of(), there)]:
-        log = load_change_log(path, calendar=placing, form=form)
-        assert log.epochs.tolist() == [expected]
-        assert f"taken as {name}" in log.notices[0]
-
-
-def test_the_zone_of_the_form_goes_before_that_of_the_job(tmp_path: Path) -> None:
-    text = "user,time,value\nann,2024-03-31T00:30,1\n"
-    assert held(load(tmp_path, text, zone=BERLIN)) == {"ann": [1] * 4}
-    assert held(load(tmp_path, text, zone=BERLIN, timezone="UTC")) == {"ann": [0, 1, 1, 1]}
-    assert said(load(tmp_path, text)) == ["1 row with a time that names no zone: taken as UTC"]
-    assert said(load(tmp_path, text.replace("30,1", "30Z,1"), zone=BERLIN)) == []
-
-
 def test_words_for_1_and_0(tmp_path: Path) -> None:
     words = ["Ja", " yes ", "NEIN", "1", "0", "true", "off"]
     text = "user,epoch,value\n" + "".join(f"u{at},1,{word}\n" for at, word in enumerate(words))
@@ -241,13 +202,6 @@ def test_words_for_1_and_0(tmp_path: Path) -> None:
     # What a form says of 1 and 0 goes before what they mean otherwise.
     log = load(tmp_path, "user,epoch,value\nann,1,1\nbob,1,2\n", true=[2], false=[1])
     assert held(log) == {"ann": [0] * 4, "bob": [1] * 4}
-
-
-def test_values_are_mapped_and_the_first_to_be_so(tmp_path: Path) -> None:
-    labels = CategoryDomain(("walk", "bus", "car"))
-    text = "user,epoch,value\nann,1, b \nbob,1,B\ncid,1,car\ndan,2,-\n"
-    log = load(tmp_path, text, domain=labels, values={"b": "bus", "B": "walk", "-": ""})
-    assert [values[0] for values in held(log).values()] == [2, 1, 3, 0]
 
 
 @pytest.mark.parametrize(
@@ -350,19 +304,6 @@ def test_of_too_many_items_the_rule_says_which_count(
     assert said(log)[-1].startswith("1 item of users who hold more than 2")
 
 
-def test_examples_are_read_by_the_form_too(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
-    path.write_text("wer;art;größe\nann;1;0,5\n", encoding="cp1252")
-    domain = ExampleDomain(1, 2)
-    form = form_of(
-        separator=";", encoding="cp1252", decimal=",", columns={"user": "wer", "value": "art"}
-    )
-    log = load_example_log(path, domain=domain, last_epoch=1, form=form)
-    assert (log.users, log.examples.tolist()) == (("ann",), [[2, 2048]])
-    with pytest.raises(InputError, match=r"input: duplicates is last, .* examples"):
-        load_example_log(path, domain=domain, last_epoch=1, form=form_of(duplicates="last"))
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
@@ -383,36 +324,6 @@ def test_live_rows_are_read_by_the_form(size: int, encoding: str) -> None:
         source.notices()
     )
     assert any("UTF-16" in notice for notice in source.notices()) == (encoding == "utf-16")
-
-
-LIVE_JSON = (
-    '{"who": {"id": "m\u00fcller"}, "time": "2024-03-30T01:00", "value": "ja"}\n'
-    "\n"
-    '{"who": {"id": "ann"}, "time": "2024-03-30T02:00"}\n'
-    "[1]\n"
-    '{"who": {"id": "ann"}, "time": "2024-03-30T03:00", "value": true}\n'
-    '{"who": {"id": "bob"}, "time": "2024-03-30T03:00", "value": 0}'
-)
-
-
-@pytest.mark.parametrize("size", [2, 3, 7, 64, 1000])
-@pytest.mark.parametrize("stated", [{}, {"format": "json"}])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_live_rows_may_be_json_lines_cut_anywhere(
-    size: int, stated: dict[str, str], encoding: str
-) -> None:
-    form = form_of(columns={"user": "who.id"}, true=["ja"], **stated)
-    source = LiveSource(EpochCalendar(DAYS.start, DAYS.length, BERLIN), 1, form=form)
-    data = LIVE_JSON.encode(encoding)
-    events = [
-        event
-        for begin in range(0, len(data), size)
-        for event in source.receive(data[begin : begin + size], DAYS.start)
-    ]
-    events += source.end(DAYS.start)
-    assert events == [Change(1, "müller", 1), Change(1, "ann", 1), Change(1, "bob", 0)]
-    assert [bad.line for bad in source.bad_rows.first] == [3, 4]
-    assert "standard input: 2 bad rows skipped" in source.notices()
 
 
 def test_live_json_names_what_its_first_object_lacks() -> None:

@@ -47,12 +47,6 @@ def test_of_too_many_items_those_that_come_first_are_used(tmp_path: Path) -> Non
     assert notice.endswith("1 item of users who hold more than 2 at an epoch: not used")
 
 
-def test_a_row_without_a_value_is_a_user_without_items(tmp_path: Path) -> None:
-    log = log_of(tmp_path, "al,1,", "bo,2,x")
-    assert held(log) == [{"al": [], "bo": []}, {"al": [], "bo": [1]}]
-    assert held(log_of(tmp_path, "al,2,")) == [{"al": []}, {"al": []}]
-
-
 def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
     rows = ("al,1,x", "bo,1,w", "bo,one,x", "bo,1", ",1,x")
     with pytest.raises(BadRowsError) as caught:
@@ -64,18 +58,6 @@ def test_bad_rows_are_all_counted_or_skipped(tmp_path: Path) -> None:
     assert held(log) == [{"al": [1], "bo": []}]
     assert log.bad_rows.total == 4
     assert "4 bad rows skipped" in log.notices[0]
-
-
-def test_a_user_with_bad_rows_alone_holds_no_items(tmp_path: Path) -> None:
-    log = log_of(tmp_path, "al,1,x", "bo,1,w", "cy,one,x", ",1,x", skip_bad_rows=True)
-    assert held(log) == [{"al": [1], "bo": [], "cy": []}]
-
-
-def test_rows_outside_the_horizon_are_not_used(tmp_path: Path) -> None:
-    log = log_of(tmp_path, "al,1,x", "bo,5,x", last_epoch=3)
-    assert (log.users, log.last_epoch) == (("al", "bo"), 3)
-    assert "1 row after epoch 3: not used" in log.notices[0]
-    assert log_of(tmp_path, "al,1,x", last_epoch=3, to_last_row=True).last_epoch == 1
 
 
 def test_times_are_placed_by_the_calendar(tmp_path: Path) -> None:

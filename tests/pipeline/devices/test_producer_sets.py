@@ -39,24 +39,6 @@ def producer(log: MemoryLog) -> Iterator[Producer]:
 
 
 @pytest.mark.parametrize(
-    ("said", "held"),
-    [
-        ([1, 2], [1, 2]),
-        (["milk", "tea"], [2, 1]),
-        ("rye", [3, 0]),
-        (["tea", "tea", 1], [1, 0]),
-        ("", [0, 0]),
-    ],
-)
-def test_a_set_is_said_as_texts_numbers_or_one_of_them(
-    producer: Producer, said: Value | list[Value], held: list[int]
-) -> None:
-    producer.report(1, {"bob": said})
-    assert producer._values.tolist() == [[0, 0], held]
-    assert producer._present.tolist() == [False, True]
-
-
-@pytest.mark.parametrize(
     ("said", "complaint"),
     [
         (["tea", "milk", "rye"], "user 'bob' holds 3 items, job baskets allows 2"),
@@ -70,13 +52,6 @@ def test_what_is_no_set_is_refused_and_nothing_is_taken_in(
     with pytest.raises(ProducerError, match=complaint):
         producer.report(1, {"ann": ["tea"], "bob": said})
     assert not producer._values.any()
-
-
-def test_sets_of_all_users_are_given_as_rows(producer: Producer) -> None:
-    producer.report_all(1, np.array([[2, 0], [1, 4]]))
-    assert producer._values.tolist() == [[2, 0], [1, 4]]
-    with pytest.raises(ProducerError, match=r"must be \(2, 2\)"):
-        producer.report_all(1, np.array([1, 2]))
 
 
 def test_messages_hold_cells_in_order_and_nothing_else(producer: Producer, log: MemoryLog) -> None:

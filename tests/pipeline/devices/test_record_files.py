@@ -7,8 +7,7 @@ import gzip
 import io
 import json
 import os
-import tracemalloc
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -20,13 +19,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from dpstream.pipeline.devices.change_log import ChangeLog, load_change_log
-from dpstream.pipeline.devices.item_log import load_item_log
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.input_forms import AS_IT_IS, InputForm
-from dpstream.pipeline.values.crowds import CrowdDomain
 from dpstream.pipeline.values.durations import parse_duration
-from dpstream.pipeline.values.numbers import NumericDomain
-from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 
@@ -147,32 +142,6 @@ def test_json_is_known_by_how_it_begins_by_name_or_by_word(
     assert log.bad_rows.total == len(begin.splitlines())
 
 
-NESTED = [
-    {"payload": {"user": "ann", "on": True}, "meta": {"at": "2024-03-31T12:00:00Z"}, "x": 1},
-    {"payload": {"user": "bob", "on": False}, "meta": {"at": "2024-03-30T12:00:00Z"}, "x": 2},
-]
-INNER = form_of(columns={"user": "payload.user", "value": "payload.on", "time": "meta.at"})
-
-
-@pytest.mark.parametrize("write", [as_lines, as_parquet])
-def test_dotted_names_lead_inwards(tmp_path: Path, write: Any) -> None:
-    log = load(tmp_path, write(NESTED), form=INNER)
-    assert (log.users, log.truth().tolist()) == (("ann", "bob"), [0, 1, 1, 1])
-    flat = [{"payload.user": "ann", "payload.on": 1, "meta.at": "2024-03-30Z".replace("Z", "")}]
-    assert load(tmp_path, write(flat), form=INNER).truth().tolist() == [1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("write", [as_lines, as_parquet])
-def test_a_name_that_is_missing_is_answered_by_those_there_are(tmp_path: Path, write: Any) -> None:
-    where = "the first record" if write is as_lines else "the schema"
-    with pytest.raises(InputError) as refusal:
-        load(tmp_path, write(NESTED))
-    said = str(refusal.value)
-    assert f"{where} must name the columns user, value and epoch or time" in said
-    assert "'payload.user', 'payload.on', 'meta.at', 'x'" in said
-    assert "--column user=payload.user --column value=" in said
-
-
 @pytest.mark.parametrize(
     ("line", "reason", "named"),
     [
@@ -241,23 +210,6 @@ def test_moments_of_parquet_are_placed_as_texts_are(
     assert zoneless == (getattr(moment, "tzinfo", None) is None and "+" not in str(moment))
 
 
-def test_days_of_parquet_are_days_there(tmp_path: Path) -> None:
-    data = as_parquet([{"user": "ann", "time": date(2024, 3, 31), "value": 1}])
-    assert load(tmp_path, data).epochs.tolist() == [2]
-    berlin = load(tmp_path, data, form=form_of(timezone="Europe/Berlin"))
-    assert berlin.epochs.tolist() == [1], "it begins before midnight in UTC"
-    with pytest.raises(InputError, match=r"time is of type date32\[day\].*: leave out time_format"):
-        load(tmp_path, data, form=form_of(time_format="%d.%m.%Y"))
-
-
-@pytest.mark.parametrize("kind", [pa.int8(), pa.float64(), pa.decimal128(21, 2), pa.string()])
-def test_numbers_of_parquet(tmp_path: Path, kind: pa.DataType) -> None:
-    rows = [{"user": "ann", "epoch": 1, "value": 12}, {"user": "bob", "epoch": 1, "value": None}]
-    data = as_parquet(rows, value=kind)
-    log = load(tmp_path, data, domain=NumericDomain(0, 20, 20, optional=True))
-    assert log.values_at(1).tolist() == [13, 0]
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -281,34 +233,3 @@ def test_parquet_comes_from_files_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read from a pipe"):
         load_change_log(f"/dev/fd/{read}", last_epoch=1)
     os.close(read)
-
-
-@pytest.mark.parametrize("write", [as_lines, as_parquet, as_csv])
-def test_crowds_are_read_from_every_format(tmp_path: Path, write: Any) -> None:
-    domain = CrowdDomain(SetDomain(("dark", "light"), slots=1), "version", ("1", "2"))
-    rows = [{"user": "ann", "epoch": 1, "value": "light", "version": 2}]
-    path = tmp_path / "rows"
-    path.write_bytes(write(rows))
-    assert load_item_log(path, domain=domain, last_epoch=1).values.tolist() == [4, 6]
-    path.write_bytes(write([{"user": "ann", "epoch": 1, "value": "light"}]))
-    with pytest.raises(InputError, match="version"):
-        load_item_log(path, domain=domain, last_epoch=1)
-
-
-@pytest.mark.parametrize("write", [as_lines, as_parquet])
-def test_memory_does_not_grow_with_what_is_not_used(tmp_path: Path, write: Any) -> None:
-    """Rows are read a batch at a time: what long texts of other columns hold is not kept."""
-    filler = "".join(map(chr, range(33, 127))) * 40
-    rows = [
-        {"user": f"u{at % 7}", "epoch": at, "value": 1, "note": f"{at}{filler}"}
-        for at in range(4000)
-    ]
-    path = tmp_path / "rows"
-    path.write_bytes(write(rows))
-    del rows
-    tracemalloc.start()
-    load_change_log(path, last_epoch=1)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert path.stat().st_size > 4 << 20 or write is as_parquet
-    assert most < 24 << 20

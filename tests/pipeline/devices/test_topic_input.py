@@ -17,9 +17,8 @@ import pytest
 from dpstream.pipeline.actions import Action, LogRecord, LogSlice, Result, Steps, carry_out
 from dpstream.pipeline.devices import producer_store
 from dpstream.pipeline.devices.change_log import load_change_log
-from dpstream.pipeline.devices.item_log import ItemLog, load_item_log
 from dpstream.pipeline.devices.produce import LiveProducer, produce_change_log
-from dpstream.pipeline.devices.produce_topic import produce_as_they_come, produce_to, read_on
+from dpstream.pipeline.devices.produce_topic import produce_as_they_come, produce_to
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.devices.producer_store import ProducerStore
 from dpstream.pipeline.devices.row_reader import RowReader
@@ -43,13 +42,6 @@ name: topical
 protocol: future_rand
 parameters: {epsilon: 2, changes: 2}
 epochs: {count: 4, start: 2024-03-30, length: P1D}
-"""
-SETS = """
-name: topical
-protocol: count_min
-parameters: {epsilon: 1, delta: 1e-6, items: 2, domain: [a, b, c]}
-epochs: {count: 4, start: 2024-03-30, length: P1D}
-shuffle: {minimum: 1000}
 """
 Event = dict[str, Any]
 Noted = dict[int, dict[str, Any]]
@@ -396,13 +388,6 @@ HELD = {
 }
 
 
-def test_events_without_a_time_are_placed_by_their_timestamps() -> None:
-    noted: Noted = {}
-    events = Events([[]])
-    run_live(None, events, Clock(events, list(STAMPED)), noted)
-    assert noted == HELD
-
-
 @pytest.mark.parametrize("length", ["P1D", "P1M", "PT1S"])
 @pytest.mark.parametrize("stamp", [-1, 1_711_800_000_000_000, 1_711_800_000_000_000_000, 2**63 - 1])
 def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length: str) -> None:
@@ -421,18 +406,6 @@ def test_a_timestamp_that_is_none_is_a_bad_event_and_no_more(stamp: int, length:
     assert (bad.line, "is no time from 1970 to 9999" in bad.reason) == (0, True)
 
 
-def test_a_late_timestamp_is_after_the_end_however_short_epochs_are() -> None:
-    job = deployed(JOB.replace("P1D", "PT1S"))
-    noted: Noted = {}
-    late = LogRecord(0, b'{"user": "ann", "value": 1}', 4_100_000_000_000)  # 2099: epoch 2.4e9
-    with opened(None, MemoryLog(), noted, job=job) as producer:
-        source = TopicInput(producer, reader_of(job), "events", roster=["ann"])
-        produce_to(source, producer, Events([[late]]), 1)
-        notices = source.notices()
-    assert noted == {1: {"ann": 0}}
-    assert notices == ("events: 1 event after epoch 4: not used",)
-
-
 def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
     tmp_path: Path, fuse: Fuse
 ) -> None:
@@ -449,15 +422,6 @@ def test_after_an_outage_what_came_meanwhile_is_read_before_epochs_are_closed(
         fuse.left = None
         run_live(tmp_path / str(at), events, clock, noted, fuse, log)
         assert noted == HELD, at
-
-
-def test_a_late_event_changes_no_closed_epoch_but_holds_from_then_on() -> None:
-    noted: Noted = {}
-    events = Events([[]])
-    late = [(1.5, {"user": "ann", "value": 1, "time": time_of(0.5)})]
-    source = run_live(None, events, Clock(events, late), noted)
-    assert [noted[epoch]["ann"] for epoch in noted] == [0, 1, 1, 1]
-    assert "events: 1 event for closed epochs: too late to change them" in source.notices
 
 
 @pytest.mark.parametrize(
@@ -484,44 +448,6 @@ def test_nobody_enrolled_is_refused(tmp_path: Path) -> None:
         run_to(tmp_path, events, MemoryLog(), {}, roster=(), everybody=False)
 
 
-def test_sets_are_those_of_a_file(tmp_path: Path) -> None:
-    job = deployed(SETS)
-    rows: list[Event | bytes] = [
-        {"user": user, "epoch": epoch, "value": value}
-        for user, epoch, value in [
-            ("ann", 1, "a"),
-            ("ann", 1, "b"),
-            ("ann", 1, "a"),
-            ("bob", 3, "c"),
-            ("ann", 3, "b"),
-            ("bob", 1, ""),
-            ("cid", -1, "a"),
-            ("ann", 4, "c"),
-            ("ann", 4, "b"),
-            ("ann", 4, "a"),
-        ]
-    ]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    log = load_item_log(path, domain=job.domain, last_epoch=EPOCHS, users=ROSTER)
-    expected = _sets_of(log)
-    for parts in ([EPOCHS], [1, 2, 3, 4]):
-        noted: Noted = {}
-        folder = tmp_path / str(len(parts))
-        for to in parts:
-            with opened(folder, MemoryLog(), noted, job=job) as producer:
-                source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
-                produce_to(source, producer, Events.of(rows, 1), to)
-                done = Done.of(source)
-        found = {
-            (epoch, user): sorted(filter(None, items))
-            for epoch, values in noted.items()
-            for user, items in values.items()
-        }
-        assert found == expected
-    assert "events: 1 event of users who hold more than 2 items: not used" in done.notices
-
-
 def test_what_came_before_the_end_is_read_after_it() -> None:
     """An event that is written while the clock is asked is there when the epoch was over."""
     job = deployed(JOB)
@@ -541,33 +467,6 @@ def test_what_came_before_the_end_is_read_after_it() -> None:
         source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
         produce_as_they_come(source, producer, events, calendar, clock, sleep=lambda seconds: None)
     assert noted[1]["ann"] == 1
-
-
-def test_a_late_item_is_not_kept(tmp_path: Path) -> None:
-    job = deployed(SETS)
-    events = Events.of([{"user": "ann", "epoch": 1, "value": "a"}], 1)
-    noted: Noted = {}
-    for to in (1, 2):
-        with opened(tmp_path, MemoryLog(), noted, job=job) as producer:
-            source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
-            produce_to(source, producer, events, to)
-            if to == 1:
-                late = {"user": "ann", "epoch": 1, "value": "b"}
-                events.partitions[0].append(record_of(late, 1))
-                read_on(source, events, events.ends())
-                assert source.notices() == (
-                    "events: 1 event for closed epochs: too late to change them",
-                )
-    assert noted[1]["ann"] == [1, 0]
-    assert noted[2]["ann"] == [0, 0]
-
-
-def _sets_of(log: ItemLog) -> dict[tuple[int, str], list[int]]:
-    return {
-        (epoch, user): sorted(filter(None, values))
-        for epoch, held in enumerate(map(np.copy, log.values_by_epoch()), 1)
-        for user, values in zip(log.users, held.tolist(), strict=True)
-    }
 
 
 def test_events_that_were_deleted_before_they_were_read_are_told(tmp_path: Path) -> None:
@@ -601,25 +500,6 @@ def test_a_topic_that_was_made_anew_and_is_longer_is_refused(tmp_path: Path) -> 
         run_to(tmp_path, Events.of(EVENTS), MemoryLog(), {}, made=made)
     run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, to=1)
     run_to(tmp_path / "earlier", Events.of(EVENTS), MemoryLog(), {}, made="one")
-
-
-def test_what_places_events_stays(tmp_path: Path) -> None:
-    events = Events.of([{"user": "ann", "value": 1, "at": time_of(2.5)}], 1)
-    run_to(tmp_path / "stamps", events, MemoryLog(), {}, to=1)
-    run_to(tmp_path / "times", Events.of(EVENTS), MemoryLog(), {}, to=1)
-    for folder, column, said in (
-        ("stamps", "time", "the timestamps of their records, and column time=at says otherwise"),
-        ("times", "epoch", "time, and column epoch=at says otherwise"),
-    ):
-        form = InputForm.model_validate({"columns": {column: "at"}})
-        with (
-            opened(tmp_path / folder, MemoryLog(), {}) as producer,
-            pytest.raises(InputError, match=said),
-        ):
-            TopicInput(producer, reader_of(producer.job, form), "events", roster=ROSTER)
-    form = InputForm.model_validate({"columns": {"time": "at", "user": "user"}})
-    with opened(tmp_path / "times", MemoryLog(), {}) as producer:
-        TopicInput(producer, reader_of(producer.job, form), "events", roster=ROSTER)
 
 
 def test_a_producer_keeps_to_its_input(tmp_path: Path) -> None:
@@ -659,26 +539,3 @@ def test_what_the_events_cannot_be_is_refused(tmp_path: Path) -> None:
         source = TopicInput(producer, reader_of(job), "events", roster=ROSTER)
         with pytest.raises(InputError, match="its events have times; the job file's epochs need"):
             produce_to(source, producer, Events.of(EVENTS), 1)
-
-
-def test_tombstones_are_counted_and_are_no_bad_events() -> None:
-    source = run_to(None, Events.of([b"", b"", EVENTS[0], b""], 1), MemoryLog(), {}, to=1)
-    assert source.notices == ("events: 3 events that are empty, as tombstones are: not used",)
-    assert source.bad_rows.total == 0
-
-
-def test_of_events_with_one_timestamp_the_last_counts() -> None:
-    events = [{"user": "ann", "value": value, "stamp": START} for value in (1, 0, 1, 0)]
-    noted: Noted = {}
-    with opened(None, MemoryLog(), noted) as producer:
-        source = TopicInput(producer, reader_of(producer.job), "events", roster=ROSTER)
-        produce_to(source, producer, Events.of(events[:3], 1), 1)
-        # Also of one that comes when others of that timestamp are drawn.
-        produce_to(source, producer, Events.of(events, 1), 2)
-        assert source.bad_rows.total == 0
-    assert [noted[epoch]["ann"] for epoch in (1, 2)] == [1, 0]
-    form = InputForm.model_validate({"duplicates": "refuse"})
-    with opened(None, MemoryLog(), noted) as producer:
-        source = TopicInput(producer, reader_of(producer.job, form), "events", roster=ROSTER)
-        produce_to(source, producer, Events.of(events, 1), 1)
-        assert (noted[1]["ann"], source.bad_rows.total) == (1, 2)

@@ -49,10 +49,6 @@ def test_a_stream_is_charged_once() -> None:
     assert charge.delta == 0.0
 
 
-def test_a_job_without_a_population_has_its_own() -> None:
-    assert Charge.of(deployed(name="weekly")).population == "weekly"
-
-
 def test_charges_add_up_to_the_budget_and_no_further() -> None:
     """A deployment that was replaced has still seen these people."""
     job = deployed(population="students", budget={"epsilon": 8})
@@ -113,14 +109,6 @@ def test_a_job_without_room_for_one_horizon_is_refused() -> None:
         check_budget(job.model_copy(update={"horizons": 1}), [])
 
 
-def test_budgets_are_counted_as_they_are_written() -> None:
-    """Ten times 0.1 is 1, and three times 0.1 is 0.3."""
-    for budget, horizons in ((0.3, 3), (1.0, 10), (0.99, 9), (1e300, 2**60 - 1)):
-        job = renewing(epsilon=0.1, budget={"epsilon": budget})
-        assert horizons_within_budget(job, []) == horizons
-        check_budget(job.model_copy(update={"horizons": min(horizons, 10)}), [])
-
-
 def test_horizons_without_end_leave_no_budget_to_be_kept() -> None:
     endless = renewing(name="endless")
     assert horizons_within_budget(endless, []) is None
@@ -157,12 +145,6 @@ def test_a_damaged_charge_is_none(field: str, value: object) -> None:
     damaged = json.dumps({**record, field: value}).encode()
     with pytest.raises(CodecError, match="not a charge"):
         Charge.from_bytes(damaged)
-
-
-def test_charges_of_earlier_software_are_for_one_horizon() -> None:
-    record = json.loads(Charge.of(deployed()).to_bytes())
-    del record["horizons"]
-    assert Charge.from_bytes(json.dumps(record).encode()).horizons == 1
 
 
 def test_deploying_fixes_the_horizons_and_charges_for_all_of_them() -> None:
@@ -209,13 +191,6 @@ def test_epochs_that_stand_alone_are_charged_with_what_they_lose_together() -> N
             check_budget(counted(budget=little), [])
 
 
-def test_horizons_of_such_epochs_are_charged_one_by_one() -> None:
-    once = Charge.of(counted()).epsilon
-    job = counted(renew=True, budget={"epsilon": 3.5 * once, "delta": 0.1})
-    assert horizons_within_budget(job, []) == 3
-    assert Charge.of(job).epsilon == once
-
-
 COMPOSED = StatedBudget(
     "students", 17.0, 1e-6, "dpstream budget", BY_COMMAND, 5, True, "ticket 12", composed=True
 )
@@ -254,14 +229,6 @@ def test_many_small_charges_have_room_where_their_sum_has_none() -> None:
     assert epsilon.filtered is not None
     assert 15 < epsilon.filtered < 17
     assert epsilon.remaining == pytest.approx(17 - epsilon.filtered)
-
-
-def test_few_large_charges_are_added_under_it_too() -> None:
-    check_budget(job(8.0), small(36), [COMPOSED])
-    with pytest.raises(BudgetError, match="and this one would take 8"):
-        check_budget(job(8.0), [*small(4), *small(1, epsilon=9.0)], [COMPOSED])
-    (epsilon, _) = accounts_of(job(8.0), small(36), [COMPOSED])
-    assert epsilon.remaining == 0, "the smaller figure is the one that counts"
 
 
 def test_a_charge_of_several_horizons_counts_as_often_under_a_filter() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -293,18 +292,6 @@ def test_what_was_promised_cannot_be_altered_unseen() -> None:
 def test_what_cannot_be_is_told_where_it_stands(more: dict[str, Any], words: str) -> None:
     with pytest.raises(JobError, match=words):
         job_of(**more)
-
-
-@pytest.mark.parametrize("protocol", ["future_rand", "split_budget", "hadamard_values"])
-def test_other_streams_are_shuffled_alike(protocol: str) -> None:
-    parameters = {
-        "future_rand": {"changes": 2},
-        "split_budget": {},
-        "hadamard_values": {"changes": 1, "domain": ["a", "b"]},
-    }[protocol]
-    job = job_of(protocol, parameters=parameters)
-    assert job.parameters.epsilon == 5.917
-    assert math.isclose(job.guarantee_of(job.calibrate()).epsilon, 5.917, rel_tol=1e-4)
 
 
 def test_every_deployment_is_another_one() -> None:

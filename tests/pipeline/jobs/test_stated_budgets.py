@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from dpstream.pipeline.jobs.budgets import BudgetError, Charge, accounts_of, check_budget
-from dpstream.pipeline.jobs.deployed_job import Origin, deploy_job
+from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.stated_budgets import StatedBudget
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import read_jobs
@@ -201,12 +201,3 @@ def test_a_damaged_stated_budget_is_none(wrong: dict[str, object]) -> None:
     for garbage in (b"", b"[]", b"{}", b"4", b"[" * 9_999):
         with pytest.raises(CodecError, match="not a stated budget"):
             StatedBudget.from_bytes(garbage)
-
-
-def test_a_replay_states_nothing() -> None:
-    job = deploy_job(job_about("replayed", 4), deployed_at=5)
-    assert StatedBudget.of(job, 5) is not None
-    replay = job.model_copy(
-        update={"replay_of": Origin.model_validate({"job": "a", "deployment": "00" * 16})}
-    )
-    assert StatedBudget.of(replay, 5) is None

@@ -86,12 +86,6 @@ class TestPlaintext:
         message = refusal(file, "# who", f"bootstrap.servers={servers}")
         assert "FILE, line 2: bootstrap.servers must be HOST:PORT" in message
 
-    def test_settings_of_a_client_are_noticed_and_left(self, file: Path) -> None:
-        (notice,) = read(file, "linger.ms=5", "acks=all").notices
-        assert (
-            notice == f"{file}: not used, for they do not concern the connection: acks, linger.ms"
-        )
-
     @pytest.mark.parametrize(
         ("line", "advice"),
         [

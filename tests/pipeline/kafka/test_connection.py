@@ -1,14 +1,11 @@
 """One cluster, named once, in the words of every client."""
 
-import inspect
 from pathlib import Path
 from typing import Any
 
 import faust
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from dpstream.pipeline.kafka.connection import Connection, ConnectionSettingsError, find_cluster
 
@@ -74,16 +71,6 @@ def test_every_client_is_told_the_same(
     assert passed_on["security_protocol"] == protocol
     assert passed_on.get("ssl_context") is connection.tls
     assert login_of(dict(passed_on)) == login
-
-
-def test_the_clients_know_every_setting_they_are_given(tmp_path: Path) -> None:
-    connection = from_file(
-        tmp_path, f"bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\nclient.id=me\n{TRUST}{LOGIN}"
-    )
-    for client in (KafkaProducer, KafkaConsumer, KafkaAdminClient):
-        assert connection.kafka_python().keys() <= client.DEFAULT_CONFIG.keys()
-    for client in (AIOKafkaProducer, AIOKafkaConsumer):
-        assert connection.aiokafka().keys() <= inspect.signature(client).parameters.keys()
 
 
 def test_the_option_goes_before_the_environment_and_that_before_the_file(

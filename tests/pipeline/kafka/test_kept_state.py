@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.kept_state import (
     ContradictionError,
@@ -35,17 +35,6 @@ def test_contradictions_name_topic_when_it_was_made_again(role: Role) -> None:
     assert found.endswith("dpstream undeploy small --delete-topics and deploy it again")
     with pytest.raises(ContradictionError, match="deleted and made again"):
         check(JOB, kept)
-
-
-def test_topic_ids_compare_only_what_is_known() -> None:
-    """A cluster before Kafka 2.8 has no ids; a topic that is gone is named elsewhere."""
-    assert list(contradictions(DEPLOYED, KeptState(ids=IDS))) == []
-    assert list(contradictions(JOB, KeptState())) == []
-
-
-def test_topic_ids_survive_the_record_of_a_deployed_job() -> None:
-    assert DeployedJob.from_bytes(JOB.to_bytes()).topic_ids == IDS
-    assert b"topic_ids" not in DEPLOYED.to_bytes()
 
 
 def test_contradictions_name_a_kept_topic_that_was_cut() -> None:

@@ -39,21 +39,3 @@ def test_what_others_have_written_is_not_passed_over() -> None:
     known = kept(7, 8, 10)
     assert not known.take(HERE, 7, 11)
     assert offsets_of(kept(7, 8, 10), 10, 11) == [10]
-
-
-def test_partitions_are_kept_apart() -> None:
-    known = kept(7)
-    assert not known.take(ELSEWHERE, 7, 8)
-    assert offsets_of(known, 7, 8) == [7]
-
-
-def test_of_what_is_not_read_nothing_is_kept() -> None:
-    known = KnownRecords(100)
-    known.note(HERE, record(7))
-    assert not known.take(HERE, 7, 8)
-
-
-def test_of_very_many_bytes_the_latest_are_kept() -> None:
-    known = kept(1, 2, 3, 4, most=10, size=5)
-    assert not known.take(HERE, 1, 5)
-    assert offsets_of(kept(1, 2, 3, 4, most=10, size=5), 3, 5) == [3, 4]

@@ -164,19 +164,6 @@ def test_what_was_decided_after_a_start_is_found_by_the_next_one() -> None:
     assert not north.is_old_copy(3)
 
 
-def test_a_start_reads_as_many_manifests_as_windows_may_run_ahead() -> None:
-    cluster = new_cluster()
-    north, _ = (Folder(name, cluster) for name in NAMES)
-    for epoch in range(1, LAST + 1):
-        decide(cluster, epoch, True, True)
-    assert not north.is_old_copy(LAST)
-    # The first one says with which epoch the deployment begins.
-    assert cluster.manifests_read == 1 + AHEAD
-    assert not north.is_old_copy(LAST)
-    assert cluster.manifests_read == 2 + AHEAD, "what was read is not read again"
-    assert north.facts["checked_manifests_0"] == LAST
-
-
 def sent(cluster: MemoryCluster, folder: Folder, epoch: int) -> None:
     said = Punctuation(JOB.fingerprint, JOB.deployment, folder.enrolment, epoch, 0, 1, 1, bytes(8))
     cluster.append(JOB.topic(Role.REPORTS), encode_punctuation(said))
@@ -201,25 +188,6 @@ def test_a_first_start_reads_the_roster_alone(tmp_path: Path) -> None:
     # Of a state that has begun it is not known what was written before.
     file.touch()
     assert ends_before(cast(Cluster, cluster), JOB, file) == {}
-
-
-def test_of_reports_the_last_ones_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = new_cluster()
-    north, south = (Folder(name, cluster) for name in NAMES)
-    sent(cluster, south, 1)
-    for _ in range(300):
-        sent(cluster, north, 1)
-    assert south.is_old_copy(0)
-    assert cluster.reports_read == 301
-    size = len(cluster.records[JOB.topic(Role.REPORTS), 0][0].value)
-    for most, read in ((("_REPORTS_READ", 100), 100), (("_REPORT_BYTES_READ", 65 * size), 192)):
-        with monkeypatch.context() as patched:
-            patched.setattr(producer_checks, *most)
-            cluster.reports_read = 0
-            assert north.is_old_copy(0)
-            assert not south.is_old_copy(0), "it is too far down"
-            assert cluster.reports_read == 2 * read
-        del south.facts["checked_reports_0"]
 
 
 def test_a_full_disk_does_not_keep_a_producer_from_starting() -> None:

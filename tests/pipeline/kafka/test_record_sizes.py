@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.attendance import Attendance
-from dpstream.aggregators.cell_window import FOUND
-from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
@@ -20,7 +17,6 @@ from dpstream.pipeline.kafka.record_sizes import (
     RecordSizeError,
     check_record_sizes,
     largest_records,
-    most_people,
 )
 from dpstream.pipeline.ledger.spending import Spending
 from dpstream.pipeline.operations.deploy_plan import plan_deployment
@@ -94,9 +90,6 @@ def job_of(protocol: str, minimum: int = 1_000, **parameters: Any) -> Job:
     )
 
 
-LARGE: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "domain": {"bits": 20}}
-
-
 def labels(count: int) -> list[str]:
     return [f"{number:x}" for number in range(count)]
 
@@ -113,19 +106,6 @@ def test_numbers_of_items_are_as_long_as_they_may_become() -> None:
     record = EstimateRecord(bytes(16), 1, Fate.RELEASED, 2**42, people, people, found, said)
     size = len(record.to_bytes())
     assert size <= largest_records(job, people)[job.topic(Role.ESTIMATES)] < size + 10_000
-
-
-def test_items_of_a_large_domain_are_searched_for_and_fit() -> None:
-    """A sketch over a million items publishes those most held, and not all of them."""
-    job = deploy_job(job_of("count_mean_sketch", rows=4, buckets=64, **LARGE), deployed_at=0)
-    aggregator = job.aggregator()
-    sent = np.arange(100, dtype=job.word_form.dtype)[:, None]
-    aggregator.add(1, sent, np.full(100, 50, np.uint64))
-    found = aggregator.estimate(1, Attendance.constant(1, 2_000))
-    assert isinstance(found, FoundItems)
-    assert 0 < len(found.items) <= FOUND
-    check_record_sizes(job)
-    assert most_people(job, job.law) is None
 
 
 def test_what_can_never_be_written_is_refused_before_anybody_is_charged(
@@ -152,16 +132,3 @@ def test_labels_that_no_deployed_job_has_room_for_are_refused() -> None:
     )
     with pytest.raises(RecordSizeError, match=r"dpstream\.jobs.*shorter ones"):
         check_record_sizes(deploy_job(job, deployed_at=0))
-
-
-def test_of_how_many_people_estimates_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpstream.pipeline.kafka.record_sizes._TIMES_PEOPLE", 10**249)
-    job = job_of("hadamard_values", minimum=10, changes=1, epsilon=1, domain=labels(4_000))
-    deployed = deploy_job(job, deployed_at=0)
-    most = most_people(deployed, deployed.law)
-    assert most is not None
-    law, room = deployed.law, (1 << 20) - 1024
-    size = largest_records(deployed, most)[deployed.topic(Role.ESTIMATES)]
-    assert size <= room < largest_records(deployed, 10 * most)[deployed.topic(Role.ESTIMATES)]
-    assert any("about 1,000,000 users" in each for each in warnings_for(job, law, 10**6))
-    assert not any("for Kafka" in each for each in warnings_for(job, law, most))

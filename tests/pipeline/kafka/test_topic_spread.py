@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from kafka import KafkaAdminClient
 from kafka.errors import (
-    InvalidReplicationFactorError,
     KafkaConnectionError,
     KafkaTimeoutError,
     RequestTimedOutError,
@@ -113,36 +112,12 @@ def cluster_of(brokers: Brokers) -> Cluster:
 
 
 @pytest.mark.usefixtures("quick")
-def test_topics_are_created_when_the_last_broker_knows_them() -> None:
-    brokers = Brokers(0, 1, 5)
-    cluster_of(brokers).create_topics([WANTED])
-    for node in brokers.nodes:
-        assert node.describe(WANTED.name)["error_code"] == 0, node
-
-
-@pytest.mark.usefixtures("quick")
 def test_topics_that_somebody_else_has_just_created_are_waited_for_too() -> None:
     brokers = Brokers(0, 1, 5)
     brokers.create_topics([WANTED])
     cluster_of(brokers).create_topics([WANTED])
     for node in brokers.nodes:
         assert node.describe(WANTED.name)["error_code"] == 0, node
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_broker_that_does_not_know_a_listed_topic_yet_is_asked_again() -> None:
-    brokers = Brokers(2, 0, 0)
-    brokers.create_topics([WANTED])
-    brokers.config_errors = 2
-    found = cluster_of(brokers).existing_topics([WANTED.name])
-    assert found == {WANTED.name: WANTED}
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_dead_broker_is_not_waited_for() -> None:
-    brokers = Brokers(0, 0, 0)
-    brokers.nodes[1].down = True
-    cluster_of(brokers).create_topics([WANTED])
 
 
 UNANSWERED = (
@@ -189,18 +164,6 @@ def test_a_cluster_that_never_says_anything_is_given_up_in_words() -> None:
     assert "do the same again" in said
     assert "CreateTopicsRequest" not in said
     assert brokers.asked == 3
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(
-    "fault", [InvalidReplicationFactorError("3 of 1"), RuntimeError("something else")]
-)
-def test_what_is_refused_is_asked_for_once(fault: Exception) -> None:
-    brokers = Brokers(0)
-    brokers.faults, brokers.carries_out = [fault, fault], False
-    with pytest.raises((ClusterError, RuntimeError), match=r"3 of 1|something else"):
-        cluster_of(brokers).create_topics([WANTED])
-    assert brokers.asked == 1
 
 
 def test_a_broker_that_never_learns_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

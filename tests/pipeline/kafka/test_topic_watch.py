@@ -116,7 +116,3 @@ def test_topic_with_another_id_was_made_again() -> None:
     watch.see_ids(found | {"small.estimates": "new"})
     with pytest.raises(WorkerError, match=r"topic small\.manifests was deleted and made again"):
         watch.see_ids(found | {"small.manifests": "new"})
-
-
-def test_topics_without_known_ids_are_not_compared() -> None:
-    TopicWatch(JOB, Role.REPORTS, USED[Role.REPORTS]).see_ids({"small.manifests": "new"})

@@ -9,7 +9,6 @@ from dpstream.pipeline.actions import (
     Append,
     Commit,
     DeleteBelow,
-    EndOffsets,
     Ends,
     Flush,
     LogRecord,
@@ -213,37 +212,6 @@ async def test_shows_each_record_once_and_in_order() -> None:
     assert world.execution.records == 3
 
 
-async def test_replies_reach_the_stage() -> None:
-    stage = ScriptedStage(
-        on_record=(
-            EndOffsets(((Role.MANIFESTS, 0),)),
-            ReadRange(Role.MANIFESTS, 0, 3, 7),
-            Append(Role.MANIFESTS, 0, b""),
-            Flush(),
-        )
-    )
-    world = World(stage)
-    await world.own(0)
-    await world.execution.record(0, 0, b"")
-    assert stage.replies == [
-        {(Role.MANIFESTS, 0): 7},
-        LogSlice((), 3),
-        None,
-        {(Role.MANIFESTS, 0): 8},
-    ]
-
-
-async def test_a_record_that_is_shown_need_not_be_asked_for_if_all_of_it_is_known() -> None:
-    world = World()
-    await world.own(0)
-    await world.execution.record(0, 0, b"stamped by the broker", 5, bare=True)
-    await world.execution.record(0, 1, b"with a key", 6)
-    await world.execution.record(0, 2, b"whoever has stamped it", bare=True)
-    await world.execution.record(0, 2, b"come a second time", 7, bare=True)
-    await world.execution.record(5, 0, b"of another's partition", 8, bare=True)
-    assert world.shown == [(Role.REPORTS, 0, LogRecord(0, b"stamped by the broker", 5))]
-
-
 async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
     """The flush never ends: the broker is away, and the partition goes to somebody else."""
     stage = ScriptedStage(
@@ -265,32 +233,6 @@ async def test_revoked_while_waiting_carries_nothing_out_any_more() -> None:
     assert "tick" not in stage.seen
 
 
-async def test_next_assignment_does_not_wait_for_the_last_one() -> None:
-    stage = ScriptedStage(on_record=(Flush(),))
-    world = World(stage)
-    await world.own(0)
-    world.flushed.clear()
-    working = asyncio.ensure_future(world.execution.record(0, 0, b""))
-    await until(lambda: "flush" in world.carried_out)
-    world.committed_offsets[0] = 9
-    await world.own(0)
-    await working
-    assert world.execution.positions == {0: 9}
-
-
-async def test_partitions_that_were_added_later_are_not_read() -> None:
-    """An epoch lies in partition e mod P with the P that the job was deployed with."""
-    world = World(partitions=2)
-    await world.own(1, 3)
-    assert world.execution.positions == world.flowing_from == {1: 0}
-    await world.execution.record(3, 0, b"somebody else's")
-    await world.execution.record(1, 0, b"ours")
-    assert world.stage.seen == ["record 1:0", "done 1:0"]
-    await world.own(2, 3)
-    assert world.execution.positions == {}
-    assert not world.failures
-
-
 async def test_restoration_that_is_interrupted_begins_again() -> None:
     stage = ScriptedStage(on_assign=(Flush(),))
     world = World(stage)
@@ -301,17 +243,6 @@ async def test_restoration_that_is_interrupted_begins_again() -> None:
     await world.own(1)
     assert world.flowing_from == {1: 0}
     assert world.execution.positions == {1: 0}
-
-
-async def test_committed_offsets_are_known_for_as_long_as_the_partitions_are_ours() -> None:
-    stage = ScriptedStage(on_record=(Commit(Role.REPORTS, 0, 5),))
-    world = World(stage, committed_offsets={0: 4})
-    await world.own(0, 1)
-    assert world.execution.committed == {0: 4, 1: 0}
-    await world.execution.record(0, 4, b"")
-    assert world.execution.committed == {0: 5, 1: 0}
-    world.execution.revoked()
-    assert world.execution.committed == {}
 
 
 async def test_refused_commit_ends_the_assignment_before_anything_is_deleted() -> None:
@@ -340,18 +271,6 @@ async def test_pause_is_followed_by_a_question_before_the_next_record() -> None:
     assert world.confirmations == 1
 
 
-async def test_pause_is_noticed_even_if_the_heart_beats_first() -> None:
-    """After SIGCONT nobody knows which task of the event loop runs first."""
-    world = World()
-    await world.own(0)
-    world.now += 5.1
-    world.execution.beat()
-    world.ours = False
-    await world.execution.record(0, 0, b"")
-    await world.execution.tick()
-    assert world.stage.seen == ["revoke 0"]
-
-
 async def test_pause_between_two_actions_stops_the_second() -> None:
     class Paused(ScriptedStage):
         def record(
@@ -376,15 +295,6 @@ async def test_position_deleted_before_restoration_is_an_error_that_names_it() -
     assert "epoch 3 and later ones cannot be released" in str(error)
     assert world.flowing_from is None
     assert not world.execution.restored
-
-
-async def test_lost_offset_is_replaced_by_the_beginning_of_the_topic() -> None:
-    world = World(ScriptedStage(needed=False), committed_offsets={3: 10}, first={3: 20})
-    world.execution.assigned([3])
-    await until(lambda: world.execution.restored or world.failures)
-    assert world.flowing_from == {3: 20}
-    assert "commit 3:20" in world.carried_out
-    assert any("reading from 20, where the topic begins" in said for said in world.reports)
 
 
 async def test_offset_of_another_program_is_not_believed() -> None:
@@ -422,17 +332,6 @@ async def test_records_that_faust_left_out_end_the_worker_too() -> None:
     [error] = world.failures
     assert isinstance(error, WorkerError)
     assert "offset 0 was due and 2 came, though nothing is lost" in str(error)
-
-
-async def test_records_that_are_missing_between_others_are_named() -> None:
-    world = World()
-    await world.own(0)
-    # What reading finds, in contrast to what the topic begins with.
-    world.holes[0] = 2
-    await world.execution.record(0, 2, b"")
-    [error] = world.failures
-    assert "offsets 0 to 1 are needed and were deleted (the log goes on at 2)" in str(error)
-    assert "cleanup.policy" in str(error)
 
 
 async def test_deletions_of_a_successor_are_no_error() -> None:

@@ -30,8 +30,6 @@ from dpstream.pipeline.kafka.workers.timings import Timings
 from dpstream.pipeline.kafka.workers.watchdog import Pulse, Watchdog
 from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.stages.finished_windows import FinishedWindow
-from dpstream.topics.manifests import Fate
 from dpstream.topics.names import Role
 from tests.support.world import World
 
@@ -153,17 +151,6 @@ def test_contradicting_reports_of_devices_are_counted(tmp_path: Path) -> None:
     assert name not in values_of(metric_families(snapshot)), "producers send none"
     beat = {**snapshot.heartbeat, "counts": {**counts, "contradicting_reports": 3}}
     assert values_of(metric_families(replace(snapshot, heartbeat=beat)))[name] == 3
-
-
-def test_the_last_epoch_is_the_largest_though_windows_are_finished_in_any_order() -> None:
-    """Partitions hold different epochs, and one may be ahead of another."""
-    told: list[int] = []
-    tally = WindowTally(lambda window: told.append(window.epoch))
-    for epoch in (5, 3, 6, 4):
-        tally(FinishedWindow(epoch, Fate.RELEASED, 100))
-    assert tally.last_epoch == 6
-    assert told == [5, 3, 6, 4]
-    assert tally.fates == {Fate.RELEASED: 4}
 
 
 def test_labels_are_bounded_and_name_nobody(tmp_path: Path) -> None:
@@ -296,11 +283,6 @@ def test_who_is_restoring_or_without_a_broker_is_healthy_and_not_ready() -> None
     assert liveness(away) == Health(True, "alive, without a broker")
     assert readiness(away) == Health(False, "the broker is not reachable")
     assert not liveness(watchdog_after(RESTORING, 40)).good
-
-
-def test_who_has_no_partition_stands_by() -> None:
-    idle = watchdog_after(Pulse(True, True, 0, ends={0: 9}), 10_000)
-    assert readiness(idle) == Health(True, "standing by, no partitions")
 
 
 def get(address: str, path: str) -> tuple[int, str]:

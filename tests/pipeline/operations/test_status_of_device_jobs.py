@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from dpstream.pipeline.actions import LogRecord
-from dpstream.pipeline.json_values import json_fields
 from dpstream.pipeline.operations.status.facts import (
     CollectorStatus,
     JobStatus,
@@ -19,7 +18,6 @@ from dpstream.pipeline.operations.status.facts import (
     WorkerStatus,
 )
 from dpstream.pipeline.operations.status.heartbeats import Heartbeats
-from dpstream.pipeline.operations.status.judging import find_notes
 from dpstream.pipeline.serve.pipeline_view import behind
 from dpstream.pipeline.stages.topic_uses import stages_of
 from tests.support.commands import Commands
@@ -77,29 +75,6 @@ def test_a_rate_is_that_between_the_last_two_heartbeats() -> None:
         (collector,) = heard.collectors(3_000)
         assert collector.stored_per_second == (15.0 if moment else None)
     assert (collector.acknowledged, collector.refused, collector.waiting) == (130, {"late": 4}, 1)
-
-
-def test_contradicting_reports_are_counted_and_explained() -> None:
-    status = status_of(ALIVE, contradicting_reports=2)
-    assert json_fields(status)["contradicting_reports"] == 2
-    (note,) = (note for note in find_notes(JOB, status) if "differ" in note)
-    assert note.startswith("2 reports differ from an earlier one of the same device and epoch")
-    assert not [note for note in find_notes(JOB, status_of(ALIVE)) if "differ" in note]
-    beat = {
-        "deployment": JOB.deployment.hex(),
-        "stage": "shuffle",
-        "worker": "w1",
-        "partitions": [0],
-        "records_per_second": 1.0,
-        "counts": {"contradicting_reports": 2},
-        "windows": [{"epoch": 3, "reports": 1, "waits_for": []}],
-    }
-    heard = Heartbeats(JOB)
-    heard.apply(LogRecord(0, json.dumps(beat).encode(), 0, b"shuffle/w1"))
-    (worker,) = heard.workers(0)
-    assert worker.contradicting_reports == 2
-    (window,) = worker.windows
-    assert window.begins == "2026-01-03"
 
 
 def test_reports_of_a_window_that_is_open_are_not_behind() -> None:

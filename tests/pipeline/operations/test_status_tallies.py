@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
@@ -13,13 +12,10 @@ import pytest
 
 from dpstream.pipeline.actions import Append, LogRecord
 from dpstream.pipeline.cli.status_lines import status_lines
-from dpstream.pipeline.jobs.deployed_job import MANY_PRODUCERS, DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job
+from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.memory import MemoryLog, MemoryWorker
 from dpstream.pipeline.operations.status.facts import JobStatus
-from dpstream.pipeline.operations.status.gathering import JobWatch, gather_status
-from dpstream.pipeline.stages.decision_log import DecisionLog
+from dpstream.pipeline.operations.status.gathering import JobWatch
 from dpstream.pipeline.stages.tallies import TalliedDecisions, Tally
 from dpstream.topics.manifests import (
     DECIDED_FATES,
@@ -29,9 +25,7 @@ from dpstream.topics.manifests import (
     encode_manifest,
 )
 from dpstream.topics.names import Role
-from dpstream.topics.records import Registration
-from dpstream.topics.short_manifests import base_of
-from tests.support.histories import NOW, fill, history_job, history_values
+from tests.support.histories import NOW, fill, history_job
 from tests.support.memory_cluster import MemoryCluster
 
 EPOCHS, AHEAD = 160, 6
@@ -212,83 +206,3 @@ def test_status_reads_only_the_end_of_what_was_decided(job: DeployedJob, stopped
     assert cluster.manifests == 4 * AHEAD + end
     assert JobWatch(cast(Cluster, cluster), job).status(NOW).windows == told.windows
     assert cluster.manifests == 4 * AHEAD + 2 * end
-
-
-def test_status_reads_only_the_end_where_a_tally_is_of_another_log(job: DeployedJob) -> None:
-    records, other = list(decided(job, 3)), list(decided(job, 4))
-    cluster = _cluster(job, records)
-    _tell(cluster, job, tally_at(job, other, 120))
-    watch = JobWatch(cast(Cluster, cluster), job)
-    for _ in range(3):
-        assert watch.status(NOW).windows == {}
-        assert cluster.manifests == 8 * AHEAD
-
-
-def test_status_reads_all_of_what_was_decided_where_that_is_little(job: DeployedJob) -> None:
-    records = list(decided(job, 3))[: 4 * AHEAD]
-    cluster = _cluster(job, records)
-    status = gather_status(cast(Cluster, cluster), job, NOW)
-    assert cluster.manifests == len(records)
-    assert status.windows["released"] > 0
-
-
-def test_status_reads_the_manifest_that_many_later_ones_name() -> None:
-    values = history_values(EPOCHS, renew=False)
-    values["shuffle"]["producers"] = MANY_PRODUCERS
-    job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
-    inside = tuple(index != 7 for index in range(MANY_PRODUCERS))
-    log, records = DecisionLog(job), list[LogRecord]()
-    for epoch in range(1, EPOCHS + 1):
-        manifest = Manifest(
-            job.fingerprint, job.deployment, epoch, Fate.RELEASED, epoch - 1, epoch, 1, inside,
-            (3,) * sum(inside), 9, 3 * sum(inside), NOW,
-        )  # fmt: skip
-        records.append(LogRecord(epoch - 1, log.encode(manifest)))
-        log.apply(records[-1])
-    assert {base_of(each.value) for each in records[1:]} == {0}
-    cluster = _cluster(job, records)
-    for index in range(MANY_PRODUCERS):
-        registration = Registration(job.deployment, f"p{index}", index.to_bytes(16, "big"), 1)
-        cluster.append(job.topic(Role.PRODUCERS), registration.to_bytes())
-    status = gather_status(cast(Cluster, cluster), job, NOW)
-    assert cluster.manifests == 4 * AHEAD + 1
-    assert (status.silent, status.stages[0].epoch) == (("p7",), EPOCHS)
-
-
-def test_status_reads_as_many_manifests_of_each_instance() -> None:
-    values = history_values(EPOCHS, renew=False)
-    values["protocol"] = "shuffled_counts"
-    values["parameters"] = {"epsilon": 1, "delta": 1e-6, "domain": ["a", "b"]}
-    values["shuffle"] |= {"instances": 2}
-    job = deploy_job(make_job(values), deployed_at=NOW, deployment=bytes(range(16)))
-    records = list[LogRecord]()
-    for epoch in range(1, EPOCHS + 1):
-        for instance in (1, 2):
-            manifest = Manifest(
-                job.fingerprint, job.deployment, epoch, Fate.RELEASED, epoch - 1, epoch, 1,
-                (True,), (3,), 3, 3, NOW, instance, (bytes(8),),
-            )  # fmt: skip
-            records.append(LogRecord(len(records), encode_manifest(manifest)))
-    cluster = _cluster(job, records)
-    status = gather_status(cast(Cluster, cluster), job, NOW)
-    assert cluster.manifests == 8 * AHEAD
-    assert status.stages[0].epoch == EPOCHS
-
-
-def test_a_shuffle_worker_tells_how_much_was_decided(job: DeployedJob) -> None:
-    from tests.pipeline.stages.test_restarts import shuffle_stage
-
-    log = MemoryLog(lambda: NOW)
-    records = list(decided(job, 4))
-    for record in records:
-        log.append(Append(Role.MANIFESTS, 0, record.value))
-    for partition in range(job.topics.partitions):
-        log.committed[Role.REPORTS, partition] = EPOCHS
-    stage = shuffle_stage(job, iter([]))
-    worker = MemoryWorker(stage, log)
-    worker.run(worker.assign(0))
-    found = Tally.from_json(json.loads(json.dumps(stage.heartbeat()["decided"])))
-    assert found is not None
-    expected = tally_at(job, records, len(records))
-    assert (found.offset, found.checksum) == (expected.offset, expected.checksum)
-    assert +Counter(found.windows) == +Counter(expected.windows)

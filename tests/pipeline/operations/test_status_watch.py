@@ -6,15 +6,14 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import pytest
 from kafka.errors import KafkaConnectionError
 
-from dpstream.pipeline.cli.status import Statuses, status_reader, watch_status
+from dpstream.pipeline.cli.status import Statuses, watch_status
 from dpstream.pipeline.jobs.phases import Phase
 from dpstream.pipeline.jobs.sealed import stage_roles
-from dpstream.pipeline.kafka.cluster import AccessError, Cluster
+from dpstream.pipeline.kafka.cluster import AccessError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
 from dpstream.pipeline.operations.status.facts import (
     JobStatus,
@@ -23,7 +22,6 @@ from dpstream.pipeline.operations.status.facts import (
     WorkerStatus,
 )
 from dpstream.topics.names import JOBS_TOPIC
-from dpstream.topics.records import Registration
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster, use_memory_cluster
 from tests.support.small_run import job_text
@@ -151,33 +149,6 @@ def test_a_job_that_goes_while_it_is_watched_is_shown_as_it_was(
     assert "job small is not deployed; looking on" in gone
     with pytest.raises(DeploymentError):
         watched([DeploymentError("job small is not deployed")], capsys)
-
-
-def test_who_watches_sees_jobs_come_and_go(
-    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    dpstream = Commands(capsys)
-    read = status_reader(cast(Cluster, cluster), None)
-    assert read() == Statuses([], [], [])
-    path = tmp_path / "small.yaml"
-    path.write_text(job_text())
-    assert dpstream("deploy", path).code == 0
-    (first,) = read().found
-    assert (first.job, first.phase, first.producers) == ("small", Phase.RUNNING, 0)
-    registration = Registration(bytes.fromhex(first.deployment), "gateway", bytes(16), 1)
-    cluster.append("small.producers", registration.to_bytes())
-    (then,) = read().found
-    assert then.producers == 1
-    assert dpstream("deploy", path, "--replace", "--yes").code == 0
-    (other,) = read().found
-    assert other.deployment != first.deployment
-    assert other.producers == 0
-    one = status_reader(cast(Cluster, cluster), "small")
-    assert one().found[0].deployment == other.deployment
-    assert dpstream("undeploy", "small", "--yes").code == 0
-    assert read() == Statuses([], [], [])
-    with pytest.raises(DeploymentError, match="job small is not deployed"):
-        one()
 
 
 def test_jobs_that_this_login_may_not_see_are_named_and_the_others_shown(

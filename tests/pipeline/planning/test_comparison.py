@@ -49,31 +49,6 @@ def test_all_that_do_the_same_stand_side_by_side() -> None:
         assert 0 < each.cpu_seconds < 100_000
 
 
-def test_a_job_without_others_stands_alone() -> None:
-    domain = {"low": 0, "high": 8, "buckets": 8}
-    asked = {"delta": 1e-6, "domain": domain, "queries": "published_ranges"}
-    job = job_of("count_min", parameters=asked)
-    (alone,) = compare(job, job.calibrate(), 2_000)
-    assert alone.expected.planned
-    assert alone.local_epsilon is None
-    assert alternatives(job, job.calibrate(), 2_000) == ()
-
-
-def test_what_is_central_is_compared_with_what_is() -> None:
-    """Others that rest on the shuffle stage have the central epsilon, not the local one."""
-    job = make_job(
-        {
-            **job_of(minimum=100_000).to_json(),
-            "parameters": {"changes": 2},
-            "central": {"epsilon": 0.5, "delta": 1e-7},
-        }
-    )
-    for each in compare(job, job.calibrate(), 100_000):
-        assert (each.central_epsilon, each.central_delta) == pytest.approx((0.5, 1e-7))
-        if each.local_epsilon is not None:
-            assert each.local_epsilon > 4
-
-
 NOBODY, STAGE = "nobody: it holds against everyone", "the shuffle stage to shuffle"
 
 
@@ -142,20 +117,6 @@ def test_no_protocol_is_recommended_over_itself_alone(
 
 def _may_be_trusted(found: Sequence[Compared], trust: Trust) -> int:
     return sum(trust == "shuffle" or each.expected.trusts_nobody for each in found)
-
-
-@pytest.mark.parametrize("error", [None, 1.0])
-def test_the_least_of_one_is_called_the_only_one(error: float | None) -> None:
-    made = recommend(FOUND[1:], "nobody", error)
-    assert made.chosen == 0
-    assert "the only one that trusts nobody" in made.why
-    assert "sends least" not in recommend(FOUND[1:], "nobody", 1e9).why
-    assert "of those it sends least" in recommend(FOUND, "nobody", 1e9).why
-
-
-def test_variants_of_one_protocol_are_no_choice_between_protocols() -> None:
-    several = [FOUND[0], compared("small", 5.0, 10)]
-    assert recommend(several, "shuffle").chosen is None
 
 
 def counted(minimum: int = 1_000, **more: Any) -> tuple[Job, Law]:

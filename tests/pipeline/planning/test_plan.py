@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.aggregators.future_rand import predicted_variances
-from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.rows import InputError
 from dpstream.pipeline.jobs.deployed_job import deploy_job
-from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
+from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.planning.changes import budgets_to_try, count_changes, read_changes_histogram
+from dpstream.pipeline.planning.changes import read_changes_histogram
 from dpstream.pipeline.planning.plan import most_users, plan
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.counted_words import written_out
-from dpstream.randomizers.dyadic import FutureRandLaw
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.names import Role
 from tests.pipeline.stages.test_sealed_reports import IN_SERIES
@@ -86,20 +83,6 @@ def test_the_predicted_error_is_the_reference_one(
     rmse = plan(job(epochs, changes, calibration), users=10**6).rmse / 1000
     # The optimal law gives up to 3 % of what is published at once for what is smoothed at the end.
     assert 0.994 * expected < rmse < (1.03 if calibration == "optimal" else 1.006) * expected
-
-
-@pytest.mark.parametrize("calibration", ["optimal", "published"])
-def test_every_epoch_has_the_error_that_the_estimator_predicts(calibration: str) -> None:
-    planned = job(170, 4, calibration, epsilon=4)
-    expected = plan(planned, users=28_785)
-    law = planned.calibrate()
-    assert isinstance(law, FutureRandLaw)
-    assert [epoch.epoch for epoch in expected.epochs] == list(range(1, 171))
-    assert [epoch.standard_deviation for epoch in expected.epochs] == pytest.approx(
-        np.sqrt(28_785 * predicted_variances(law, 170, planned.parameters.estimator)).tolist()
-    )
-    squares = [epoch.standard_deviation**2 for epoch in expected.epochs]
-    assert expected.rmse == pytest.approx(math.sqrt(sum(squares) / len(squares)))
 
 
 def test_the_guarantee_is_that_of_the_law() -> None:
@@ -209,18 +192,6 @@ def test_the_best_budget_of_changes_has_the_least_of_noise_and_bias_together() -
     assert [best_for(users) for users in (3_000, 10**6, 10**10)] == [2, 4, 6]
 
 
-def test_the_job_s_own_budget_is_weighed_too_and_large_ones_in_steps() -> None:
-    made = plan(job(64, 40), changes=shares(0, 1)).changes
-    assert [choice.changes for choice in made] == [1, 40]
-    assert [choice.best for choice in made] == [True, False]
-    enough = plan(job(16, 1), users=10**9, changes=shares(*[0] * 6, 1)).changes
-    assert [choice.changes for choice in enough] == [1, 2, 3, 4, 5, 6]
-    assert (enough[-1].frozen, enough[-1].bias) == (0, 0)
-    assert budgets_to_try(45) == [*range(1, 33), 36, 40, 44, 45]
-    assert len(budgets_to_try(10**6)) < 80
-    assert max(budgets_to_try(10**6)) == 1024
-
-
 @pytest.mark.parametrize("header", ["changes,share", "Changes, share", "changes,users"])
 def test_a_histogram_of_changes_is_read(tmp_path: Path, header: str) -> None:
     path = tmp_path / "histogram.csv"
@@ -249,32 +220,6 @@ def test_a_wrong_histogram_is_refused_in_a_line(tmp_path: Path, text: str, messa
         read_changes_histogram(path, 8)
     assert str(caught.value).startswith(f"{path}{message}")
     assert "\n" not in str(caught.value)
-
-
-def test_changes_are_counted_in_a_change_log_and_anew_in_every_horizon(tmp_path: Path) -> None:
-    path = tmp_path / "changes.csv"
-    path.write_text(
-        "user,epoch,value\nann,1,1\nann,3,0\nann,4,1\nbob,2,1\ncid,1,0\ndan,2,1\ndan,5,0\n"
-    )
-    log = load_change_log(path, last_epoch=8)
-    # ann has 3 changes, bob 1, cid none, dan 2.
-    assert count_changes(log, 8).tolist() == [0.25, 0.25, 0.25, 0.25]
-    # In epochs 5 to 8 everybody begins with 0: ann and bob change to 1 at once; dan is back at 0.
-    assert count_changes(log, 4).tolist() == [3 / 8, 4 / 8, 0, 1 / 8]
-
-
-@pytest.mark.parametrize(
-    ("epochs", "begins"),
-    [
-        ("{count: 8}", None),
-        ("{count: 8, start: 2026-01-05, length: P7D}", "2026-02-23"),
-        ("{count: 8, start: 2026-01-05, length: P7D, renew: true}", None),
-    ],
-)
-def test_epochs_have_dates_where_the_calendar_says_one(epochs: str, begins: str | None) -> None:
-    text = "name: a\nprotocol: value_stream\nparameters: {epsilon: 1, changes: 2}\n"
-    text += f"epochs: {epochs}\n"
-    assert plan(parse_job(text), 1000).epochs[7].begins == begins
 
 
 def test_plan_counts_the_bytes_of_boxes_and_chaff(folder: Path) -> None:

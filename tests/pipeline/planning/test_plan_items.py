@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 from dpstream.pipeline.devices.item_log import load_item_log
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.jobs.job_problems import JobError
-from dpstream.pipeline.planning.plan import ANY_NUMBER, plan
+from dpstream.pipeline.planning.plan import plan
 from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.randomizers.row_errors import zipf_counts
 from tests.support.commands import Commands
@@ -50,19 +48,6 @@ def test_noise_alone_is_what_is_left_where_nobody_holds_anything(tmp_path: Path)
     assert made.predicted_error > 1.2 * made.noise_error
 
 
-@pytest.mark.parametrize("protocol", ["count_min", "projective_geometry"])
-def test_what_can_be_found_is_predicted_for_the_users_given(protocol: str) -> None:
-    job, found = job_of(protocol, domain={"bits": 24}, epsilon=4), []
-    for users in (100_000, 400_000):
-        (caveat,) = (each for each in plan(job, users).caveats if "have to hold" in each)
-        numbers = re.match(r"of ([\d,]+) users about ([\d,]+) have to hold an item", caveat)
-        assert numbers is not None
-        given, held = (int(number.replace(",", "")) for number in numbers.groups())
-        assert given == users
-        found.append(held)
-    assert found[0] < found[1]
-
-
 def test_collisions_are_predicted_for_the_counts_given() -> None:
     job = job_of("count_min", rows=3, buckets=64)
     usual, none, even = (
@@ -79,22 +64,6 @@ def test_collisions_are_predicted_for_the_counts_given() -> None:
     assert any("the counts given" in caveat for caveat in even.caveats)
 
 
-def test_counts_say_nothing_of_protocols_without_cells() -> None:
-    job = make_job(
-        {
-            "name": "stream",
-            "protocol": "future_rand",
-            "parameters": {"epsilon": 1, "changes": 2},
-            "epochs": {"count": 8},
-        }
-    )
-    with pytest.raises(JobError, match="future_rand does not count items in cells"):
-        plan(job, held=np.ones(1))
-    made = plan(job, compared=True)
-    assert (made.cells, made.predicted_error, made.contributors) == (None, None, ())
-    assert (made.messages_unit, made.messages_per_user) == ("horizon", made.reports_per_user)
-
-
 def test_users_needed_are_never_fewer_than_a_window_needs() -> None:
     made = plan(job_of("count_min"), USERS)
     assert {needed.users for needed in made.users_needed} == {MINIMUM}
@@ -102,30 +71,6 @@ def test_users_needed_are_never_fewer_than_a_window_needs() -> None:
     (few,) = (needed.users for needed in single.users_needed if needed.error == 0.01)
     assert few is not None
     assert few > MINIMUM
-
-
-def test_an_error_that_does_not_grow_with_users_holds_for_any_number() -> None:
-    by_stage = plan(job_of("count_min", dummies="shuffle"), USERS, error=50)
-    assert by_stage.most_users is not None
-    assert by_stage.most_users.users == ANY_NUMBER
-
-
-def test_fewer_honest_contributors_mean_a_larger_epsilon() -> None:
-    made = plan(job_of("count_min", domain=["a", "b"]), USERS, compared=True)
-    shown = {honest.share: honest for honest in made.contributors}
-    assert shown[0.5].contributors == MINIMUM // 2
-    assert shown[0.5].epsilon == pytest.approx(1.69, abs=0.01)
-    assert shown[0.1].epsilon is None
-    by_stage = plan(job_of("count_min", dummies="shuffle"), USERS, compared=True)
-    assert by_stage.contributors == ()
-
-
-def test_a_tree_s_values_have_the_errors_of_their_places() -> None:
-    numbers = {"low": 0, "high": 64, "buckets": 64}
-    made = plan(job_of("count_min", domain=numbers, queries="published_ranges"), USERS)
-    assert made.predicted_error is not None
-    # The standard deviation is that of the worst place.
-    assert made.predicted_error < 0.99 * math.sqrt(2 / math.pi) * made.rmse
 
 
 class TestCommand:

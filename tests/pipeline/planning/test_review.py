@@ -81,15 +81,6 @@ def test_a_delta_that_gives_a_user_away_is_told() -> None:
     assert "delta 0.001" in warnings_of(central)
 
 
-def test_large_losses_are_told_with_what_they_are_worth() -> None:
-    said = warnings_of(job_of(parameters={"epsilon": 10, "changes": 2}))
-    assert said == ""
-    many = job_of("laplace_histogram", {"epsilon": 2, "domain": ITEMS})
-    said = warnings_of(many)
-    assert "epsilon 2 is of one epoch: epsilon 16 for all that a user does in 8 epochs" in said
-    assert "99,999,989 times in 100,000,000" in said
-
-
 def test_renewal_without_a_budget_is_told() -> None:
     renewed: dict[str, Any] = {"epochs": {"renew": True}}
     assert "renews without a budget: every horizon charges" in warnings_of(job_of(**renewed))

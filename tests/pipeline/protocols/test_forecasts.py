@@ -10,15 +10,12 @@ import pytest
 
 from dpstream.aggregators.attendance import Attendance
 from dpstream.aggregators.freezing import FreezingModel
-from dpstream.pipeline.protocols.alternatives import alternatives
-from dpstream.pipeline.protocols.followed_forecasts import HadamardValuesForecast
 from dpstream.pipeline.protocols.forecasts import FreezingForecast
 from dpstream.pipeline.protocols.range_values import RangeValuesForecast
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.randomizers.cell_noise_law import CellNoiseLaw
-from dpstream.randomizers.item_domains import Bits, Numbers, StreamDomain
 from dpstream.randomizers.randomness import seeded_generator
-from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw, ShuffledCountsParameters
+from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
 from dpstream.randomizers.value_stream.range_values.calibration import calibrate
 
@@ -45,16 +42,6 @@ def test_no_range_is_further_off_than_the_plan_says() -> None:
     single = made.standard_deviations(1)[-1]
     largest = max(made.range_deviations(1, *ends)[-1] for ends in combinations(range(33), 2))
     assert 0.7 * bound < largest / single <= bound + 0.05
-
-
-def test_of_two_buckets_it_is_a_job_over_two_items_whose_sum_is_known() -> None:
-    """The halves' difference is known from both: half of the variance is left."""
-    parameters = RangeValuesParameters(2.0, 4, 0, 80, 2)
-    law = calibrate(parameters, 12)
-    made = RangeValuesForecast(law, parameters, 12)
-    items = HadamardValuesForecast(law.levels[0], 12)
-    assert made.standard_deviations(50) == pytest.approx(items.standard_deviations(50) / np.sqrt(2))
-    assert made.reports_per_user == pytest.approx(items.reports_per_user)
 
 
 EPOCHS = 24
@@ -100,22 +87,3 @@ def test_what_is_missed_is_as_forecast(law: ShuffledCountsLaw) -> None:
         assert np.abs(expected).max() > 0.05
     else:
         assert np.abs(expected).max() == 0
-
-
-@pytest.mark.parametrize(
-    ("domain", "others"),
-    [
-        (None, ["value_stream", "future_rand", "split_budget"]),
-        (("walk", "bus"), ["hadamard_values"]),
-        (Numbers(0.0, 80.0, 16), ["range_values"]),
-        (Bits(4), []),
-    ],
-)
-def test_those_that_count_the_same_are_named(
-    domain: StreamDomain | None, others: list[str]
-) -> None:
-    asked = ShuffledCountsParameters(1.0, 1e-6, domain=domain)
-    named = dict(alternatives(asked, 8))
-    assert list(named) == ["shuffled_counts", *others]
-    for name in others:
-        assert isinstance(named[name](), PROTOCOLS[name].parameters)

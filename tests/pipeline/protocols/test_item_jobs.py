@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
@@ -14,14 +13,10 @@ from dpstream.aggregators.found_items import FoundItems
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.devices.item_log import ItemLog, load_value_log
-from dpstream.pipeline.devices.live import Change, LiveSource
-from dpstream.pipeline.devices.rows import BadRowsError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import load_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.values.durations import parse_duration
-from dpstream.pipeline.values.times import EpochCalendar
 from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain, ValueDomain
 from dpstream.topics.manifests import Fate
 from tests.support.set_jobs import job_text
@@ -55,9 +50,6 @@ def changes(tmp_path: Path) -> Path:
     rows += [f"user{user},5," for user in range(0, USERS, 3)]
     path.write_text("\n".join(["user,epoch,value", *rows, ""]))
     return path
-
-
-TRUTH = [[900, 0, 0], *[[600, 300, 0]] * 3, *[[600, 0, 0]] * 2]
 
 
 class TestLabels:
@@ -102,20 +94,6 @@ class TestValues:
         assert (values.tolist(), problems) == ([3, 1, 0, 2, 0], {})
         assert values.dtype == np.int16
         assert (self.DOMAIN.initial, self.DOMAIN.size, self.DOMAIN.items) == (0, 4, LABELS)
-
-    def test_a_change_log_of_labels_is_read(self, changes: Path) -> None:
-        log = load_change_log(changes, domain=self.DOMAIN, last_epoch=EPOCHS)
-        assert log.truth(self.DOMAIN).tolist() == TRUTH
-        changes.write_text("user,epoch,value\nann,1,wall\n")
-        with pytest.raises(BadRowsError, match="did you mean 'walk'"):
-            load_change_log(changes, domain=self.DOMAIN)
-
-    def test_live_input_of_labels_is_read(self) -> None:
-        noon = datetime(2024, 1, 1, 12, tzinfo=UTC)
-        calendar = EpochCalendar(noon, parse_duration("PT1M"))
-        source = LiveSource(calendar, 1, domain=self.DOMAIN)
-        events = source.receive(b"user,value\nann,bus\nbob,\n", noon)
-        assert events == [Change(1, "ann", 2), Change(1, "bob", 0)]
 
 
 def test_the_truth_is_that_of_the_values(tmp_path: Path) -> None:
@@ -167,14 +145,6 @@ def record(epoch: int, job: DeployedJob, counts: dict[str, float] | None) -> Est
     return EstimateRecord(bytes(16), epoch, fate, 0, PEOPLE, PEOPLE, estimate, {"epsilon": 1.0})
 
 
-def records(job: DeployedJob) -> list[EstimateRecord]:
-    return [
-        record(1, job, {"tea": 990.0, "milk": 610.0}),
-        record(2, job, None),
-        record(3, job, {"milk": 700.0, "beer": 80.0, "tea": 70.0}),
-    ]
-
-
 @pytest.fixture
 def items(tmp_path: Path) -> ItemLog:
     path = tmp_path / "items.csv"
@@ -187,13 +157,6 @@ def items(tmp_path: Path) -> ItemLog:
 
 
 class TestBesideTheTruth:
-    def test_the_truth_is_counted_of_what_was_found_only(self, items: ItemLog) -> None:
-        job = deployed()
-        truths = items.truths(job.domain)
-        assert truths.last_epoch == 3
-        found = [np.asarray(truths.of(each.epoch, each.estimate)).tolist() for each in records(job)]
-        assert found == [[1000, 600], [], [600, 0, 0]]
-
     def test_of_listed_items_it_is_the_truth_of_all(self, tmp_path: Path) -> None:
         path = tmp_path / "few.csv"
         path.write_text("user,epoch,value\na,1,car\nb,1,car\nb,2,walk\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +35,6 @@ from tests.support.set_jobs import Run, held_by, job_text
 
 USERS = 1_000
 MODES = held_by([("walk", 700), ("bus", 300)])
-OTHER_MODES = held_by([("walk", 300), ("bus", 700)])
 DOMAIN = "domain: [walk, bus, car]"
 SD = 4.0
 Deploy = Callable[..., Run]
@@ -187,41 +185,6 @@ def deploy(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> Deploy
         return Run(cluster, name)
 
     return deploy_named
-
-
-def test_people_are_told_where_two_jobs_differ(
-    deploy: Deploy, dpstream: Commands, tmp_path: Path
-) -> None:
-    one, other = deploy("a"), deploy("b")
-    for run, second in ((one, MODES), (other, OTHER_MODES)):
-        run.report(1, MODES)
-        run.report(2, second)
-    one.report(3, MODES)
-    picture = tmp_path / "differences.png"
-    said = dpstream("diff", "a", "b", "--plot", picture)
-    assert said.code == 1
-    assert said.errors == f"{picture} is written\n"
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    lines = said.output.splitlines()
-    assert lines[1].split() == ["1", "equal", "equal", "0"]
-    assert lines[2].split()[:4] == ["2", "differ:", "counts", "differ"]
-    assert lines[2].split()[5] in ("walk", "bus")
-    assert lines[3].split() == ["3", "only", "in", "a"]
-    assert "of 2 epochs compared, integers differ at 1 and estimates at 1" in lines
-    assert "1 epoch in one job only: --epochs compares those in both" in lines
-    assert max(map(len, lines)) <= 80
-
-    body = json.loads(dpstream("diff", "a", "b", "--epochs", "2..3", "--json").output)
-    assert [job["job"] for job in body["jobs"]] == ["a", "b"]
-    assert body["jobs"][0]["deployment"] == one.job.deployment.hex()
-    second, third = body["epochs"]
-    # 400 users of each item changed sides; the larger change is shown, in a noise of its own size.
-    assert second["integers"] == ["counts"]
-    assert second["standard_deviations"] > 10
-    assert (third["only_in"], third["standard_deviations"]) == ("a", None)
-
-    assert dpstream("diff", "a", "b", "--epochs", "1..1").code == 0
-    assert dpstream("diff", "b", "b").code == 0
 
 
 def test_what_cannot_be_compared_is_said(deploy: Deploy, dpstream: Commands) -> None:

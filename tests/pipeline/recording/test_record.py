@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from dpstream.pipeline.actions import Action, Append, EndOffsets, LogRecord, LogSlice, ReadRange
+from dpstream.pipeline.actions import Action, EndOffsets, LogRecord, LogSlice, ReadRange
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
@@ -34,8 +34,7 @@ from dpstream.pipeline.recording.recordings import (
     RecordingWriter,
     RecordKind,
 )
-from dpstream.pipeline.results import follow as following
-from dpstream.topics.chunks import decode_chunk, encode_chunk
+from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.manifests import Fate
 from dpstream.topics.names import JOBS_TOPIC, Role
 from dpstream.topics.words import Words
@@ -316,23 +315,6 @@ def test_windows_written_again_by_other_workers_are_recorded_once(tmp_path: Path
     assert repeated  # or nothing was tried
 
 
-def test_windows_may_come_in_any_order(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers")
-    partitions = [world.log.values(Role.SHUFFLED, partition) for partition in range(2)]
-    for partition, values in enumerate(partitions):
-        world.log.delete_below(Role.SHUFFLED, partition, 1 << 30)
-        # What a worker left behind that was killed, and then all windows the other way round.
-        started = decode_chunk(values[0])
-        torn = encode_chunk(replace(started, attempt=bytes(16), total=2))
-        for value in [torn, *reversed(values)]:
-            world.log.append(Append(Role.SHUFFLED, partition, value))
-    shifted = world.job.start_offsets | {Role.SHUFFLED: tuple(len(values) for values in partitions)}
-    world.job = world.job.model_copy(update={"start_offsets": shifted})
-    record(world, tmp_path / "kept")
-    check_cells(tmp_path / "kept")
-    check_whole(world, tmp_path / "kept")
-
-
 def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
     world = ran(tmp_path / "producers")
     partition = world.job.topics.partition_of(2)
@@ -349,21 +331,6 @@ def test_deleted_windows_are_named_and_all_else_is_kept(tmp_path: Path) -> None:
     found = verify(tmp_path / "kept", deep=True)
     assert found.problems == []
     assert found.to_json()["missing"] == [str(gap)]
-
-
-def test_an_epoch_that_is_not_published_yet_is_not_missing(tmp_path: Path) -> None:
-    world = ran(tmp_path / "producers", to=2)
-    for name in world.values:
-        world.close_epoch(name, 3)
-        world.close_epoch(name, 4)
-    world.settle(["shuffle", "aggregate"])
-    recording = record(world, tmp_path / "kept")
-    assert recording.epochs == range(1, 3)
-    assert recording.index.missing == ()
-    world.settle()
-    world.shut()
-    record(world, tmp_path / "kept")
-    check_whole(world, tmp_path / "kept")
 
 
 def test_a_folder_belongs_to_one_deployment(tmp_path: Path) -> None:
@@ -431,15 +398,6 @@ def test_what_was_recorded_wrong_contradicts_itself(
     path = forged(ran(tmp_path / "producers"), tmp_path, change)
     assert any(problem in each for each in verify(path, deep=True).problems)
     assert bool(verify(path).problems) is not deep
-
-
-def test_verifying_names_files_about_the_same_epoch(tmp_path: Path) -> None:
-    path = tmp_path / "kept"
-    index = record(ran(tmp_path / "producers", to=1), path).index
-    (manifests,) = index.of_kind(RecordKind.MANIFESTS)
-    (path / INDEX_FILE).write_bytes(replace(index, files=(manifests, *index.files)).to_bytes())
-    name = manifests.path
-    assert f"{path}: {name} and {name} are about the same epochs" in verify(path).problems
 
 
 def test_verifying_names_every_damaged_file(tmp_path: Path) -> None:
@@ -519,38 +477,6 @@ def test_the_command_records_goes_on_and_verifies(
     assert said.errors.startswith(f"error: there is no recording in {tmp_path / 'nowhere'}")
 
 
-@pytest.mark.parametrize("how", ["undeployed", "deployed anew"])
-def test_following_ends_when_the_job_is_gone(
-    tmp_path: Path,
-    dpstream: Commands,
-    cluster: MemoryCluster,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
-) -> None:
-    world = ran(tmp_path / "producers", to=2)
-    publish(cluster, world)
-    gone = b""
-    if how == "deployed anew":
-        gone = world.job.model_copy(update={"deployment": b"n" * 16}).to_bytes()
-
-    def pause(seconds: float) -> None:
-        cluster.append(JOBS_TOPIC, gone, key=b"watched")
-
-    real = following.follow
-    monkeypatch.setattr("dpstream.pipeline.recording.record._LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(
-        following,
-        "follow",
-        lambda read, complete, notify: real(read, complete, notify, pause),
-    )
-    said = dpstream("record", "watched", "--output", tmp_path / "kept", "--follow")
-    assert said.code == 1
-    assert said.errors == (
-        f"error: job watched has been {how}: all there was of it is recorded, no more will come\n"
-    )
-    assert Recording.open(tmp_path / "kept").index.last_epoch == 2
-
-
 FORMS = [("u1", 1), ("<u8", 1), ("u1", 13), ("<u4", 3)]
 Form = tuple[str, int]
 
@@ -604,15 +530,6 @@ def test_what_is_written_is_read(tmp_path: Path, form: Form) -> None:
     assert recording.epochs == range(1, 17)
     for first in (1, 2, 7, 16, 17, 99):
         check_contents(recording, range(1, 17), form, first)
-
-
-def test_windows_of_several_row_groups_are_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dpstream.pipeline.recording.recording_files._GROUP_ROWS", 16)
-    monkeypatch.setattr("dpstream.pipeline.recording.recording_files._GROUP_BYTES", 100)
-    write(tmp_path / "one", range(1, 17))
-    check_contents(Recording.open(tmp_path / "one"), range(1, 17), first=4)
 
 
 def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
@@ -824,29 +741,3 @@ def test_a_full_disk_costs_nothing_that_was_recorded(tmp_path: Path) -> None:
             check_contents(recording, recording.epochs)
         record_all(AccidentFolder(path))
         check_contents(Recording.open(path), range(1, 5))
-
-
-def test_an_altered_file_is_not_written_again_as_if_it_were_right(tmp_path: Path) -> None:
-    write(tmp_path, range(1, 3))
-    (file,) = tmp_path.glob("estimates-*")
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 4
-    file.write_bytes(data)
-    index = Recording.open(tmp_path).index
-    with (
-        RecordingWriter(RecordingFolder(tmp_path), index) as writer,
-        pytest.raises(RecordingError, match=f"{file.name} was altered"),
-    ):
-        writer.add(epoch_of(3))
-
-
-def test_counts_of_any_size_are_kept(tmp_path: Path) -> None:
-    counts = np.array([1, 2**32 + 5, 2**50], np.uint64)
-    words = Words(np.array([[0], [3], [9]], "<u2"), counts)
-    epoch: RecordedEpoch = replace(epoch_of(1), window=words)
-    with RecordingWriter(RecordingFolder(tmp_path), index_of()) as writer:
-        writer.add(epoch)
-        writer.commit([])
-    ((_, found),) = Recording.open(tmp_path).windows()
-    assert found.counts is not None
-    assert found.counts.tolist() == counts.tolist()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpstream.pipeline.actions import Append
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.key_files import WrongKeyError
@@ -33,11 +31,10 @@ from dpstream.topics.manifests import Fate
 from dpstream.topics.models import ModelRecord
 from dpstream.topics.names import Role
 from dpstream.topics.shares import share_table
-from dpstream.topics.words import Words, split_words
+from dpstream.topics.words import Words
 from tests.support.replays import (
     DECIDED,
     KEYS,
-    ORIGINAL,
     REPLAY,
     LiveRun,
     example_job,
@@ -226,17 +223,6 @@ def again(value: bytes, total: int) -> bytes:
     return encode_chunk(replace(chunk, attempt=bytes([total] * 16), total=total))
 
 
-def test_a_job_that_began_with_a_later_epoch() -> None:
-    run = LiveRun.of(remembering(), epochs=EPOCHS, first=3)
-    job, log, results = replayed(run.source, Wanted(1))
-    assert min(results.estimates) == 3
-    assert results == run.results
-    assert {each.first_epoch for each in manifests_of(job, log)} == {3}
-    # The first horizon has but two epochs, the second one all four.
-    assert replayed(run.source, Wanted(4))[2] == run.results
-    assert replayed(run.source, Wanted(6))[2] == run.results.part(5, EPOCHS)
-
-
 class CutLog(MemoryLog):
     """A log whose end can be cut off."""
 
@@ -251,18 +237,6 @@ def copy_of(log: MemoryLog) -> CutLog:
     for place, held in log._partitions.items():
         copied._partitions[place] = type(held)(held.base, held.records.copy())
     return copied
-
-
-def test_another_attempt_at_a_window_makes_no_difference(run: LiveRun) -> None:
-    """What a killed worker left behind, and what one that woke up late wrote again."""
-    log = copy_of(run.log)
-    for partition in range(run.job.topics.partitions):
-        values = run.log.values(Role.SHUFFLED, partition)
-        log._partitions[Role.SHUFFLED, partition].records.clear()
-        for value in values:
-            for written in (again(value, total=2), b"garbage", value, again(value, total=1)):
-                log.append(Append(Role.SHUFFLED, partition, written))
-    assert replayed(LiveRun(run.job, log).source)[2] == run.results
 
 
 @settings(max_examples=25, deadline=None)
@@ -307,28 +281,6 @@ def test_chunks_are_dated_now_and_not_when_their_window_was_decided(run: LiveRun
         for record in log.read(Role.SHUFFLED, partition, 0, 1_000).records
     }
     assert dates == {1_900_000_000_000}
-
-
-def test_a_replay_of_a_replay_is_one_of_the_original(run: LiveRun) -> None:
-    job, log, _ = replayed(run.source, partitions=1)
-    assert job.replay_of is not None
-    assert (job.replay_of.job, job.replay_of.deployment) == ("live", ORIGINAL)
-    again, _, results = replayed(LiveRun(job, log).source)
-    assert again.replay_of is not None
-    assert again.replay_of.job == "live-replay"
-    assert results == run.results
-
-
-def test_windows_of_many_chunks_are_cut_anew(
-    alone: LiveRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    split_small = partial(split_words, payload_bytes=1)
-    monkeypatch.setattr("dpstream.pipeline.recording.replay.writer.split_words", split_small)
-    monkeypatch.setattr("dpstream.topics.partials._PART_BYTES", 10)
-    job, log, results = replayed(alone.source, Wanted(4))
-    assert len(list(chunks_of(log, job.topics.partitions))) == 2 * len(results.integers)
-    assert results == alone.results.part(4, EPOCHS)
-    assert replayed(LiveRun(job, log).source)[2] == results
 
 
 def test_speeds_are_parsed_and_pace_the_epochs() -> None:

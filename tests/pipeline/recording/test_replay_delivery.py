@@ -163,15 +163,6 @@ def test_going_on_writes_nothing_that_is_there(run: LiveRun, aggregated: bool) -
     assert list(all_ends(replay)) == ends
 
 
-def test_a_replay_can_be_prolonged(run: LiveRun) -> None:
-    """With the epochs that the job has published meanwhile."""
-    replay = Replay(run.source, Wanted(to_epoch=4), Accidents())
-    replay.write(1)
-    replay.plan = plan_replay(replay.source, Wanted())
-    replay.write(1)
-    assert replay.results == run.results
-
-
 def all_ends(replay: Replay) -> Iterator[int]:
     for role in (Role.MANIFESTS, Role.SHUFFLED, Role.PARTIALS, Role.ESTIMATES):
         for partition in range(len(replay.job.start_offsets[role])):

@@ -15,10 +15,9 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job, validate
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumber, PublishedNumbers
+from dpstream.pipeline.kafka.workers.published_numbers import PublishedNumbers
 from dpstream.pipeline.operations.deployments import deploy
 from dpstream.pipeline.results.asked import ask
-from dpstream.pipeline.results.changes import changes
 from dpstream.pipeline.results.composed_epochs import composed
 from dpstream.pipeline.results.epoch_counts import (
     EpochCounts,
@@ -28,7 +27,7 @@ from dpstream.pipeline.results.epoch_counts import (
     read_latest,
 )
 from dpstream.pipeline.results.questions import Items, Top
-from dpstream.pipeline.results.watched_estimates import MOST_WATCHED, WatchedEstimates
+from dpstream.pipeline.results.watched_estimates import WatchedEstimates
 from dpstream.pipeline.stages.epoch_log import EpochLog
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
@@ -133,23 +132,9 @@ def test_what_was_withheld_cannot_be_asked(start: Start) -> None:
         run.driver.run(read_latest(run.job))
 
 
-def test_a_job_that_begins_late_says_with_which_epoch(start: Start, cluster: MemoryCluster) -> None:
-    start(epochs=6)
-    run = Run(cluster, "sets", first_epoch=4)
-    run.report(4, MODES)
-    assert run.driver.run(read_counts(run.job, 4)).epochs == (4,)
-    for epoch, first in ((2, 4), (0, 1)):
-        before = f"epoch {epoch} lies before the first one of job sets, {first}"
-        with pytest.raises(NoCountsError, match=before):
-            run.driver.run(read_counts(run.job, epoch))
-
-
 def job_of(protocol: str, parameters: str) -> DeployedJob:
     text = f"name: a\nprotocol: {protocol}\nparameters: {{{parameters}}}\nepochs: {{count: 9}}\n"
     return deploy_job(parse_job(text), deployed_at=0, deployment=bytes(16))
-
-
-COUNT = job_of("value_stream", "epsilon: 1, changes: 2")
 
 
 def labels(count: int) -> str:
@@ -166,28 +151,6 @@ def record(epoch: int, estimate: Published | None) -> EstimateRecord:
 
 def count(value: float, *flags: str) -> Estimate:
     return Estimate.around(value, 10.0, 19.6, 70, 100, flags)
-
-
-def test_a_count_has_its_interval_and_its_change_one_of_its_own() -> None:
-    watched = WatchedEstimates(COUNT)
-    records = [record(1, count(50.0)), record(2, count(80.0))]
-    watched.next(records[0])
-    assert watched.latest == PublishedNumbers(1, (PublishedNumber("", 50.0, (30.4, 69.6)),))
-    watched.next(records[1])
-    assert watched.latest is not None
-    (number,) = watched.latest.numbers
-    (change,) = (each.summary for each in changes(COUNT, records, 1))
-    assert (number.change, number.change_interval) == (30.0, (change.low, change.high))
-
-
-@pytest.mark.parametrize(("size", "told"), [(MOST_WATCHED, MOST_WATCHED), (MOST_WATCHED + 1, 0)])
-def test_the_items_of_short_lists_are_told(size: int, told: int) -> None:
-    watched = WatchedEstimates(items_job(size))
-    watched.next(record(1, ItemEstimates(np.arange(float(size)), 5.0, 9.8, 70, 100)))
-    assert watched.latest is not None
-    assert [number.item for number in watched.latest.numbers] == [
-        f"item {number}" for number in range(told)
-    ]
 
 
 def test_what_is_no_estimate_of_the_job_says_nothing() -> None:

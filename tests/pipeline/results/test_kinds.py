@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Published
+from dpstream.aggregators.estimate import GAP, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.range_estimates import RangeEstimates
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
@@ -17,8 +17,8 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results.asked import Asked, make_query
 from dpstream.pipeline.results.kinds.registry import kind_of
-from dpstream.pipeline.results.questions import QUARTILES, Quantiles, Query
-from dpstream.pipeline.results.series import QUARTILE_SERIES, SeriesError, triples_of, truth_of
+from dpstream.pipeline.results.questions import Query
+from dpstream.pipeline.results.series import SeriesError, triples_of
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
 from dpstream.pipeline.values.numbers import NumericDomain
@@ -103,17 +103,6 @@ def test_what_is_looked_back_at_is_of_the_kind_that_was_published(
     assert found.to_json() == estimate.to_json()
 
 
-def test_only_items_of_a_list_are_the_same_at_every_epoch_and_have_places() -> None:
-    modes, words = deployed(MODES), deployed(WORDS)
-    assert kind_of(modes.domain).same_items
-    assert kind_of(modes.domain).ranks(modes, record(MODE_COUNTS))[2] == (1, 1)
-    assert not kind_of(words.domain).same_items
-    assert kind_of(words.domain).ranks(words, record(shown_jobs.found(i17=40.0, i3=20.0))) == {}
-    hours = deployed(HOURS)
-    assert not kind_of(hours.domain).same_items
-    assert kind_of(hours.domain).ranks(hours, record(HOUR_COUNTS)) == {}
-
-
 def test_ranges_all_at_once_are_those_one_by_one() -> None:
     job = parse_job(
         "name: h\nprotocol: range_values\n"
@@ -125,18 +114,6 @@ def test_ranges_all_at_once_are_those_one_by_one() -> None:
     for row, (start, end) in zip(rows, ((0, 1), (1, 4), (0, 8)), strict=True):
         one = estimate.range(start, end)
         assert row.tolist() == pytest.approx([one.value, one.low, one.high])
-
-
-def test_true_quantiles_are_those_that_queries_tell() -> None:
-    domain = NumericDomain(0, 80, 8)
-    truth = np.array([3, 1, 4, 1, 5, 9, 2, 6])
-    estimate = numbers(*map(float, truth))
-    answers = Query(domain, Quantiles(QUARTILES)).answers(estimate, truth)
-    found = [truth_of(each, domain, estimate, truth) for each in QUARTILE_SERIES]
-    assert found == [answer.truth for answer in answers]
-    # 14 of 31 users lie below 50, 9 between 50 and 60.
-    assert found[1] == pytest.approx(50 + 10 * (15.5 - 14) / 9)
-    assert truth_of(QUARTILE_SERIES[0], domain, estimate, 0 * truth) is None
 
 
 MODE_DOMAIN = CategoryDomain(("walk", "bus", "car, own", "car, shared"))
@@ -152,19 +129,6 @@ def asked(domain: ValueDomain, *, norm_sub: bool = False, **options: Any) -> Que
     query = make_query(domain, Asked(**options), norm_sub=norm_sub)
     assert query is not None
     return query
-
-
-def record_of(estimate: Estimate | ItemEstimates | None, epoch: int = 3) -> EstimateRecord:
-    return EstimateRecord(bytes(16), epoch, Fate.RELEASED, 0, 90, 100, estimate, {"epsilon": 1.0})
-
-
-def test_the_largest_items_come_with_their_simultaneous_interval() -> None:
-    query = asked(MODE_DOMAIN, top=2)
-    assert [answer.name for answer in query.answers(ITEMS)] == ["bus", "walk"]
-    body = query.to_json(record_of(ITEMS))
-    assert body["simultaneous_half_width"] == pytest.approx(19.6 / NORMAL_95 * 2.4977, rel=1e-4)
-    assert [each.name for each in body["items"]] == ["bus", "walk"]
-    assert body["flags"] == (GAP,)
 
 
 def test_norm_sub_stands_beside_the_estimates_and_adds_up() -> None:

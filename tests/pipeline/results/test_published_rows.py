@@ -19,11 +19,9 @@ from pyarrow import parquet
 import dpstream.pipeline.results
 from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.pipeline.devices.truths import CountedTruths
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.results import read
-from dpstream.pipeline.results.asked import Asked, make_query
 from dpstream.pipeline.results.estimate_files import PIECES, table_of
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.reading import ReadError
@@ -132,44 +130,6 @@ def test_a_table_has_real_types() -> None:
     assert json.loads(table.schema.metadata[b"guarantee"])["unit"] == "stream"
 
 
-WORDS = "title: How people commute\nunit: commuters\nlabels: {walk: on foot}\n"
-
-
-def test_a_file_says_what_its_rows_are_about_where_the_job_does() -> None:
-    job = job_of(WORDS + ITEMS)
-    rows = PublishedRows.of(job)
-    told = [
-        [row[name] for name in ("item", "label", "title", "unit")] for row in rows_in(rows, MODES)
-    ]
-    about = ["How people commute", "commuters"]
-    assert told == [
-        ["walk", "on foot", *about],
-        ["bus", "bus", *about],
-        ["car", "car", *about],
-        ["", "", *about],
-    ]
-    table = table_of(rows, MODES)
-    assert table["label"].to_pylist() == ["on foot", "bus", "car", None]
-    assert table.schema.field("title").type == table.schema.field("item").type
-    assert json.loads(table.schema.metadata[b"words"]) == job.said("title", "unit", "labels")
-    largest = make_query(job.domain, Asked(top=1))
-    assert largest is not None
-    assert [row["label"] for row in rows_in(PublishedRows(job, largest), MODES[:1])] == ["on foot"]
-
-
-def test_the_truth_is_the_last_column_and_ends_with_the_input() -> None:
-    truths = CountedTruths(np.array([41]))
-    rows = PublishedRows.of(job_of(COUNTING), truths=truths)
-    assert rows.columns[-1] == "truth_not_private"
-    assert [
-        row["truth_not_private"]
-        for row in rows_in(rows, [COUNTS[0], record(2, COUNTS[0].estimate)])
-    ] == [
-        "41.0",
-        "",
-    ]
-
-
 @pytest.mark.parametrize("text", [COUNTING, ITEMS])
 def test_every_format_says_the_same(text: str) -> None:
     rows, records = PublishedRows.of(job_of(text)), COUNTS if text is COUNTING else MODES
@@ -225,29 +185,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     monkeypatch.setattr("dpstream.pipeline.results.reading.find_cluster", find_cluster)
     monkeypatch.setattr("dpstream.pipeline.results.reading.Cluster", lambda connection: cluster)
     return found
-
-
-@pytest.mark.usefixtures("asked")
-def test_a_job_is_a_table() -> None:
-    results = read("logins")
-    table = results.to_arrow()
-    assert tuple(table.column_names) == PublishedRows.of(JOB).columns
-    assert table["estimate"].to_pylist() == [40.0, None]
-    assert (results.job, results.deployment, len(results)) == ("logins", "00" * 16, 2)
-    assert results.guarantee["epsilon"] == JOB.guarantee.epsilon
-    assert repr(results) == "Results(job logins, 2 rows)"
-
-
-@pytest.mark.usefixtures("asked")
-def test_a_data_frame_has_moments_and_categories() -> None:
-    frame = read("logins").to_pandas()
-    assert [str(moment) for moment in frame["begins"]] == [
-        "2024-06-03 00:00:00+02:00",
-        "2024-06-10 00:00:00+02:00",
-    ]
-    assert str(frame["fate"].dtype) == "category"
-    assert frame["fate"].tolist() == ["released", "too small"]
-    assert frame["estimate"].isna().tolist() == [False, True]
 
 
 @pytest.mark.usefixtures("asked")

@@ -15,15 +15,11 @@ from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.epoch_words import epoch_name
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.results.changes import changes
 from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.results.phrases import flag_words
 from dpstream.pipeline.results.sentences import (
-    change_words,
     epoch_sentence,
-    hero_of,
-    sentence_of,
 )
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
@@ -135,30 +131,6 @@ def test_rounding_claims_no_more_than_is_known(
     assert known.high - max(within, 0) <= max(half / 10, 1) + 1e-6
 
 
-def test_items_that_cannot_be_told_apart_are_said_to_be_alike() -> None:
-    job = deployed(ITEMS + WEEKS + "unit: patients\nlabels: {chir: Chirurgie, kard: Kardiologie}\n")
-    apart = str(epoch_sentence(job, record(items(9_000, 5_000, 800))))
-    assert apart == (
-        "Most often in the week of 3 June 2013: Chirurgie, with about 9,000 patients (31 %)."
-    )
-    # 600 apart: each by itself is outside the other's interval, and both may be equal all the same.
-    alike = str(epoch_sentence(job, record(items(5_000, 5_600, 800))))
-    assert alike == (
-        "Most often in the week of 3 June 2013: Kardiologie or Chirurgie; they cannot be told "
-        "apart. Kardiologie: about 5,600 patients (19 %)."
-    )
-    none = str(epoch_sentence(job, record(items(-200, 100, 50))))
-    assert none == (
-        "No item can be told from none in the week of 3 June 2013; each is of fewer than 470 "
-        "patients."
-    )
-    many = "name: clinic\nprotocol: hadamard_values\n" + (
-        f"parameters: {{epsilon: 8, changes: 1, domain: {[f'ward {n}' for n in range(9)]}}}\n"
-    )
-    said = str(epoch_sentence(deployed(many), record(items(*[5_000.0] * 8, 700.0))))
-    assert "ward 0, ward 1 or one of 6 others; they cannot be told apart" in said
-
-
 @given(st.lists(st.integers(0, 4_000), min_size=2, max_size=7))
 def test_ranks_are_all_places_that_an_item_may_have(values: list[int]) -> None:
     labels = [f"ward {n}" for n in range(len(values))]
@@ -183,55 +155,6 @@ def _clinic(labels: tuple[str, ...]) -> DeployedJob:
         parameters = f"{{epsilon: 8, changes: 1, domain: {list(labels)}}}"
         _CLINICS[labels] = deployed(f"{text}parameters: {parameters}\n")
     return _CLINICS[labels]
-
-
-def test_the_hero_is_the_last_complete_epoch() -> None:
-    job = deployed(COUNT + WEEKS + STUDENTS)
-    whole = record(estimate(7_264, 1_790), 2)
-    # The third week ends when the 17th of June begins.
-    cut = record(estimate(113, 1_790), 3, closed_at=datetime(2013, 6, 16, 23, 59, tzinfo=UTC))
-    ended = record(estimate(113, 1_790), 3, closed_at=datetime(2013, 6, 17, tzinfo=UTC))
-    small = record(None, 3, Fate.TOO_SMALL)
-    assert hero_of(job, [whole, cut]) is whole
-    assert hero_of(job, [whole, ended]) is ended
-    assert hero_of(job, [whole, small]) is whole
-    assert hero_of(job, [small]) is small
-    assert hero_of(job, [cut]) is cut
-    first = "About 7,300 students enrolled in the week of 3 June 2013 (25 %), between 5,400 and"
-    assert str(sentence_of(job, [whole, cut])) == (
-        f"{first} 9,100. The week of 10 June 2013 is not over yet."
-    )
-    assert str(sentence_of(job, [whole, small])) == (
-        f"{first} 9,100. Nothing can be said about the week of 10 June 2013: too few devices took "
-        "part, so nothing was released."
-    )
-    assert len(sentence_of(job, [whole, small]).parts) == 3
-    assert hero_of(deployed(COUNT), [whole, cut]) is cut
-
-
-@pytest.mark.parametrize(
-    ("now", "said"),
-    [
-        (5_100.0, "cannot be told from no change since the week before"),
-        (9_000.0, "more than the week before"),
-    ],
-)
-def test_a_change_is_told_with_an_interval_of_its_own(now: float, said: str) -> None:
-    job = deployed(FOLLOWED + WEEKS)
-    records = [record(estimate(5_000.0, 200), 1), record(estimate(now, 200), 2)]
-    (change,) = changes(job, records, 1)
-    words = change_words(job, change)
-    assert words is not None
-    number, what = words
-    assert what == said
-    assert change.headline is not None
-    low, high = change.headline.low, change.headline.high
-    assert low is not None
-    assert high is not None
-    value, _, half = number.replace("\N{MINUS SIGN}", "-").replace(",", "").partition(" ± ")
-    assert float(value) == pytest.approx(now - 5_000, abs=50)
-    assert what.startswith("cannot") or value[0].isdigit()
-    assert (high - low) / 2 <= float(half) <= (high - low) / 2 + 100
 
 
 def test_every_flag_of_an_estimate_is_explained() -> None:

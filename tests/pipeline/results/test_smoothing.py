@@ -18,19 +18,15 @@ from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.results.smoothing import (
-    NAMES,
     SmoothedHorizon,
     SmoothingError,
     epoch_json,
     smoothed_horizon,
-    smoothed_horizons,
 )
-from dpstream.pipeline.simulation.simulate import Simulation, simulate
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.topics.manifests import Fate
 from tests.support.small_run import (
     EPOCHS,
-    USERS,
     generators,
     job_text,
     write_changes,
@@ -87,16 +83,6 @@ def test_horizons_stand_alone_and_the_latest_is_the_default(tmp_path: Path) -> N
         assert estimate.value == pytest.approx(run.horizon(index).estimates.values[-1, 0])
 
 
-def test_horizons_before_the_first_report_are_left_out(tmp_path: Path) -> None:
-    run = run_to(RENEWING, tmp_path, last_epoch=10, first_epoch=6)
-    horizons = MemoryDriver(run.log).run(smoothed_horizons(run.job, 10))
-    assert {of: horizon.first_epoch for of, horizon in horizons.items()} == {1: 5, 2: 9}
-    simulation = Simulation(run.job, tuple(run.records), np.zeros(11, np.int64), 0, horizons)
-    assert [record.epoch for record, _ in simulation.columns()] == [6, 7, 8, 9, 10]
-    assert all(tuple(sorted(found)) == NAMES for _, found in simulation.columns())
-    assert len(simulation.to_json()["epochs"]) == 5
-
-
 def test_nothing_to_look_back_at_is_said(tmp_path: Path) -> None:
     run = run_to(RENEWING, tmp_path, last_epoch=3)
     with pytest.raises(SmoothingError, match="job small has no finished epoch in horizon 2 yet"):
@@ -111,25 +97,6 @@ def test_nothing_to_look_back_at_is_said(tmp_path: Path) -> None:
     )
     with pytest.raises(SmoothingError, match="protocol memoized_response cannot be smoothed"):
         MemoryDriver(MemoryLog()).run(smoothed_horizon(memoized))
-
-
-def test_a_simulation_has_every_kind_of_estimate(tmp_path: Path) -> None:
-    change_log = load_change_log(write_changes(tmp_path / "changes.csv"), last_epoch=EPOCHS)
-    plain = simulate(RENEWING, change_log, seed=3)
-    looked_back = simulate(RENEWING, change_log, seed=3, smooth=True)
-    assert plain.smoothed == {}
-    assert list(looked_back.smoothed) == [0, 1, 2]
-    assert [set(found) for _, found in plain.columns()] == [{"online", "online clipped"}] * EPOCHS
-    for record, found in looked_back.columns():
-        assert tuple(sorted(found)) == NAMES
-        assert record.estimate is not None
-        assert found["online"].tolist() == record.estimate.intervals.tolist()
-        for name in ("online", "smoothed"):
-            clipped = found[f"{name} clipped"]
-            assert clipped.tolist() == np.clip(found[name], 0, USERS).tolist()
-            assert np.isfinite(found[f"{name} shrunk"][0]).all()
-            assert np.isnan(found[f"{name} shrunk"][1:]).all()
-    assert looked_back.to_json().keys() - plain.to_json().keys() == {"rmse_by_column"}
 
 
 RECORD = EstimateRecord(

@@ -125,64 +125,6 @@ async def test_gaps_of_a_curve_are_null_and_nothing_else_is(cluster: MemoryClust
         assert rows[1]["estimate"] is None
 
 
-async def test_curves_of_items_ranges_and_quantiles(cluster: MemoryCluster) -> None:
-    async with live_page(cluster) as page:
-        modes = await page.get("/api/jobs/modes/curve?series=2,1,2")
-        assert [curve["label"] for curve in modes["series"]] == ["bus, or tram", "walk"]
-        assert modes["series"][0]["value"] == [51, 52, 53]
-        words = await page.get("/api/jobs/words/curve?series=7")
-        assert words["series"][0]["value"] == [90, None]
-        hours = await page.get("/api/jobs/hours/curve?series=q0.5,r0:40,r70:80")
-        median, lower, last = hours["series"]
-        assert (median["unit"], lower["unit"]) == ("value", "users")
-        assert median["value"][0] < median["value"][2]
-        assert lower["value"] == [40, 40, 40]
-        assert last["value"] == [15, 30, 45]
-
-
-async def test_the_largest_items_and_the_quantiles_of_an_epoch(cluster: MemoryCluster) -> None:
-    async with live_page(cluster) as page:
-        top = await page.get("/api/jobs/modes/top?epoch=1&count=2")
-        assert [item["label"] for item in top["items"]] == ["bus, or tram", "car"]
-        assert top["items"][0]["low"] == pytest.approx(41.2)
-        assert top["simultaneous_half_width"] > 9.8
-        assert "upwards" in top["notes"][0]
-        words = await page.get("/api/jobs/words/top")
-        assert (words["epoch"], words["found_above"]) == (2, 30.0)
-        assert [item["id"] for item in words["items"]] == ["9"]
-        buckets = await page.get("/api/jobs/hours/top?count=3")
-        labels = [item["label"] for item in buckets["items"]]
-        assert labels == ["0 to 10", "10 to 20", "20 to 30"]
-        quantiles = await page.get("/api/jobs/hours/quantiles?epoch=3")
-        values = [each["value"] for each in quantiles["quantiles"]]
-        assert values == sorted(values)
-        assert (await page.get("/api/jobs/modes/top?epoch=9", 404))["error"]
-        assert (await page.get("/api/jobs/count/top", 404))["error"]
-        assert (await page.get("/api/jobs/modes/quantiles", 404))["error"]
-
-
-async def test_the_latest_epochs_of_all_jobs_come_in_one_answer(cluster: MemoryCluster) -> None:
-    async with live_page(cluster) as page:
-        found = (await page.get("/api/recent?epochs=2"))["jobs"]
-        curve = (await page.get("/api/jobs/modes/curve?from=2&series=2"))["series"][0]
-        names = ("id", "label", "unit", "epochs", "begins", "value", "low", "high", "population")
-        assert found["modes"] == {name: curve[name] for name in names}
-        assert found["modes"]["epochs"] == [2, 3]
-        assert found["hours"]["id"] == "q0.5"
-        assert None in found["count"]["value"]
-        await page.get("/api/recent?epochs=1001", 400)
-
-
-async def test_of_a_gap_no_item_is_called_the_largest(cluster: MemoryCluster) -> None:
-    job = deploy_text(MemoryCluster(), MODES, b"m" * 16)
-    publish(cluster, job, 4, items(10.0, 90.0, 30.0, flags=("gap",)))
-
-    async with live_page(cluster) as page:
-        top = await page.get("/api/jobs/modes/top")
-        assert (top["epoch"], top["flags"], top["items"]) == (4, ["gap"], [])
-        assert top["simultaneous_half_width"] is None
-
-
 @pytest.mark.parametrize("job", ["count", "modes", "hours", "words"])
 def test_csv_is_byte_for_byte_what_the_command_prints(
     job: str,
@@ -417,9 +359,3 @@ def test_serve_refuses_what_it_cannot_do(
     assert (said.code, "--address is empty" in said.errors) == (2, True)
     said = dpstream("serve", "--address", "192.0.2.1", "--port", 0)
     assert (said.code, "cannot serve at 192.0.2.1" in said.errors) == (2, True)
-
-
-async def test_only_the_jobs_that_were_named_are_shown(cluster: MemoryCluster) -> None:
-    async with live_page(cluster, jobs=["modes"]) as page:
-        assert [job["job"] for job in (await page.get("/api/jobs"))["jobs"]] == ["modes"]
-        await page.get("/api/jobs/count", 404)

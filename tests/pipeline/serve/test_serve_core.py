@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -17,16 +16,13 @@ from dpstream.aggregators.estimate import Published
 from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
-from dpstream.pipeline.results.kinds.registry import kind_of
 from dpstream.pipeline.results.privacy_sentences import budget_line, budget_of, exposure_body, odds
 from dpstream.pipeline.results.series import VALUE
 from dpstream.pipeline.serve.history import History, Point
-from dpstream.pipeline.serve.reduction import envelope, reduce_curve
-from dpstream.pipeline.values.sets import SetDomain
-from dpstream.pipeline.values.value_domains import BOOLEAN, CategoryDomain
-from dpstream.randomizers.item_domains import Bits
+from dpstream.pipeline.serve.reduction import reduce_curve
+from dpstream.pipeline.values.value_domains import BOOLEAN
 from dpstream.topics.manifests import Fate
-from tests.support.shown_jobs import COUNT, FRUIT, MODES, count, found, gap, items
+from tests.support.shown_jobs import FRUIT, MODES, count, gap
 
 values = st.lists(
     st.one_of(st.none(), st.floats(-1e6, 1e6, allow_nan=False)), min_size=1, max_size=400
@@ -55,25 +51,6 @@ def test_a_reduced_curve_loses_no_peak_and_no_gap(known: list[float | None], col
         column = (epochs - epochs[0]) * columns // (epochs[-1] - epochs[0] + 1)
         with_gap = set(column[np.isnan(curve)].tolist())
         assert with_gap == set(reduction.columns[np.isnan(shown)].tolist())
-
-
-@given(values, st.integers(1, 20))
-def test_the_band_of_a_reduced_curve_holds_every_band(
-    known: list[float | None], columns: int
-) -> None:
-    curve = as_array(known)
-    epochs = np.arange(1, 1 + len(curve))
-    reduction = reduce_curve(epochs, [curve], columns)
-    low = envelope(reduction, epochs, curve - 1, columns, np.fmin)
-    high = envelope(reduction, epochs, curve + 1, columns, np.fmax)
-    shown = curve[reduction.kept]
-    assert (np.isnan(low) == np.isnan(shown)).all()
-    column = (epochs - epochs[0]) * columns // (epochs[-1] - epochs[0] + 1)
-    for place, at in enumerate(reduction.kept.tolist()):
-        if not math.isnan(shown[place]) and reduction.columns is not None:
-            inside = curve[column == column[at]]
-            assert low[place] == np.nanmin(inside) - 1
-            assert high[place] == np.nanmax(inside) + 1
 
 
 def point(epoch: int, estimate: Published | None, fate: Fate = Fate.RELEASED) -> Point:
@@ -105,61 +82,6 @@ def test_columns_grow_with_the_history_and_gaps_are_none() -> None:
     history.append(point(202, None, Fate.EMPTY))
     assert np.isnan(history.triples([VALUE])[0][200:]).all()
     assert history.triples([VALUE])[0][198].tolist() == pytest.approx([199, 189.2, 208.8])
-
-
-def test_a_history_holds_no_more_than_it_may() -> None:
-    domain = CategoryDomain([str(number) for number in range(1_000)])
-    history = History(domain, most_held=200_000)
-    for epoch in range(1, 101):
-        history.append(point(epoch, items(*[float(epoch)] * 1_000)))
-        history.triples(kind_of(domain).find_all(domain, ["1"]))
-    held = len(history.points)
-    assert 5 < held < 15
-    assert history.last is not None
-    assert history.last.epoch == 100
-    (column,) = history.triples(kind_of(domain).find_all(domain, ["1"]))
-    assert column[:, 0].tolist() == [float(epoch) for epoch in range(101 - held, 101)]
-    # A viewer that was away for longer than is held gets what is held.
-    assert next(history.after(0)).epoch == 101 - held
-
-
-def test_a_history_stops_growing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of minutes lives for years: of its epochs only the latest are held."""
-    monkeypatch.setattr("dpstream.pipeline.serve.history.MOST_EPOCHS", 800)
-    history = History(BOOLEAN)
-    sizes = []
-    tracemalloc.start()
-    for epoch in range(1, 5_001):
-        history.append(point(epoch, count(float(epoch))))
-        history.triples([VALUE])
-        if epoch % 1_000 == 0:
-            sizes.append(tracemalloc.get_traced_memory()[0])
-    tracemalloc.stop()
-    assert 800 <= len(history.points) <= 900
-    assert max(sizes) < 2 * min(sizes)
-    assert history.last is not None
-    assert history.last.epoch == 5_000
-    assert len(history.triples([VALUE])[0]) == len(history.epochs()) == len(history.points)
-
-
-def test_items_are_ranked_by_all_epochs() -> None:
-    domain = CategoryDomain(["a", "b", "c"])
-    history = History(domain)
-    history.append(point(1, items(1.0, 50.0, 30.0)))
-    history.append(point(2, items(900.0, 1.0, 1.0, flags=("gap",))))
-    history.append(point(3, items(2.0, 1.0, 30.0)))
-    assert history.ranked(2) == [3, 2]
-    assert np.isnan(history.values([3, 2])).tolist() == [[False] * 2, [True] * 2, [False] * 2]
-
-
-def test_of_an_open_domain_those_found_at_any_epoch_are_known() -> None:
-    domain = SetDomain(Bits(24), slots=1)
-    history = History(domain)
-    history.append(point(1, found(i5=50.0, i7=40.0)))
-    history.append(point(2, found(i7=45.0)))
-    assert history.ranked(5) == [7, 5]
-    (five,) = history.triples(kind_of(domain).find_all(domain, ["5"]))
-    assert np.isnan(five[:, 0]).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 1.0, 2.0, 4.0, 9.1, 13.5])
@@ -200,11 +122,6 @@ def test_what_some_reports_of_a_device_tell_is_more_with_each(
     for epsilon, likely in zip(body["epsilons"], body["likely"], strict=True):
         exact = 100 / (1 + math.exp(-epsilon))
         assert exact <= float(likely.removesuffix(" %")) < min(100, exact + 0.1)
-
-
-def test_a_device_with_a_single_report_has_nothing_to_see_some_of() -> None:
-    for text in (COUNT, FRUIT.replace("PARAMETERS", "items: 1")):
-        assert deployed(text).exposure() is None
 
 
 def deployed(text: str, deployment: bytes = bytes(16)) -> DeployedJob:

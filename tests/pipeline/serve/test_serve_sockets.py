@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket as sockets
 from dataclasses import replace
-from typing import cast
 
 import aiohttp
 import pytest
 from aiohttp import WSCloseCode, WSMsgType
 
 from dpstream.pipeline.jobs.budgets import Charge
-from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployments import undeploy
 from dpstream.pipeline.serve.follower import Answers
 from dpstream.pipeline.serve.limits import Limits
 from dpstream.topics.names import JOBS_TOPIC
@@ -88,18 +85,6 @@ async def test_another_life_of_the_server_means_reload(cluster: MemoryCluster) -
             assert [each["epoch"] for each in await epochs(viewer, 3)] == [1, 2, 3]
 
 
-async def test_another_deployment_of_the_job_means_reload(cluster: MemoryCluster) -> None:
-    async with live_page(cluster) as page, page.view("job=count") as viewer:
-        await epochs(viewer, 3)
-        job = deploy_text(cluster, COUNT, b"d" * 16, replace=True)
-        publish(cluster, job, 1, count(99.0))
-        page.read()
-        assert (await messages(viewer, "reload", "epoch"))["type"] == "reload"
-        async with page.view("job=count") as again:
-            (first,) = await epochs(again, 1)
-            assert first["series"]["value"][0] == 99
-
-
 async def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload(
     cluster: MemoryCluster,
 ) -> None:
@@ -120,19 +105,6 @@ async def test_a_job_that_was_deployed_anew_while_a_viewer_was_away_means_reload
             assert (await viewer.receive_json())["type"] == "reload"
         async with page.view(query + job.deployment.hex()) as viewer:
             assert (await epochs(viewer, 1))[0]["epoch"] == 3
-
-
-async def test_a_job_that_went_while_a_viewer_was_away_means_reload(cluster: MemoryCluster) -> None:
-    async with live_page(cluster) as page:
-        undeploy(cast(Cluster, cluster), "count")
-        page.read()
-        for start in (page.site.board.run, "another"):
-            async with page.view(f"job=count&after=3&start={start}") as viewer:
-                assert (await viewer.receive_json())["type"] == "reload"
-        await page.get("/ws?job=count", 404)
-        # Before Kafka has answered, nobody knows what there is.
-        page.site.take(Answers(False))
-        await page.get("/ws?job=count&start=another", 404)
 
 
 async def test_viewers_are_told_when_kafka_is_away_and_when_it_is_back(

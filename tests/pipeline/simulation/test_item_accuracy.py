@@ -78,11 +78,6 @@ def epoch(
     return ItemAccuracy(10, 2.0, predicted, found, held, np.abs(found) < 2, recall, Items(), ())
 
 
-def test_a_count_is_not_negative() -> None:
-    off = epoch(1.0, 4.0, -6.0, truth=2)
-    assert (off.mean_absolute_error, off.max_error, off.unclipped_error) == (3.0, 4.0, 5.0)
-
-
 def test_means_are_over_epochs_and_trials_that_have_something() -> None:
     trials = [{1: epoch(1.0, 1.0, -3.0), 2: epoch(None)}, {1: epoch(2.0, 4.0), 2: epoch(None)}]
     mean = mean_accuracy(trials)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,10 @@ import pytest
 
 from dpstream.pipeline import actions
 from dpstream.pipeline.actions import Append, LogRecord, Steps, scan
-from dpstream.pipeline.devices.change_log import load_change_log
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import make_job, parse_job
+from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.kafka import memory
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
-from dpstream.pipeline.simulation.simulate import simulate
 from dpstream.pipeline.stages import checkpoints
 from dpstream.pipeline.stages.checkpoints import KEY, Checkpoint
 from dpstream.pipeline.stages.decision_log import DecisionLog
@@ -30,7 +27,6 @@ from dpstream.topics.names import Role
 from dpstream.topics.partials import encode_partial, split_partial
 from tests.pipeline.stages.test_restarts import ReadingDriver, publish
 from tests.support.histories import NOW, fill, history_job, history_values
-from tests.support.small_run import job_text, write_changes
 
 EPOCHS, HORIZON, INTERVAL, WRITTEN = 120, 256, 8, 100
 """Of those written so many epochs are published, with checkpoints; then come the others."""
@@ -238,17 +234,6 @@ def test_estimates_that_were_published_otherwise_are_no_ground_for_a_checkpoint(
     assert driver.records[Role.PARTIALS] >= EPOCHS
 
 
-@pytest.mark.parametrize("renewing", [8, 16])
-def test_between_two_horizons_nothing_has_to_be_known(renewing: int) -> None:
-    job, written = history_job(EPOCHS, renewing), list[Append]()
-    fill(job, EPOCHS, written.append)
-    log, driver = interrupted(written, job, unchanged)
-    assert estimates(log) == [
-        each.value for each in written if each.role is Role.ESTIMATES and each.key is None
-    ]
-    assert driver.records[Role.MANIFESTS] < EPOCHS - WRITTEN + 3 * INTERVAL
-
-
 def _many(job: DeployedJob, rng: np.random.Generator) -> list[Append]:
     """Windows of two hundred producers, decided and added up nearly in order."""
     order = np.argsort(np.arange(EPOCHS) + rng.uniform(0, 3, EPOCHS) * (rng.random(EPOCHS) < 0.3))
@@ -311,12 +296,3 @@ def _rest(job: DeployedJob, place: EpochPlace) -> Steps[list[object]]:
     while (epoch := (yield from log.next())) is not None:
         found.append(epoch)
     return found
-
-
-def test_simulations_pass_checkpoints_over(tmp_path: Path) -> None:
-    job = deploy_job(parse_job(job_text()), deployed_at=1_000, deployment=bytes(16))
-    values = load_change_log(write_changes(tmp_path / "changes.csv"), last_epoch=job.epochs.count)
-    found = list[int]()
-    simulate(job, values, 1, lambda record: found.append(record.epoch))
-    assert found == list(range(1, job.epochs.count + 1))
-    assert len(found) > INTERVAL

@@ -159,15 +159,3 @@ def test_one_that_is_written_again_counts_once() -> None:
         log.apply(record)
     assert len(found) == 500
     assert set(found) == {aggregator.job.aggregator().to_bytes()}, "the first one"
-
-
-def test_a_window_that_never_had_a_partial_waits_however_long_it_takes() -> None:
-    aggregator = Aggregator(range(1, 501))
-    first, second = chunks(aggregator.job, 503)
-    aggregator.show([first])
-    for now in range(0, 200, 10):
-        aggregator.tick(float(now))
-    assert aggregator.written() == []
-    aggregator.show([second])
-    assert aggregator.written() == [503]
-    assert all(floor == end for floor, end in aggregator.floors())

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.fragments import noise_variance
 from dpstream.pipeline.actions import Action, Append, Flush, carry_out
 from dpstream.pipeline.devices.producer import Producer
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
-from dpstream.pipeline.jobs.job_files import Job, make_job
+from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.job_range import EPOCHS_AHEAD
-from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
-from dpstream.pipeline.stages.topic_uses import stages_of
+from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_punctuation, encode_punctuation
 from dpstream.topics.chunks import decode_chunk
@@ -394,22 +392,6 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
         assert len(set(next(iter(shapes)))) == 1, "and all of them the same"
 
 
-def test_fragments_of_three_instances_are_added_up() -> None:
-    job = deploy_job(make_job(FRAGMENTS), deployed_at=0)
-    cluster = SimulatedCluster(job, lambda purpose, number: seeded_generator(1, number))
-    transport = MemoryDriver(cluster.log)
-    with Producer(job, None, name="gateway", transport=transport) as producer:
-        producer.enrol([f"{number}" for number in range(3_000)])
-        producer.report_all(1, np.resize(np.array([1, 1, 3]), (3_000, 1)))
-        producer.close(1)
-    cluster.settle()
-    (record,) = cluster.new_estimates()
-    assert record.estimate is not None
-    estimates = record.estimate.intervals[0]
-    deviation = np.sqrt(noise_variance(job.law, 3_000))  # type: ignore[arg-type]
-    assert np.abs(estimates - [2_000, 0, 1_000]).max() < 8 * deviation
-
-
 def test_what_misfits_cost_is_spared_of_delta_and_the_rest_is_as_without_instances() -> None:
     job = make_job(FRAGMENTS)
     one = make_job({**FRAGMENTS, "shuffle": {"minimum": 100}})
@@ -458,27 +440,3 @@ def test_where_instances_cannot_be_right_they_are_refused(
 ) -> None:
     with pytest.raises(JobError, match=message):
         make_job({**FRAGMENTS, **values}).calibrate()
-
-
-def test_instances_belong_to_what_a_deployment_is() -> None:
-    job = deployed(3)
-    assert list(stages_of(job)) == ["shuffle", "instance-2", "instance-3", "aggregate", "publish"]
-    assert {Role.REPORTS_2, Role.REPORTS_3} < job.topic_settings().keys()
-    assert Role.REPORTS_4 not in job.start_offsets
-    assert DeployedJob.from_bytes(job.to_bytes()) == job
-    assert b'instances":' not in deployed(1).to_bytes()
-    assert job.fingerprint != deployed(2).fingerprint != deployed(1).fingerprint
-    with pytest.raises(JobError, match="of reports-3 are 0, it has 2"):
-        deploy_job(
-            job_without_deployment(job),
-            start_offsets={
-                role: offsets
-                for role, offsets in job.start_offsets.items()
-                if role is not Role.REPORTS_3
-            },
-            deployed_at=0,
-        )
-
-
-def job_without_deployment(job: DeployedJob) -> Job:
-    return make_job(job.to_json())

@@ -227,21 +227,6 @@ def test_groups_take_turns_and_those_that_are_not_at_turn_punctuate(folder: Path
     assert found[3].contributors == found[0].contributors
 
 
-@pytest.mark.parametrize("group", [0, 1, 2])
-def test_a_producer_can_be_a_group_of_its_own(group: int) -> None:
-    job, log = deployed(groups=3), MemoryLog()
-    publish_models(job, log)
-    with opened(job, log, group=group) as producer:
-        producer.enrol(list(some(5)))
-        for epoch in range(1, EPOCHS + 1):
-            producer.report(epoch, some(5))
-            producer.close(epoch)
-    with pytest.raises(ProducerError, match="group is 3, and job learning has 3: give one from 0"):
-        opened(job, log, group=3)
-    found = [(each.contributors, each.population) for each in punctuations(log)]
-    assert found == [(5 if epoch % 3 == group else 0, 5) for epoch in range(1, EPOCHS + 1)]
-
-
 def test_a_producer_stays_in_its_group(folder: Path) -> None:
     job, log = deployed(groups=3), MemoryLog()
     with opened(job, log, folder / "state", group=1) as producer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 from io import BytesIO
-from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -160,26 +159,6 @@ def test_memory_does_not_grow_with_the_window(dtype: str) -> None:
     assert peak_memory(values, 2000) < 16 << 20
 
 
-def no_scratch() -> BinaryIO:
-    raise AssertionError("words of which there are few need no scratch file")
-
-
-@pytest.mark.parametrize("dtype", ["<u4", "<u8"])
-def test_wide_words_of_which_there_are_few_are_a_table(dtype: str) -> None:
-    """Ten million Count-Min messages over 40,000 cells are 40,000 counts, and travel as such."""
-    cells, parts = 40_000, 64
-    form = WordForm(np.dtype(dtype), distinct=cells)
-    values = np.arange(2 * cells, dtype=form.dtype)[::-1, None] % form.dtype.type(cells)
-    assert peak_memory(values, parts, cells) < 4 << 20
-    multiset = WordMultiset(form, no_scratch)
-    for _ in range(parts):
-        multiset.add(Words(values))
-    released = multiset.sorted()
-    assert released.counts is not None
-    np.testing.assert_array_equal(released.values[:, 0], np.arange(cells))
-    np.testing.assert_array_equal(released.counts, np.full(cells, 2 * parts))
-
-
 def test_a_table_that_is_larger_than_what_was_added_waits_on_disk() -> None:
     """Many producers may hold a window each: none costs more memory than a few MiB."""
     form = WordForm(np.dtype("<u4"), distinct=1 << 24)
@@ -192,16 +171,3 @@ def test_a_table_that_is_larger_than_what_was_added_waits_on_disk() -> None:
     np.testing.assert_array_equal(released.values, values)
     assert released.messages == multiset.messages == 20 << 16
     multiset.close()
-
-
-@pytest.mark.parametrize("distinct", [None, 8])
-@pytest.mark.parametrize("dtype", ["<u1", "<u8"])
-def test_counts_are_not_written_out(dtype: str, distinct: int | None) -> None:
-    """A few bytes may stand for 2^40 messages."""
-    multiset = WordMultiset(WordForm(np.dtype(dtype), distinct=distinct))
-    for _ in range(3):
-        for piece in split_words(Words(np.array([[7]], dtype), np.array([2**40], np.uint64))):
-            multiset.add(piece)
-    multiset.add(Words(np.array([[6]], dtype), np.array([2**40], np.uint64)))
-    assert multiset.messages == 4 * 2**40
-    assert tally(multiset.sorted()) == {(7,): 3 * 2**40, (6,): 2**40}

@@ -21,7 +21,6 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedClu
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from dpstream.pipeline.stages.admission import Admission, Refusal
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
-from dpstream.pipeline.stages.estimation import Estimation
 from dpstream.topics.batches import (
     Punctuation,
     decode_batch,
@@ -31,10 +30,9 @@ from dpstream.topics.batches import (
 from dpstream.topics.frames import Kind, kind_of
 from dpstream.topics.names import Role
 from dpstream.topics.records import Reason
-from tests.support import cells
 from tests.support.gateway import open_producer, seeded
 from tests.support.learning import publish_models
-from tests.support.world import Accidents, World, own_cells
+from tests.support.world import Accidents, World
 
 HORIZON = 4
 USERS = 4000
@@ -156,47 +154,6 @@ def test_killed_after_every_single_action_across_horizons(
         assert len(world.log.values(Role.ESTIMATES)) == EPOCHS, f"killed after action {strike}"
 
 
-def test_every_report_arrives_once_in_each_of_three_horizons(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(PROTOCOLS, cells.NAME, cells.CELLS)
-    everybody = own_cells(30, 3 * SHORT)
-    cells_job = deployed(SHORT, protocol=cells.NAME, parameters={"cells": 30})
-    world = World(cells_job, folder, everybody)
-    for epoch in range(1, 3 * SHORT + 1):
-        for name in everybody:
-            world.close_epoch(name, epoch)
-        world.settle()
-    world.shut()
-    records = world.published()
-    assert sorted(records) == [1, 2, 3, 4, 5, 6]
-    for record in records.values():
-        assert isinstance(record.estimate, Estimate)
-        assert (record.estimate.low, record.estimate.high) == (1.0, 1.0)
-
-
-def test_estimates_of_a_horizon_do_not_depend_on_earlier_ones(folder: Path) -> None:
-    """Estimates of the second horizon are those of somebody who has never seen the first."""
-    world = run(World(deployed(SHORT, epochs=OVER), folder, values()))
-    published, manifests, partials = world.published(), world.manifests(), world.integers()
-    estimation = Estimation(world.job)
-    for epoch in (3, 4):
-        estimation.take_in(manifests[epoch], partials[epoch])
-        assert estimation.estimate() == published[epoch].estimate
-    assert (estimation.horizon, estimation.last_epoch) == (1, 2)
-    estimation.take_in(manifests[5], partials[5])
-    assert (estimation.horizon, estimation.last_epoch) == (2, 1)
-    assert estimation.attendance.population.tolist() == [0, manifests[5].population, 0]
-    # The guarantee that is published is that of all horizons so far.
-    losses = {
-        epoch: (record.guarantee["epsilon"], record.guarantee["horizons"])
-        for epoch, record in published.items()
-    }
-    assert losses == {
-        1: (2, 1), 2: (2, 1), 3: (4, 2), 4: (4, 2), 5: (6, 3), 6: (6, 3), 7: (8, 4),
-    }  # fmt: skip
-
-
 def test_a_producer_that_left_is_counted_to_the_end_of_the_horizon(folder: Path) -> None:
     """Its devices are silent then; the next horizon does not know them."""
     world = World(deployed(SHORT, epochs=OVER), folder, values())
@@ -251,18 +208,6 @@ def test_a_value_of_1_carried_over_spends_a_change_of_every_horizon() -> None:
             due = local >> state["order"] > 0
             np.testing.assert_array_equal(state["used"], due)
             assert producer.frozen == 0
-
-
-def test_frozen_devices_thaw_with_the_horizon() -> None:
-    with open_producer(deployed(), None, MemoryLog()) as producer:
-        producer.enrol([f"user {number}" for number in range(USERS)])
-        for epoch in range(1, HORIZON + 1):
-            producer.report_all(epoch, np.full(USERS, epoch % 2, np.int8))
-            producer.close(epoch)
-        assert producer.frozen > 0
-        producer.report_all(HORIZON + 1, np.zeros(USERS, np.int8))
-        producer.close(HORIZON + 1)
-        assert producer.frozen == 0
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -529,26 +474,6 @@ def test_where_nobody_stays_the_withdrawn_are_present() -> None:
     assert [record.contributors for record in punctuations(log)] == [1, 1]
 
 
-def test_an_initial_value_need_not_fit_into_the_values_given() -> None:
-    wide = {"epsilon": 4, "changes": 1, "low": 0, "high": 1000, "buckets": 1024, "initial": 900}
-    log = MemoryLog()
-    with open_producer(deployed(protocol="range_values", parameters=wide), None, log) as producer:
-        assert producer.job.domain.initial > np.iinfo(np.int8).max
-        producer.enrol(["a", "b"])
-        producer.withdraw(["a"])
-        producer.report_all(1, np.ones(2, np.int8))
-        producer.close(1)
-    assert [record.contributors for record in punctuations(log)] == [2]
-
-
-def test_who_falls_silent_at_1_stays_counted() -> None:
-    """In the horizon they fell silent in, and in later ones while they are enrolled."""
-    always = np.ones(2 * HORIZON + 1, np.int8)
-    silent = {"b": range(2, 2 * HORIZON + 1)}
-    records = estimates({"a": always, "b": always}, 2 * HORIZON, silent=silent)
-    assert_near(records, [2 * USERS] * 2 * HORIZON)
-
-
 def test_a_single_0_before_silence_is_no_farewell() -> None:
     """The intervals that end later miss it: so 0 is to be sent to the end of the horizon."""
     always = np.ones(HORIZON + 1, np.int8)
@@ -579,13 +504,6 @@ def test_a_job_that_renews_has_no_last_epoch_unless_its_horizons_are_counted() -
     assert endless.position_of(300) == "epoch 300 (horizon 2)"
     assert counted.position_of(1) == "epoch 1 of 510 (horizon 1)"
     assert counted.position_of(300, 320) == "epoch 300 of 320 (horizon 2)"
-
-
-def test_renewing_changes_the_meaning_of_reports() -> None:
-    ending = deployed(epochs={"count": HORIZON})
-    assert deployed(epochs={"count": HORIZON, "renew": False}).fingerprint == ending.fingerprint
-    assert deployed().fingerprint != ending.fingerprint
-    assert ending.position_of(3) == "epoch 3 of 4"
 
 
 def test_the_guarantee_is_for_a_horizon_and_adds_up() -> None:

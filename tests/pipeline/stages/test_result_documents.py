@@ -24,10 +24,8 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedClu
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.stages.publish_stage import PublishStage
 from dpstream.pipeline.stages.result_documents import (
-    LARGEST_DOCUMENT,
     MOST_ESTIMATES,
     ResultDocuments,
-    WrittenDocuments,
     document_key,
 )
 from dpstream.topics.frames import CodecError
@@ -126,15 +124,6 @@ def test_of_long_lists_the_largest_are_told_in_the_order_of_the_list() -> None:
     assert told == [f"i{number}" for number in range(size) if number not in (3, 7)]
 
 
-def test_long_names_leave_room_for_fewer() -> None:
-    job = items_job([f"{number:05}{'水' * 95}" for number in range(MOST_ESTIMATES)])
-    each = record(ItemEstimates(np.arange(float(MOST_ESTIMATES)), 5.0, 9.5, 70, 100))
-    assert LARGEST_DOCUMENT // 4 < len(ResultDocuments(job).document(each)) <= LARGEST_DOCUMENT
-    body = document(job, each)
-    assert (len(body["estimates"]), body["published"]) == (500, MOST_ESTIMATES)
-    assert body["estimates"][-1]["estimate"] == MOST_ESTIMATES - 1
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -152,27 +141,6 @@ def test_a_record_that_nobody_could_tell_of_is_none(changed: dict[str, Any]) -> 
     assert EstimateRecord.from_bytes(json.dumps(body).encode()) == record(None)
     with pytest.raises(CodecError, match="not an estimate record"):
         EstimateRecord.from_bytes(json.dumps(body | changed).encode())
-
-
-ENDLESS = "x" * 300_000
-
-
-@pytest.mark.parametrize("told", [{"guarantee": {"unit": ENDLESS}}, {"reason": ENDLESS}])
-def test_texts_without_end_are_left_out(told: dict[str, Any]) -> None:
-    each = record(None, Fate.SPOILED, **told)
-    assert len(ResultDocuments(COUNT).document(each)) < 1_000
-    body = document(COUNT, each)
-    assert (body["fate"], body["reason"], body["guarantee"]["unit"]) == ("spoiled", None, None)
-
-
-def test_a_key_names_deployment_and_epoch() -> None:
-    key = document_key(record(None))
-    assert json.loads(key) == {"deployment": "00" * 16, "epoch": 2}
-    written = WrittenDocuments(COUNT)
-    other = document_key(EstimateRecord(b"f" * 16, 3, Fate.EMPTY, 0, 0, 0, None, {}))
-    for each in (None, b"", b"[", b"7", b"[]", b'{"deployment":"00","epoch":"1"}', other, key):
-        written.note(each)
-    assert written.latest == 2
 
 
 @pytest.fixture(scope="module")

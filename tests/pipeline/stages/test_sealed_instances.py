@@ -18,14 +18,10 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
 from dpstream.pipeline.jobs.job_files import make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.jobs.key_files import WrongKeyError
-from dpstream.pipeline.jobs.sealed import AGGREGATE
 from dpstream.pipeline.kafka.memory import (
     MemoryDriver,
     MemoryLog,
-    SimulatedCluster,
-    seeded_generators,
 )
-from dpstream.pipeline.stages.added_devices import AddedDevices
 from dpstream.pipeline.stages.admission import Refusal
 from dpstream.pipeline.stages.boxes_of_windows import BoxOpener
 from dpstream.pipeline.stages.stage_builder import producer_admission
@@ -34,7 +30,6 @@ from dpstream.topics.batches import Batch
 from dpstream.topics.chunks import decode_chunk
 from dpstream.topics.frames import Kind, kind_of
 from dpstream.topics.names import Role
-from dpstream.topics.partials import decode_partial
 from dpstream.topics.records import Reason
 from dpstream.topics.sealed_batches import decode_sealed_batch, open_batch
 from dpstream.topics.sealed_words import seal_rows
@@ -250,42 +245,6 @@ def test_no_instance_sees_how_many_messages_there_are() -> None:
             ]
             boxes.add(tuple(in_batches))
     assert len(records) == len(boxes) == 1
-
-
-def test_a_simulation_adds_up_what_three_instances_pass_on() -> None:
-    """The same integers as without sealing, and of added devices: devices have the same coins.
-
-    Of what instances pass on all is a report, or counted as chaff.
-    """
-    partials = []
-    for sealed in (None, FRAGMENTS["sealed"]):
-        job = deploy_job(
-            make_job({**FRAGMENTS, "sealed": sealed}), deployment=DEPLOYMENT, deployed_at=0
-        )
-        generators = seeded_generators(7)
-        cluster = SimulatedCluster(job, generators)
-        transport = MemoryDriver(cluster.log)
-        with Producer(
-            cluster.job, None, name="gateway", transport=transport, generators=generators
-        ) as producer:
-            producer.enrol([f"{number}" for number in range(100)])
-            producer.report_all(1, np.resize(np.array([1, 1, 3]), (100, 1)))
-            producer.close(1)
-        cluster.settle()
-        (value,) = cluster.log.values(Role.PARTIALS)
-        state = cluster.job.aggregator_from_bytes(decode_partial(value).payload)
-        partials.append(state)
-        chunks = [decode_chunk(value) for value in cluster.log.values(Role.SHUFFLED, 1)]
-        counts: Any = cluster.workers["aggregate"].stage.heartbeat()["counts"]
-        assert (counts.get("chaff", 0) > 0) == (sealed is not None)
-        assert counts["reports"] + counts.get("chaff", 0) == sum(
-            chunk.words.messages for chunk in chunks
-        )
-    open_state, sealed_state = partials
-    added = AddedDevices(cluster.job, AGGREGATE, cluster.keys).words(1)
-    assert added is not None
-    open_state.add(1, added.values, added.counts)
-    assert open_state.to_bytes() == sealed_state.to_bytes()
 
 
 @pytest.mark.parametrize(

@@ -100,27 +100,6 @@ def sums(world: World, epoch: int) -> list[PartialSum]:
     return found
 
 
-@pytest.mark.usefixtures("few_cells")
-def test_shares_pass_through_the_shuffle_stage_and_add_up(folder: Path) -> None:
-    job = deployed()
-    assert job.table_form.pieces == 2
-    world = run(begun(job, folder))
-    check(world)
-    assert not world.log.values(Role.DEAD_LETTERS)
-    assert list(job.stages) == ["shuffle", *PARTIES, "aggregate", "publish"]
-    for partition in range(2):
-        for value in world.log.values(Role.REPORTS, partition):
-            assert kind_of(value) in (Kind.BATCH, Kind.PUNCTUATION)
-        for value in world.log.values(Role.SHUFFLED, partition):
-            words = decode_chunk(value).words
-            assert words.width == job.form_of(Role.SHUFFLED).width
-            assert sorted(words.values.tolist()) == words.values.tolist()
-    for first, second in (sums(world, epoch) for epoch in (1, 2)):
-        assert first.digest == second.digest
-        assert (first.shares, first.closed, second.closed) == (4, 0, 0)
-        assert first.contributors == second.contributors == (CELLS, CELLS)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_cells")
 @pytest.mark.parametrize(

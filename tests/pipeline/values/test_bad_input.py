@@ -15,7 +15,7 @@ from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch, decode_punctuation
 from dpstream.topics.frames import Kind, kind_of
-from dpstream.topics.names import JOBS_TOPIC, Role
+from dpstream.topics.names import Role
 from tests.support.commands import Commands
 from tests.support.memory_cluster import MemoryCluster
 
@@ -151,42 +151,3 @@ class Wire:
                         1 if batch.words.counts is None else batch.words.counts,
                     )
                     yield batch.batch, batch.epoch, sorted((rows >> 1).tolist())
-
-
-CHANGED = [
-    ("future_rand", {"changes": 4}, "parameters.changes: 2 -> 4"),
-    ("future_rand", {"shuffle": "{minimum: 7}"}, "shuffle.minimum: 100 -> 7"),
-    ("hadamard_values", {"boosted": 1}, "parameters.boosted: 2 -> 1"),
-]
-
-
-@pytest.mark.parametrize(("protocol", "changed", "difference"), CHANGED)
-def test_a_job_changed_under_a_running_name_is_refused_with_the_difference(
-    dpstream: Commands,
-    cluster: MemoryCluster,
-    job_file: Path,
-    tmp_path: Path,
-    protocol: str,
-    changed: dict[str, int],
-    difference: str,
-) -> None:
-    changes = change_log(tmp_path / "changes.csv", protocol, often=0)
-    job_file.write_text(job_text(protocol))
-    assert dpstream("deploy", job_file).code == 0
-    before = list(cluster.records[JOBS_TOPIC, 0])
-
-    job_file.write_text(job_text(protocol, **changed))
-    said = dpstream("deploy", job_file)
-    assert (said.code, said.output, said.errors.count("\n")) == (1, "", 1)
-    assert f"deployed already with another meaning of its reports ({difference})" in said.errors
-    assert "give this job another name; --replace ends that deployment" in said.errors
-
-    said = dpstream("produce", job_file, "--input", changes)
-    assert (said.code, said.output, said.errors.count("\n")) == (1, "", 1)
-    assert f"its fingerprint is another one ({difference})" in said.errors
-    assert "give the name job instead of the file" in said.errors
-    assert cluster.records[JOBS_TOPIC, 0] == before
-    assert not cluster.records["job.producers", 0]
-
-    assert dpstream("produce", "job", "--input", changes).code == 0
-    assert dpstream("deploy", job_file, "--replace", "--yes").code == 0

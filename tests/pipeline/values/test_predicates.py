@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpstream.aggregators.fragments import noise_variance
 from dpstream.pipeline.devices.item_log import ItemLog, load_item_log, load_value_log
 from dpstream.pipeline.devices.live import Held, LiveSource
 from dpstream.pipeline.devices.producer import Producer, ProducerError
 from dpstream.pipeline.devices.rows import BadRowsError, InputError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job, fingerprint_of
-from dpstream.pipeline.jobs.job_files import Job, load_job, make_job, parse_job
+from dpstream.pipeline.jobs.job_files import Job, make_job, parse_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.kafka.memory import MemoryDriver, MemoryLog, SimulatedCluster
 from dpstream.pipeline.results.asked import Asked
@@ -27,14 +24,10 @@ from dpstream.pipeline.values.crowds import CrowdDomain
 from dpstream.pipeline.values.durations import parse_duration
 from dpstream.pipeline.values.sets import SetDomain
 from dpstream.pipeline.values.times import EpochCalendar
-from dpstream.randomizers.fragments import FragmentsParameters
-from dpstream.randomizers.fragments.calibration import calibrate
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.batches import decode_batch
 from dpstream.topics.names import Role
-from tests.support.commands import Commands
-from tests.support.memory_cluster import use_memory_cluster
-from tests.support.set_jobs import Run, job_text, within
+from tests.support.set_jobs import job_text
 from tests.support.small_run import generators
 
 CONDITIONS = (
@@ -128,33 +121,6 @@ def test_a_producer_takes_values_and_refuses_too_many_items() -> None:
         ]
 
 
-def test_all_conditions_are_counted_at_once(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    monkeypatch.setenv("DPSTREAM_HOME", str(tmp_path / "home"))
-    cluster, dpstream = use_memory_cluster(monkeypatch), Commands(capsys)
-    path = tmp_path / "sets.yaml"
-    path.write_text(job_text("count_min", f"domain: {CONDITIONS}, items: 3", minimum=1_000))
-    assert load_job(path).domain.items == NAMES
-    assert dpstream("deploy", path).code == 0
-    run = Run(cluster, "sets")
-    texts = ["18", "50", "17", "none"]
-    run.report(1, [texts[user % 4] for user in range(1_000)])
-    answers = dpstream("query", "sets", "--json").json["items"]
-    truth = dict(zip(NAMES, (500, 500, 250, 250, 500), strict=True))
-    assert [answer["name"] for answer in answers] == list(NAMES)
-    for answer in answers:
-        assert within(answer["estimate"], truth[answer["name"]], answer["standard_deviation"])
-    (one,) = dpstream("query", "sets", "--item", "middle", "--json").json["items"]
-    assert one["estimate"] == answers[2]["estimate"]
-    assert "did you mean 'middle'" in dpstream("query", "sets", "--item", "midle").errors
-    assert dpstream("query", "sets", "--range", "adult:young").code == 2
-    line = dpstream("estimates", "sets", "--top", 1, "--json").output
-    assert json.loads(line)["items"][0]["name"] in {"adult", "jubilee", "young"}
-
-
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
@@ -194,13 +160,6 @@ def test_values_of_attributes_are_items() -> None:
     assert list(problems) == [3]
 
 
-def test_items_stay_where_they_are_in_the_record_of_a_job() -> None:
-    deployed = deploy_job(parse_job(text(GOOD)), deployed_at=0)
-    read = DeployedJob.from_bytes(deployed.to_bytes())
-    assert read.domain.items == LABELS
-    assert read.fingerprint == deployed.fingerprint
-
-
 @pytest.mark.parametrize(
     ("domain", "message"),
     [
@@ -213,22 +172,6 @@ def test_items_stay_where_they_are_in_the_record_of_a_job() -> None:
 def test_what_are_no_attributes_is_refused(domain: str, message: str) -> None:
     with pytest.raises(JobError, match=message):
         parse_job(text(domain))
-
-
-@pytest.mark.parametrize("attributes", [2, 5])
-def test_all_attributes_of_a_user_tell_more_than_one_chosen_at_random(attributes: int) -> None:
-    """Though epsilon is shared by all: hidden among others, noise does not grow with the crowd.
-
-    Of users who report one attribute each, chosen at random, a count is off by the choice alone,
-    c (A - 1), by more than all noise: for a value that one user in ten has.
-    """
-    users = 100_000
-    labels = tuple(f"{n}" for n in range(4 * attributes))
-    of_all = calibrate(FragmentsParameters(1.0, 1e-6, labels, items=attributes), 1, users)
-    of_one = calibrate(FragmentsParameters(1.0, 1e-6, labels), 1, users // attributes)
-    chosen = attributes**2 * noise_variance(of_one, users // attributes)
-    by_chance = users / 10 * (attributes - 1)
-    assert math.sqrt(noise_variance(of_all, users)) < 0.3 * np.sqrt(chosen + by_chance)
 
 
 DOMAIN = CrowdDomain(SetDomain(("dark", "light"), slots=2), "version", ("1.0", "2.0"))
@@ -294,14 +237,6 @@ def test_rows_as_they_come_are_of_a_crowd() -> None:
     source = LiveSource(calendar, first_epoch=1, domain=DOMAIN)
     events = source.receive(b"user,value,version\nann,light,2.0\nbob,,1.0\n", noon)
     assert events == [Held(1, "ann", (4, 6)), Held(1, "bob", (1,))]
-
-
-def test_names_of_crowds_and_of_items_in_them() -> None:
-    assert DOMAIN.numbers_of(["2.0", "1.0: light"]) == (4, 3)
-    assert DOMAIN.labels(np.arange(1, 7)) == list(DOMAIN.items)
-    for name in ("3.0: dark", "1.0: blue", ""):
-        with pytest.raises(QueryError):
-            DOMAIN.numbers_of([name])
 
 
 def test_questions_of_a_crowd() -> None:

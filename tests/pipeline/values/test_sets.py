@@ -136,11 +136,6 @@ def test_what_is_wrong_is_said_by_row(text: str, reason: str) -> None:
     assert NumericDomain(0, 80, 8).parse(["1", text, "2"])[1] == {1: reason}
 
 
-def test_users_begin_with_the_smallest_value_or_another_one() -> None:
-    assert NumericDomain(0, 80, 8).initial == 1
-    assert NumericDomain(0, 80, 8, initial=35).initial == 4
-
-
 def test_labels_name_the_ends_of_buckets() -> None:
     domain = NumericDomain(0, 1, 4)
     assert domain.items == ("0:0.25", "0.25:0.5", "0.5:0.75", "0.75:1")

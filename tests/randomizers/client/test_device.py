@@ -35,7 +35,6 @@ from dpstream.randomizers.client.steps import (
     LAST_MOMENT,
     MOST_WAITING,
     sealing_info,
-    seconds_to_wait,
 )
 from dpstream.topics.envelopes import decode_body
 from dpstream.topics.sealing import device_context, key_id, unseal
@@ -166,14 +165,6 @@ def test_a_clock_that_is_wrong_gives_way_to_the_servers(phone: Phone, wrong: int
     assert len(phone.collector.taken) == 1
 
 
-def test_a_minute_between_clocks_is_none(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
-    phone.time = phone.collector.time + DAY - 30_000
-    phone.collector.time += DAY + 30_000
-    assert device.report(True).epoch == 1
-
-
 @pytest.mark.parametrize("time", [-5, LAST_MOMENT + 1, 10**400, True, 5.5, "soon", None, [1]])
 def test_a_server_that_says_no_time_is_not_asked(phone: Phone, time: object) -> None:
     phone.collector.tell = lambda _: time
@@ -202,41 +193,6 @@ def test_offline_and_early_it_waits_until_its_epoch_begins(phone: Phone) -> None
     phone.wait(2 * DAY)
     assert device.send().waiting == 0
     assert [epoch for epoch, _ in phone.collector.taken] == [3]
-
-
-def test_an_early_report_holds_up_no_other(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
-    phone.collector.answer = lambda _: problem(
-        409, "early", begins=phone.collector.time + 7_200_000
-    )
-    assert device.report(True).sending.after == pytest.approx(1.1 * 7200)
-    phone.collector.answer = lambda answer: answer
-    phone.wait(DAY // 24)
-    phone.collector.time += DAY
-    assert device.report(True).sending.waiting == 1
-    assert [decode_body(body).epoch for body in bodies(phone)] == [1, 2]
-    phone.seconds += 5000
-    phone.collector.time -= DAY
-    assert device.send().waiting == 0
-    assert [decode_body(body).epoch for body in bodies(phone)] == [1, 2, 1]
-
-
-def test_a_token_that_cannot_be_had_is_had_later(phone: Phone) -> None:
-    def fails() -> str:
-        raise OSError("no network for the app's backend")
-
-    tokens: list[Callable[[], str | None]] = [fails, lambda: None, lambda: "", lambda: "good"]
-    phone.more["token"] = lambda: tokens.pop(0)()
-    device = phone.start()
-    device.join()
-    assert device.report(True).sending.waiting == 1
-    for left in (1, 1, 0):
-        phone.seconds += 4000
-        sending = device.send()
-        assert (sending.waiting, sending.after > 0) == (left, left > 0)
-    said = [headers for method, _, headers, _ in phone.collector.requests if method == "POST"]
-    assert [headers["Authorization"] for headers in said] == ["Bearer good"]
 
 
 def test_lies_about_time_cost_no_more_than_the_limit(make_phone: MakePhone) -> None:
@@ -293,35 +249,6 @@ def test_the_account_outlives_deployments(make_phone: MakePhone) -> None:
     assert [str(each) for each in device.account().entries] == [
         "job logins, deployment 00000000: epsilon 1"
     ] * 2
-
-
-def test_a_deployment_that_was_left_for_another_is_not_joined_again(phone: Phone) -> None:
-    first, second = phone.collector.job, deployed(number=2)
-    device = phone.start()
-    device.join()
-    for job in (second, first):
-        phone.collector.job = job
-        phone.collector.answer = lambda _: problem(410, "deployment")
-        phone.wait(DAY)
-        device.report(True)
-        if job is second:
-            device.join()
-    with pytest.raises(StatementError, match="was joined before and left"):
-        device.join()
-
-
-def test_a_lie_that_the_deployment_has_ended_loses_reports_alone(phone: Phone) -> None:
-    device = phone.start()
-    device.join()
-    phone.collector.answer = lambda _: problem(410, "deployment")
-    assert device.report(True).sending == device.send()
-    assert device.send().gone
-    phone.collector.answer = lambda answer: answer
-    device.join()
-    assert not device.report(False).drawn
-    phone.wait(DAY)
-    assert device.report(True).drawn
-    assert device.account().spent.epsilon == 1_000_000_000
 
 
 def test_another_statement_for_what_was_joined_is_refused(phone: Phone) -> None:
@@ -396,19 +323,6 @@ def test_an_older_deployment_is_not_brought_back(phone: Phone) -> None:
     device.join(again=True)
 
 
-def test_an_app_says_what_is_too_old_for_it(phone: Phone) -> None:
-    told = phone.collector.job.signed_description
-    assert told is not None
-    phone.more["since"] = START + 1
-    device = phone.start()
-    for act in (device.terms, device.join, lambda: device.join(told.statement.encode())):
-        with pytest.raises(StatementError, match="older than the app allows"):
-            act()
-    assert phone.store.text is None
-    phone.more["since"] = START
-    assert phone.start().join().deployed == START
-
-
 def test_terms_are_what_is_joined_and_nothing_else(phone: Phone) -> None:
     device = phone.start()
     terms = device.terms()
@@ -438,21 +352,6 @@ def test_nothing_is_charged_to_an_account_without_an_entry(phone: Phone) -> None
         Account().charged(read_statement(told.statement.encode()), 1, phone.limit)
 
 
-def test_terms_say_how_often_there_is_room(make_phone: MakePhone) -> None:
-    phone = make_phone({"values": SETS}, limit=Limit.of(100, 2.5e-6))
-    terms = phone.start().terms()
-    assert terms.charges == 2
-    assert terms.words.startswith(
-        "Job fruits asks every day, without end, from 2026-03-01 00:00 UTC on. Each answer costs "
-        "epsilon 1, delta 0.000001. Of population fruits, epsilon 0 is spent and the app allows "
-        "epsilon 100, delta 0.0000025. Charges of this size for which there is room: 2."
-    )
-    poor = make_phone({"values": SETS}, limit=Limit.of(0.5)).start()
-    assert poor.terms().charges == 0
-    with pytest.raises(LimitError):
-        poor.join(poor.terms())
-
-
 def test_what_nobody_known_has_signed_is_refused(phone: Phone) -> None:
     phone.collector.job = deployed(key=Ed25519PrivateKey.from_private_bytes(bytes(32)))
     with pytest.raises(StatementError, match="not signed by the key"):
@@ -477,19 +376,6 @@ def test_what_is_no_description_of_a_job_is_refused(answer: bytes) -> None:
         signed_statement(answer, [bytes.fromhex(SIGNER)])
 
 
-def test_keys_may_change(phone: Phone) -> None:
-    device = Device(
-        "https://example.org",
-        "logins",
-        signers=["00" * 32, SIGNER],
-        limit=phone.limit,
-        store=phone.store,
-        transport=phone.collector,
-        now=lambda: phone.time,
-    )
-    assert device.join().job == "logins"
-
-
 @pytest.mark.parametrize(
     "more", [{"name": "others"}, {"population": "everybody"}, {"population": "zebras"}]
 )
@@ -498,15 +384,6 @@ def test_a_statement_about_others_is_refused(phone: Phone, more: dict[str, Any])
     assert told is not None
     with pytest.raises(StatementError, match="the app means job logins"):
         phone.start().join(told.statement.encode())
-
-
-def test_a_statement_that_the_app_has_needs_no_server(phone: Phone) -> None:
-    told = phone.collector.job.signed_description
-    assert told is not None
-    phone.collector.dead = True
-    device = phone.start()
-    device.join(told.statement.encode())
-    assert device.report(True).sending.waiting == 1
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"version": 2}', b"\xff", b"[" * 100_000])
@@ -869,19 +746,6 @@ def test_delivery_waits_between_attempts_for_as_long_as_it_is_told(
     assert device.deliver(60).waiting == 0
     assert slept == pytest.approx([1.0, 2.0], abs=0.1)
     assert len(bodies(phone)) == 3
-
-
-def test_pauses_grow_up_to_an_hour() -> None:
-    assert [seconds_to_wait(n, None, 1.0) for n in (1, 2, 5, 12, 13, 10**6)] == [
-        1.0,
-        2.0,
-        16.0,
-        2048.0,
-        3600.0,
-        3600.0,
-    ]
-    assert seconds_to_wait(3, None, 0.0) == 2.0
-    assert seconds_to_wait(1, 60.0, 0.0) == 60.0
 
 
 @pytest.mark.parametrize("url", ["http://example.org", "example.org", "ftp://example.org", ""])

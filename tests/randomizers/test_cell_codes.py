@@ -1,0 +1,196 @@
+"""Codes: which cells an item raises, in rows of buckets, trees, grids and prefixes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpstream.randomizers.cell_codes.grid import Grid
+from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+from dpstream.randomizers.cell_codes.kept_nodes import NONE, KeptNodes
+from dpstream.randomizers.cell_codes.levels import Levels
+from dpstream.randomizers.cell_codes.prefixes import PrefixCells, PrefixLevel
+from tests.support.code_matrices import code_matrix
+
+FALSE_ALARM = 1e-11
+ROWS = HashedRows(10_000, 3, 40, "rows")
+TREES = [Levels(1024, (32, 32)), Levels(50, (4, 3, 5)), Levels(60, (4, 3, 5)), Levels(2, (2,))]
+GRIDS = [
+    Grid((Levels(6, (3, 2)),)),
+    Grid((Levels(5, (2, 3)), KeptNodes(7))),
+    Grid((KeptNodes(4), Levels(3, (3,)), Levels(4, (2, 2)))),
+]
+
+
+def levels(*pairs: tuple[int, int]) -> tuple[PrefixLevel, ...]:
+    return tuple(PrefixLevel(*pair) for pair in pairs)
+
+
+def test_buckets_of_different_rows_are_independent() -> None:
+    cells = ROWS.encode(np.arange(1, ROWS.size + 1))
+    assert (cells // ROWS.buckets == np.arange(3)).all()
+    buckets = cells % ROWS.buckets
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        joint = np.bincount(buckets[:, one] * 40 + buckets[:, other], minlength=1600)
+        # Affine maps spread numbers that follow each other more evenly than chance does.
+        assert stats.chi2.sf(((joint - 6.25) ** 2 / 6.25).sum(), 1599) > FALSE_ALARM
+        same = np.bincount(buckets[:, one] * 40 + buckets[:, one], minlength=1600)
+        assert stats.chi2.sf(((same - 6.25) ** 2 / 6.25).sum(), 1599) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_a_cell_is_raised_by_neighbouring_values_as_many_as_its_level_joins(tree: Levels) -> None:
+    matrix = code_matrix(tree)
+    assert matrix.shape == (tree.cells, tree.size)
+    found = [tuple(np.flatnonzero(row).tolist()) for row in matrix]
+    assert found == [
+        tuple(range(node * width, min((node + 1) * width, tree.size)))
+        for nodes, width in zip(tree.nodes, tree.widths, strict=True)
+        for node in range(nodes)
+    ]
+    assert (matrix.sum(axis=0) == tree.messages).all()
+    assert (matrix.T @ matrix).min() == tree.shared == 1
+
+
+@pytest.mark.parametrize("depth", range(8))
+def test_kept_nodes_are_the_root_and_the_left_children(depth: int) -> None:
+    size = 1 << depth
+    left = {
+        tuple(range(start, start + width))
+        for width in (1 << height for height in range(depth))
+        for start in range(0, size, 2 * width)
+    }
+    found = [tuple(np.flatnonzero(row).tolist()) for row in code_matrix(KeptNodes(size))]
+    assert len(found) == size
+    assert set(found) == left | {tuple(range(size))}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 100, 128])
+def test_an_item_raises_at_most_so_many_kept_nodes(size: int) -> None:
+    kept = KeptNodes(size)
+    encoded = kept.encode(np.arange(1, size + 1))
+    assert encoded.shape == (size, kept.messages)
+    # Ancestors first, then nothing: the first item is the one with the most.
+    assert (encoded != NONE).sum(axis=1)[0] == kept.messages == 1 + int(np.log2(size))
+    assert (np.diff((encoded == NONE).astype(int), axis=1) >= 0).all()
+    matrix = code_matrix(kept)
+    assert (matrix.T @ matrix).min() == kept.shared
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_the_matrix_of_a_grid_is_the_tensor_product_of_those_of_its_axes(grid: Grid) -> None:
+    product: NDArray[np.float64] = np.ones((1, 1))
+    for axis in grid.axes:
+        product = np.kron(product, code_matrix(axis)).astype(np.float64)
+    assert (code_matrix(grid) == product).all()
+    assert product.sum(axis=0).max() == grid.messages
+    assert (product.T @ product).min() == grid.shared
+    assert grid.items(np.argwhere(np.ones(grid.sizes))).tolist() == [*range(1, grid.size + 1)]
+
+
+def test_an_item_raises_one_cell_on_each_level_of_prefixes() -> None:
+    code = PrefixCells(levels((4, 16), (9, 30), (12, 50)), seed="a")
+    items = np.arange(1, (1 << 12) + 1)
+    cells = code.encode(items)
+    assert (code.cells, code.messages, code.bits) == (96, 3, 12)
+    assert (cells[:, 0] == (items - 1) >> 8).all()
+    for index, (low, high) in enumerate([(0, 16), (16, 46), (46, 96)]):
+        assert set(cells[:, index].tolist()) == set(range(low, high))
+    alike = cells.reshape(1 << 9, 8, 3)
+    assert (alike[:, :, :2] == alike[:, :1, :2]).all()
+
+
+@pytest.mark.parametrize(
+    ("code", "item", "message"),
+    [
+        *((ROWS, item, f"item {item}, must be from 1 to 10000") for item in (0, -1, 10_001)),
+        *((TREES[1], item, f"item {item}, must be from 1 to 50") for item in (-1, 0, 51)),
+        *((KeptNodes(4), item, f"item {item}, must be from 1 to 4") for item in (0, 5)),
+        (GRIDS[1], 36, "item 36, must be from 1 to 35"),
+        *((PrefixCells(levels((2, 4), (3, 5)), seed="a"), item, "items from") for item in (-1, 9)),
+    ],
+)
+def test_items_outside_are_refused(code: Any, item: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        code.encode(np.array([1, item]))
+    assert code.encode(np.array([], np.int64)).shape == (0, code.messages)
+
+
+@pytest.mark.parametrize("point", [(4, 0, 0), (0, 0, -1)])
+def test_points_outside_are_refused(point: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="invalid entry"):
+        GRIDS[2].items(np.array([point]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"size": "9"}, "size is '9'"),
+        ({"rows": 0}, "rows is 0, must be from 1 to 64"),
+        ({"rows": 65}, "rows is 65"),
+        ({"buckets": 0}, "buckets is 0"),
+        ({"buckets": 1 << 25}, "buckets is 33554432"),
+        ({"seed": ""}, "without hashes: a histogram of 10000 items"),
+        ({"kind": "other"}, "kind is 'other'"),
+    ],
+)
+def test_rows_that_there_are_not_are_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        HashedRows.from_json({**ROWS.to_json(), **changes})
+
+
+@pytest.mark.parametrize(
+    ("size", "branching", "message"),
+    [
+        (0, (2,), "size is 0"),
+        (4, (), r"branching is \(\)"),
+        (4, (4, 1), r"branching is \(4, 1\)"),
+        (5, (2, 2), "has 4 leaves, too few for 5"),
+    ],
+)
+def test_trees_that_there_are_not_are_refused(
+    size: int, branching: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Levels(size, branching)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ((), "without a level"),
+        (((2, 4), (2, 3)), "longer"),
+        (((2, 5),), "5 buckets"),
+        (((2, 1),), "1 buckets"),
+        (((0, 1),), "0 bits"),
+        (((62, 9),), "62 bits"),
+    ],
+)
+def test_impossible_levels_are_refused(pairs: tuple[tuple[int, int], ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PrefixCells(levels(*pairs), seed="a")
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (Levels, {"kind": "kept_nodes", "size": 4, "branching": [2, 2]}),
+        (Levels, {"kind": "levels", "size": 4}),
+        (Levels, {"kind": "levels", "size": "4", "branching": [2, 2]}),
+        (Levels, {"kind": "levels", "size": 4, "branching": [2, 2.5]}),
+        (KeptNodes, {"kind": "levels", "size": 4}),
+        (KeptNodes, {"kind": "kept_nodes"}),
+        (KeptNodes, {"kind": "kept_nodes", "size": 0}),
+        (Grid, {"kind": "levels", "size": 2, "branching": [2]}),
+        (Grid, {"kind": "grid", "axes": []}),
+        (Grid, {"kind": "grid", "axes": [{"kind": "grid", "axes": []}]}),
+    ],
+)
+def test_other_json_is_refused(code: Any, body: dict[str, object]) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        code.from_json(body)
