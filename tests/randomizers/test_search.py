@@ -37,6 +37,14 @@ def test_least_parameter_takes_losses_of_zero_and_infinity() -> None:
         least_parameter(lambda noise: 1.0, 0.5, 1.0)
 
 
+def test_an_end_of_the_bracket_may_be_all_but_enough() -> None:
+    guess = 55.0
+    needed = math.nextafter(guess, math.inf)
+    assert math.exp(math.log(guess)) > needed, "its logarithm lies on the other side"
+    found = least_parameter(lambda noise: needed / noise, 1.0, guess)
+    assert needed <= found <= needed * (1 + 3e-5)
+
+
 @given(st.floats(0, 1), st.sampled_from([0.0, 1e-6, 1e-3]))
 def test_reals_are_rounded_to_the_safe_side(wanted: float, tolerance: float) -> None:
     least = least_real(lambda number: number >= wanted, 0.0, 2.0, tolerance)
