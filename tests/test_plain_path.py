@@ -30,12 +30,12 @@ MOST_FUNCTIONS, MOST_FILES = 330, 65
 MOST_LINES, MOST_MODULES = 25_000, 170
 
 ROOTS = (
-    "pipeline.devices.producer",
-    "pipeline.jobs.job_files",
-    "pipeline.kafka.workers.worker",
-    "pipeline.protocols.value_stream",
-    "pipeline.results.follow",
-    "pipeline.stages.stage_builder",
+    "dpstream.pipeline.devices.producer",
+    "dpstream.pipeline.jobs.job_files",
+    "dpstream.pipeline.kafka.workers.worker",
+    "dpstream.pipeline.protocols.value_stream",
+    "dpstream.pipeline.results.follow",
+    "dpstream.pipeline.stages.stage_builder",
 )
 """Producer, job file, worker, protocol, reader and stages of a plain job."""
 
@@ -93,8 +93,7 @@ def functions_of_a_report() -> tuple[set[tuple[str, str]], set[str]]:
         finally:
             sys.setprofile(before)
     assert log.end(Role.ESTIMATES, 0) == 2
-    ours = (name for name in sys.modules.keys() - known if name.startswith("dpstream."))
-    imported = {name.removeprefix("dpstream.") for name in ours}
+    imported = {name for name in sys.modules.keys() - known if name.startswith("dpstream.")}
     return set(_ours(seen)), imported
 
 
@@ -125,7 +124,7 @@ def _modules() -> Iterator[tuple[str, Path]]:
         for file in files:
             path = Path(folder) / file
             if path.suffix == ".py":
-                parts = path.relative_to(_ROOT).with_suffix("").parts
+                parts = ("dpstream", *path.relative_to(_ROOT).with_suffix("").parts)
                 yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
@@ -145,8 +144,8 @@ def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
             case ast.ImportFrom(module=str(module)):
                 named |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
         waiting += ast.iter_child_nodes(node)
-    ours = {name.removeprefix("dpstream.") for name in named if name.startswith("dpstream.")}
-    packages = {name.rsplit(".", depth)[0] for name in ours for depth in range(name.count(".") + 1)}
+    ours = {name for name in named if name.startswith("dpstream.")}
+    packages = {name.rsplit(".", depth)[0] for name in ours for depth in range(name.count("."))}
     return packages & modules.keys()
 
 
@@ -160,7 +159,7 @@ def test_a_report_of_a_job_without_options_passes_few_functions() -> None:
 
 def test_a_job_without_options_imports_little() -> None:
     closure = import_closure()
-    assert "topics.frames" in closure
+    assert "dpstream.topics.frames" in closure
     assert sum(closure.values()) <= MOST_LINES
     assert len(closure) <= MOST_MODULES
 
