@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.kafka.connection import Connection
 from dpstream.pipeline.operations.processes import python_module
 from dpstream.pipeline.operations.restarted_processes import ProcessError
-from tests.benchmarks import one_core
+from tests.benchmarks import one_core, replaying
 from tests.benchmarks.end_to_end import (
     BenchmarkError,
     Load,
@@ -112,6 +113,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
             status.update(f"two open windows, {name}")
             held[name] = pass_through(connection, folder, load)
         _print_held(held)
+    replays = _replays(runs, folder, status)
     points = _many_epochs(folder, status)
     return {
         "one_core": [rate.to_json() for rate in rates],
@@ -129,6 +131,7 @@ def _measure(runs: int, folder: Path, status: Status) -> dict[str, Any]:
             }
             for name, passage in held.items()
         },
+        "replays": replays,
         "many_epochs": points,
     }
 
@@ -189,6 +192,44 @@ def _print_held(held: dict[str, Passage]) -> None:
     ]
     caption = f"no worker may exceed {MEMORY_LIMIT} MB"
     console.print(table_of(title, ("process", *held), rows, caption))
+
+
+def _replays(runs: int, folder: Path, status: Status) -> list[dict[str, Any]]:
+    """Every source of a replay, each in a process of its own."""
+    measured = []
+    for number, source in enumerate(replaying.SOURCES):
+        status.update(f"replay: {source}")
+        place = folder / f"replay {number}"
+        place.mkdir()
+        with on_cores(1):
+            done = subprocess.run(
+                python_module("tests.benchmarks.replaying", source, str(runs), str(place)),
+                stdout=subprocess.PIPE,
+                text=True,
+                env=_environment(),
+                check=False,
+            )
+        shutil.rmtree(place)
+        if done.returncode != 0:
+            raise BenchmarkError(f"replaying has ended with exit code {done.returncode}")
+        measured.append(json.loads(done.stdout))
+    rows = [
+        (
+            source,
+            f"{figures['reports_per_second'] / 1e6:,.0f}",
+            f"{figures['megabytes']:,.3f}",
+            f"{figures['peak_megabytes']:.0f} MB",
+        )
+        for source, figures in zip(replaying.SOURCES, measured, strict=True)
+    ]
+    title = (
+        f"replay of {replaying.EPOCHS} windows of {replaying.WINDOW / 1e6:g} million one-byte "
+        "reports, one core"
+    )
+    caption = f"medians of {runs} replays in memory from files, by processor time"
+    headings = ("from", "million reports/s", "MB", "peak memory")
+    console.print(table_of(title, headings, rows, caption))
+    return measured
 
 
 def _many_epochs(folder: Path, status: Status) -> list[dict[str, Any]]:
