@@ -257,7 +257,7 @@ class DeployedJob(Job):
 
         return sealed_form(self.word_form, len(self.locks.parties_after(role)))
 
-    @cached_property
+    @property
     def locks(self) -> Locks:
         """What reports are sealed to, of a job that seals them."""
         from dpstream.pipeline.jobs.locks import Locks
